@@ -20,10 +20,6 @@ PARTITIONS, FINDINGS = "partitions", "findings"
 """The folders of the results in Parquet."""
 MOST_EXAMPLES = 1_000
 """The most examples in one result, over all partitions and kinds."""
-SCHEMA = (
-    "kind string, source_topic string, topic string, source_partition int, source_offset bigint, "
-    "destination_partition int, destination_offset bigint, id_hash string, count bigint"
-)
 _TOPICS = "place int, source_topic string, topic string"
 
 
@@ -118,8 +114,7 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
     with writing_findings():
         small_table(spark, rows, schema).coalesce(1).write.parquet(f"{base}/{PARTITIONS}")
         named = all_found.join(f.broadcast(small_table(spark, _topics(places), _TOPICS)), "place")
-        columns = [field.split()[0] for field in SCHEMA.split(", ")]
-        named.select(*columns).write.parquet(f"{base}/{FINDINGS}")
+        named.select(*Example.__slots__).write.parquet(f"{base}/{FINDINGS}")
 
 
 def _topics(places: Places) -> list[tuple[int, str, str]]:

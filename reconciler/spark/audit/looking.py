@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.audit.spans import AuditedJob, ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
@@ -58,11 +58,9 @@ def look_at_destination(
                 hint="Audit with the configuration that the plan was made with.",
             )
         for span in planned.spans:
-            row, info = span.row, found.topics.get(span.row.topic)
-            recreated = info is not None and row.topic_id not in (None, info.topic_id) and info.topic_id is not None
-            if info is None or not info.has(row.partition) or recreated:
+            if not is_planned_log(found, span.row.key, span.row.topic_id):
                 raise Changed(
-                    f"{row.key} is no longer the log that the plan is about: it was deleted or recreated.",
+                    f"{span.row.key} is no longer the log that the plan is about: it was deleted or recreated.",
                     hint="Its records cannot be compared any more; audit the other topics with another --job.",
                 )
         places = {span.row.key: span for span in planned.spans}
@@ -106,6 +104,14 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
     )
     silent = tuple(sorted(at for at in there if at not in places))
     return LogExtent(cluster, found.cluster_id, stretches, silent)
+
+
+def is_planned_log(found: ClusterInfo, at: TopicPartition, topic_id: str | None) -> bool:
+    """False if the cluster has no such partition now, or its topic has another id than in the plan."""
+    info = found.topics.get(at.topic)
+    if info is None or not info.has(at.partition):
+        return False
+    return None in (topic_id, info.topic_id) or topic_id == info.topic_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,10 +143,13 @@ class Output:
     def _name_columns(self) -> dict[str, Column]:
         columns = self.columns
         if columns.id is not None:
-            column = self._column("id", columns.id, ("binary", "string", *WHOLE_NUMBERS))
-            return {"id": column if self._type(columns.id) == "binary" else column.cast("string").cast("binary")}
+            column = f.col(columns.id)
+            is_binary = self._kind("id", columns.id, ("binary", "string", *WHOLE_NUMBERS)) == "binary"
+            return {"id": column if is_binary else column.cast("string").cast("binary")}
         if columns.fingerprint is not None:
-            return {"fingerprint": self._fingerprint(columns.fingerprint)}
+            column = f.col(columns.fingerprint)
+            is_binary = self._kind("fingerprint", columns.fingerprint, ("binary", "string")) == "binary"
+            return {"fingerprint": column if is_binary else f.unhex(column)}
         if columns.offset is not None:
             return {"offset": self._column("offset", columns.offset, (*WHOLE_NUMBERS, "decimal")).cast("bigint")}
         named = {"key": columns.key, "value": columns.value}
@@ -154,21 +157,17 @@ class Output:
             field: self._column(field, str(name), ("binary", "string")).cast("binary") for field, name in named.items()
         }
 
-    def _fingerprint(self, name: str) -> Column:
-        column = self._column("fingerprint", name, ("binary", "string"))
-        return column if self._type(name) == "binary" else f.unhex(column)
-
-    def _type(self, name: str) -> str:
-        return str(self.frame.select(name).dtypes[0][1])
-
     def _name(self) -> Column:
         if self.columns.by is By.ID:
             return hashed(f.col("id"))
         return f.col("fingerprint") if self.columns.by is By.FINGERPRINT else content_of("key", "value")
 
     def _column(self, field: str, name: str, kinds: tuple[str, ...]) -> Column:
-        require_type(self.frame, field, name, kinds, hint=f"Name the right one: --column {field}=COLUMN")
+        self._kind(field, name, kinds)
         return f.col(name)
+
+    def _kind(self, field: str, name: str, kinds: tuple[str, ...]) -> str:
+        return require_type(self.frame, field, name, kinds, hint=f"Name the right one: --column {field}=COLUMN")
 
     # ------------------------------------------------------------ places
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -46,6 +45,7 @@ from reconciler.spark.audit.result import (
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
 from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, AuditUnit, ResumedRow, planned
 from reconciler.spark.audit.tally import Rules, judged, sums, tally, together
+from reconciler.spark.session import kept
 from reconciler.spark.target import ClusterAccess
 
 
@@ -90,21 +90,20 @@ def audit(
     at_source = None if source is None else ClusterAccess(source, source_options or {})
     there = look_at_destination(about, at_destination, until=until, since_ms=since_ms)
     here, why_dead = _source(about, at_source, since_ms)
-    auditing = _Audit(spark, about, Places(about), naming, there, here, output, since_ms)
-    with (
-        spark_errors(),
-        auditing.seen() as seen,
-        auditing.count(seen) as found,
-        auditing.late(seen, found) as late,
-    ):
+    places = Places(about)
+    scoped = None if output is None else output.scoped(places)
+    auditing = _Audit(spark, about, places, naming, there, here, scoped, since_ms)
+    with spark_errors(), ExitStack() as on_disk:
+        found = auditing.counted(on_disk.enter_context(kept(auditing.seen(), "DISK_ONLY")))
+        on_disk.enter_context(kept(found.names, "DISK_ONLY"))
+        late = auditing.late(found)
+        if late is not None:
+            on_disk.enter_context(kept(late, "DISK_ONLY"))
         partitions, elsewhere = auditing.results(found, late, semantics)
         any_late = any(row.figures["reordered"] for row in partitions)
         all_found = findings(found.names, late if any_late else None)
         any_found = any(row.figures[kind] for row in partitions for kind in KINDS)
-        shown = examples(all_found, auditing.places, examples_of_each) if any_found and examples_of_each else ()
-        totals = {name: sum(row.figures[name] for row in partitions) for name in FIGURES}
-        totals["output_unknown"] += elsewhere
-        has_order = output is not None and output.columns.order is not None
+        shown = examples(all_found, places, examples_of_each) if any_found and examples_of_each else ()
         result = AuditResult(
             tool_version=__version__,
             created_at=stamp(clock_ms() if now_ms is None else now_ms),
@@ -117,24 +116,26 @@ def audit(
             source_cluster_id=here.cluster_id if here else None,
             destination_cluster_id=there.cluster_id,
             has_output=output is not None,
-            compared=tuple(words.compared(naming, found.rules, has_order=has_order)),
-            unknown=tuple(
-                words.unknown(about, naming, found.rules, totals, there, here, why_dead, has_order=has_order)
-            ),
+            compared=tuple(words.compared(naming, found.rules)),
+            unknown=(),
             partitions=partitions,
             examples=shown,
             output_elsewhere=elsewhere,
         )
-        nothing = tuple(f"Nothing was read of {side}: it shows nothing." for side in result.empty_sides)
-        result = replace(result, unknown=(*nothing, *result.unknown))
+        nothing = [f"Nothing was read of {side}: it shows nothing." for side in result.empty_sides]
+        hidden = words.unknown(about, naming, found.rules, result.totals, there, here, why_dead)
+        result = replace(result, unknown=(*nothing, *hidden))
         if parquet is not None:
-            write_parquet(spark, parquet, result, all_found, auditing.places)
+            write_parquet(spark, parquet, result, all_found, places)
         return result
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """The rules used for counting, and the figures: ``names`` as ``tally.together`` makes them."""
+    """The rules used for counting, and the figures: ``names`` as ``tally.together`` makes them.
+
+    ``seen`` and ``rows`` are the sightings and the output's rows that were counted.
+    """
 
     rules: Rules
     names: DataFrame
@@ -144,7 +145,10 @@ class _Counted:
 
 @dataclass(frozen=True)
 class _Audit:
-    """An audit's scope, fixed before the first record is read."""
+    """An audit's scope, fixed before the first record is read.
+
+    What is computed of the frames stays on the executors' disks meanwhile, so that each is computed once (A1).
+    """
 
     spark: SparkSession
     planned: AuditedJob
@@ -155,54 +159,33 @@ class _Audit:
     output: Output | None
     since_ms: int | None
 
-    @contextmanager
-    def seen(self) -> Iterator[DataFrame]:
-        """Every record of both logs, read once and kept on the executors' disks meanwhile (A1)."""
+    def seen(self) -> DataFrame:
+        """Every record of both logs."""
         logs = [(self.there, DESTINATION_SIDES)]
         if self.here is not None:
             logs.append((self.here, (PROCESSED, UNPROCESSED, UNPROCESSED)))
         frames = [
             sightings(self.spark, log, self.naming, self.places, sides, since_ms=self.since_ms) for log, sides in logs
         ]
-        frame = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
-        with _on_disk(frame):
-            yield frame
+        return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 
-    @contextmanager
-    def count(self, seen: DataFrame) -> Iterator[_Counted]:
-        """The figures; computed once, when they are first asked for."""
-        found = self._counted(seen)
-        names = together(found.names)
-        with _on_disk(names):
-            yield replace(found, names=names)
-
-    def _counted(self, seen: DataFrame) -> _Counted:
-        if self.output is None:
-            rules = self._rules(offsets_only=False)
-            return _Counted(rules, judged(tally(seen, "place"), rules), None, seen)
-        output = self.output.scoped(self.places)
-        offsets_only = self.naming.by is By.OFFSET and self.here is None
-        rules = self._rules(offsets_only=offsets_only)
-        rows = output.rows(self.places, seen, source_lives=self.here is not None)
-        if offsets_only:
+    def counted(self, seen: DataFrame) -> _Counted:
+        """The figures, and what they are counted from."""
+        rules, output = self._rules(), self.output
+        rows = None if output is None else output.rows(self.places, seen, source_lives=rules.source_lives)
+        if rules.offsets_only:
             seen = _named_by_offset(seen)
-        return _Counted(rules, judged(tally(seen, output.scope, rows), rules), rows, seen)
+        scope = "place" if output is None else output.scope
+        return _Counted(rules, together(judged(tally(seen, scope, rows), rules)), rows, seen)
 
-    @contextmanager
-    def late(self, seen: DataFrame, found: _Counted) -> Iterator[DataFrame | None]:
-        """Records out of order, computed once; None where no order is known."""
-        late = self._late(seen, found)
-        with nullcontext() if late is None else _on_disk(late):
-            yield late
-
-    def _late(self, seen: DataFrame, found: _Counted) -> DataFrame | None:
+    def late(self, found: _Counted) -> DataFrame | None:
+        """Records out of order; None where no order is known."""
         spread = [number for number, place in enumerate(self.places.all) if place.partition == ALL_PARTITIONS]
-        if self.output is None:
-            return destination_order(seen, spread) if self.here is not None else None
-        if found.rows is None or self.output.columns.order is None:
+        if self.output is None or found.rows is None:
+            return destination_order(found.seen, spread) if found.rules.source_lives else None
+        if not found.rules.judges_order:
             return None
-        scope = self.output.scoped(self.places).scope
-        return output_order(found.seen, found.rows, scope, spread, source_lives=self.here is not None)
+        return output_order(found.seen, found.rows, self.output.scope, spread, source_lives=found.rules.source_lives)
 
     def results(
         self, found: _Counted, late: DataFrame | None, semantics: str
@@ -221,7 +204,8 @@ class _Audit:
             elsewhere,
         )
 
-    def _rules(self, *, offsets_only: bool) -> Rules:
+    def _rules(self) -> Rules:
+        offsets_only = self.naming.by is By.OFFSET and self.here is None
         columns = self.output.columns if self.output else None
         topics = self.places.of_topics
         both = {span.row.topic for span in self.planned.spans if span.row.topic == span.row.source_topic}
@@ -262,16 +246,6 @@ class _Audit:
             counts={name: int(found.get(name) or 0) for name in COUNTS},
             figures=figures,
         )
-
-
-@contextmanager
-def _on_disk(frame: DataFrame) -> Iterator[None]:
-    """What is computed of the frame stays on the executors' disks meanwhile."""
-    frame.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield
-    finally:
-        frame.unpersist()
 
 
 def _read(log: LogExtent | None, span: ResumedRow | None) -> ReadOffsets | None:

@@ -43,11 +43,8 @@ class Places:
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({place.topic for place in self.all}))
 
-    def number(self, place: AuditUnit) -> int:
-        return self._numbers[place]
-
     @cached_property
-    def _numbers(self) -> dict[AuditUnit, int]:
+    def numbers(self) -> dict[AuditUnit, int]:
         return {place: number for number, place in enumerate(self.all)}
 
     @cached_property
@@ -89,7 +86,7 @@ _CUTS = "log_topic string, part int, topic int, place int, cut bigint, until big
 
 def _cut(stretch: ReadStretch, places: Places) -> tuple[str, int, int, int, int, int]:
     place = stretch.span.place
-    numbers = (places.of_topics[place.topic], places.number(place))
+    numbers = (places.of_topics[place.topic], places.numbers[place])
     return (stretch.at.topic, stretch.at.partition, *numbers, stretch.cut, stretch.until)
 
 

@@ -12,7 +12,7 @@ from reconciler.spark.audit.spans import AuditedJob
 from reconciler.spark.audit.tally import Rules
 
 
-def compared(naming: Naming, rules: Rules, *, has_order: bool) -> list[str]:
+def compared(naming: Naming, rules: Rules) -> list[str]:
     """One sentence per figure."""
     first = f"Records are distinguished by {naming.by.value}, and counted as often as they occur."
     log = "the source's log" if rules.source_lives else "the destination's log"
@@ -39,7 +39,7 @@ def compared(naming: Naming, rules: Rules, *, has_order: bool) -> list[str]:
         ]
     if naming.unique and not rules.source_lives and not rules.offsets_only:
         sentences.append("Each id should be in the output once, however often the mirror has sent it.")
-    if has_order:
+    if rules.judges_order:
         sentences.append(f"reordered: rows of the output after one whose record comes later in {log}.")
     return [first, *sentences]
 
@@ -52,15 +52,13 @@ def unknown(
     destination: LogExtent,
     source: LogExtent | None,
     why_dead: str | None,
-    *,
-    has_order: bool,
 ) -> list[str]:
     """What was not compared, and what the figures may hide."""
     return [
         *_of_source(rules, why_dead),
         *_of_logs(planned, destination, source),
         *_of_names(naming, rules, totals),
-        *_of_order(rules, totals, has_order=has_order),
+        *_of_order(rules, totals),
     ]
 
 
@@ -120,8 +118,8 @@ def _of_names(naming: Naming, rules: Rules, totals: Mapping[str, int]) -> Iterab
         yield f"{only}: written there, or deleted at the source."
 
 
-def _of_order(rules: Rules, totals: Mapping[str, int], *, has_order: bool) -> Iterable[str]:
-    if rules.has_output and not has_order:
+def _of_order(rules: Rules, totals: Mapping[str, int]) -> Iterable[str]:
+    if rules.has_output and not rules.judges_order:
         yield "The output's order: no column gives it."
     elif not rules.has_output and not rules.source_lives:
         yield "Whether the mirror kept the order: that needs the source's log."

@@ -11,7 +11,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
-from reconciler.spark.audit.looking import TIMEOUT_S, PartitionEdges, edges_of, is_dead, require_anchors
+from reconciler.spark.audit.looking import TIMEOUT_S, PartitionEdges, edges_of, is_dead, is_planned_log, require_anchors
 from reconciler.spark.audit.spans import ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
@@ -137,10 +137,7 @@ def _which(found: Stays, name: str, info: ClusterInfo) -> int:
 
 def _require_topics(stays: ClusterStays, info: ClusterInfo) -> None:
     for at in stays.intervals:
-        topic = info.topics.get(at.topic)
-        planned_id = stays.topic_ids.get(at.topic)
-        recreated = topic is not None and None not in (planned_id, topic.topic_id) and planned_id != topic.topic_id
-        if topic is None or not topic.has(at.partition) or recreated:
+        if not is_planned_log(info, at, stays.topic_ids.get(at.topic)):
             raise Changed(
                 f"{at} is no longer the log that the plans are about: it was deleted or recreated.",
                 hint="Its records cannot be compared any more: leave out the plans from before.",

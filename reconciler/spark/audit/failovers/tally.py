@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
@@ -17,6 +16,7 @@ from reconciler.spark.audit.naming import CONTENT, ID, By, Naming
 from reconciler.spark.audit.sightings import small_table
 from reconciler.spark.audit.tally import PART_SHIFT
 from reconciler.spark.ranges.reading import read
+from reconciler.spark.session import kept
 
 NAME_BYTES = 16
 """Of a name's hash: two of 10^9 names are equal with a chance of 10^-21."""
@@ -145,9 +145,6 @@ def tallied(seen: DataFrame, clusters: int, *, unique: bool) -> Iterator[Found]:
         *(f.sum(f.when(~has_name, f.col(column))).alias(f"nameless{side}") for side, column in sides.items()),
     )
     any_finding = sum((f.col(kind) for kind in KINDS[1:]), f.col(KINDS[0])) > 0
-    kept = observed.where(any_finding).persist(StorageLevel.DISK_ONLY)
-    try:
-        kept.count()
-        yield Found({name: int(value or 0) for name, value in observation.get.items()}, kept)
-    finally:
-        kept.unpersist()
+    with kept(observed.where(any_finding), "DISK_ONLY") as names:
+        names.count()
+        yield Found({name: int(value or 0) for name, value in observation.get.items()}, names)
