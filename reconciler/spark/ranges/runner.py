@@ -97,15 +97,6 @@ def exactly_once(function: Results, *, into: RangeSink) -> Semantics:
     return Semantics("exactly-once", function, into)
 
 
-@dataclass(frozen=True, slots=True)
-class _Empty:
-    """Offsets of a partition that hold no record, from ``since`` up to, and without, ``until``."""
-
-    topic_id: str | None
-    since: int
-    until: int
-
-
 class RangeBatches:
     """One job: its topics on one cluster, its group's rows in one store.
 
@@ -171,7 +162,8 @@ class RangeBatches:
         self._opened: dict[int, GroupOffsets] = {}
         self._reader: LogReader | None = None
         self._searches = identity.has_columns
-        self._empty: dict[TopicPartition, _Empty] = {}
+        self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
+        """By partition and its topic's id, offsets that hold no record: from one up to, and without, the other."""
 
     # ------------------------------------------------------------ running
 
@@ -313,21 +305,21 @@ class RangeBatches:
 
     def _known_empty(self, cluster: ClusterInfo) -> dict[TopicPartition, tuple[int, int]]:
         return {
-            at: (each.since, each.until)
-            for at, each in self._empty.items()
-            if at.topic in cluster.topics and each.topic_id == cluster.topic_id(at.topic)
+            at: stretch
+            for (at, topic_id), stretch in self._empty.items()
+            if at.topic in cluster.topics and topic_id == cluster.topic_id(at.topic)
         }
 
     def _note_empty(self, batch: RangeBatch, ends: Iterable[LastRecord]) -> None:
         """Remember the gaps after the ranges' last records, so that a cap does not end in the same gap again."""
         after_last = {end.at: end.offset + 1 for end in ends}
         for each in batch.ranges:
-            topic_id = batch.cluster.topic_id(each.topic)
-            known = self._empty.get(each.at)
+            place = (each.at, batch.cluster.topic_id(each.topic))
             since = after_last.get(each.at, each.from_offset)
-            if each.at not in after_last and known and (known.topic_id, known.until) == (topic_id, since):
-                since = known.since
-            self._empty[each.at] = _Empty(topic_id, since, each.until_offset)
+            known = self._empty.get(place)
+            if each.at not in after_last and known is not None and known[1] == since:
+                since = known[0]
+            self._empty[place] = (since, each.until_offset)
 
     # ------------------------------------------------------------ store and cluster
 

@@ -145,10 +145,8 @@ class RangeEnds:
     def _reads_here(self, batch: DataFrame, source: SourceRange) -> bool:
         """Whether the source reads the cluster that this recording was given (E1)."""
         if source.servers not in self._here:
-            if addresses(source.servers) & addresses(self._at):
-                self._here[source.servers] = True
-            else:
-                self._here[source.servers] = self._has_id(cluster_id(batch, source), source)
+            shared = addresses(source.servers) & addresses(self._at)
+            self._here[source.servers] = bool(shared) or self._has_id(cluster_id(batch, source), source)
         return self._here[source.servers]
 
     def _has_id(self, cluster: str | None, source: SourceRange) -> bool:

@@ -7,7 +7,7 @@ does it (``range_ends``), and Spark only counts the batch's records, so that its
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +60,7 @@ def ranges_of(
     found = []
     for starts, ends in sources:
         for only in (False, True):
-            mine = _of({topic for topic, each in committed_only.items() if each is only}, ends)
+            mine = {place: end for place, end in (ends or {}).items() if committed_only.get(place[0]) is only}
             if mine:
                 found.append(SourceRange(starts or {}, mine, "", only))
     return found
-
-
-def _of(topics: Collection[str], offsets: Offsets | None) -> Mapping[tuple[str, int], int]:
-    return {place: offset for place, offset in (offsets or {}).items() if place[0] in topics}
