@@ -138,7 +138,17 @@ def clone(
         made = replace(made, older=len(older))
         made = _beside_its_sinks(made, settings, chosen, found)
         manifest = _manifest(made, known, chosen, stamp(now_ms), _earlier_manifest(source, listed))
-        copied = _copy(source, target, listed, made, manifest, older, on_copied or world.on_copied)
+        with written.writing(target.shown):
+            copied = copy_tree(
+                source,
+                target,
+                listed,
+                leave_out=older.union(left_out),
+                instead={edit.file: edit.after for edit in edits} | {MANIFEST: manifest},
+                barrier=f"offsets/{_newest(listed) + 1}",
+                still=lambda: _refuse_changed(source, listed, edits),
+                on_copied=on_copied or world.on_copied,
+            )
         kept = keep_anchors(settings, chosen, known.cluster_id, records, world) if settings is not None else 0
     return replace(made, anchors=kept, copied=copied)
 
@@ -187,34 +197,6 @@ def _whole_or_empty(job: JobPlan, config: Config | None) -> JobPlan:
     if config is None or not config.chosen(job.name)[0].sinks or not repeated(job).of_batch:
         return job
     return replace(job, partitions=tuple(row for row in job.partitions if row.position != END))
-
-
-def _copy(
-    source: Tree,
-    target: Tree,
-    listed: Listed,
-    made: Clone,
-    manifest: bytes,
-    older: frozenset[str],
-    on_copied: OnCopied | None,
-) -> Copied:
-    instead = {edit.file: edit.after for edit in made.edits} | {MANIFEST: manifest}
-
-    def still() -> None:
-        _refuse_changed(source, listed, made.edits)
-
-    barrier = f"offsets/{_newest(listed) + 1}"
-    with written.writing(target.shown):
-        return copy_tree(
-            source,
-            target,
-            listed,
-            leave_out=older.union(made.left_out),
-            instead=instead,
-            barrier=barrier,
-            still=still,
-            on_copied=on_copied,
-        )
 
 
 def _parsed(plan: PlanSource) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import Changed, Unreachable
+from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.audit.spans import AuditedJob, ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
@@ -95,7 +96,7 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
                     hint="Audit without the source.",
                 )
         edges = edges_of(reader, places, since_ms)
-        require_anchors(reader, places, edges)
+        require_anchors(reader, {at: span.row for at, span in places.items()}, edges)
     there = [place for info in found.topics.values() for place in info.places]
     stretches = tuple(
         ReadStretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
@@ -142,13 +143,16 @@ def edges_of(
 
 
 def require_anchors(
-    reader: LogReader, places: Mapping[TopicPartition, ResumedRow], edges: Mapping[TopicPartition, PartitionEdges]
+    reader: LogReader, rows: Mapping[TopicPartition, PartitionPlan], edges: Mapping[TopicPartition, PartitionEdges]
 ) -> None:
-    """Raise Changed unless the last processed records are where the job saw them: else this is another log."""
-    for at, span in places.items():
-        if span.processed_until > edges[at].end:
+    """Raise Changed unless the last processed records are where the job saw them: else this is another log.
+
+    ``rows``: by the source's partition.
+    """
+    for at, row in rows.items():
+        if (row.stored_offset or 0) > edges[at].end:
             raise _another_log(at)
-    anchors = {at: span.row.anchor for at, span in places.items()}
+    anchors = {at: row.anchor for at, row in rows.items()}
     requests = [
         ReadRequest(at, anchor.offset, 1)
         for at, anchor in anchors.items()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.ports import TopicPartition
 
 ALL_PARTITIONS = -1
 """In place of a partition: the topic is compared as a whole, since its partitions do not correspond."""
@@ -51,7 +52,7 @@ class AuditedJob:
     source_cluster_id: str | None
     digests: tuple[str, ...]
     spans: tuple[ResumedRow, ...]
-    undecided: tuple[tuple[str, int], ...]
+    undecided: tuple[TopicPartition, ...]
 
     @property
     def destinations(self) -> dict[str, str]:
@@ -76,11 +77,9 @@ def planned(plans: Iterable[Plan], job: str | None = None) -> AuditedJob:
         raise ConfigError(
             "The plans are for different jobs or different destinations.", hint="Audit them one at a time."
         )
-    rows = [
-        row for _, found in chosen for row in found.partitions if row.position != Position.END
-    ]  # a checkpoint that stopped within a batch goes on from the batch's start
-    keys = [(row.topic, row.partition) for row in rows]
-    if len({*keys}) < len(keys):
+    # A checkpoint that stopped within a batch goes on from the batch's start.
+    rows = [row for _, found in chosen for row in found.partitions if row.position != Position.END]
+    if len({row.key for row in rows}) < len(rows):
         raise ConfigError(
             "Two plans have the same partition: they belong to two failovers, or one was made again.",
             hint="Audit each with the plan that was applied.",
@@ -97,5 +96,5 @@ def planned(plans: Iterable[Plan], job: str | None = None) -> AuditedJob:
             for row in sorted(rows, key=lambda row: (row.source_topic, row.partition))
             if row.resume_offset is not None
         ),
-        undecided=tuple(sorted((row.topic, row.partition) for row in rows if row.resume_offset is None)),
+        undecided=tuple(sorted(row.key for row in rows if row.resume_offset is None)),
     )

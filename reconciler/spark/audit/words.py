@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from reconciler.core.anchors import TopicPartition
 from reconciler.formats.decimal_text import some
 from reconciler.spark.audit.looking import LogExtent
 from reconciler.spark.audit.naming import By, Naming
@@ -74,8 +73,7 @@ def _of_source(rules: Rules, why_dead: str | None) -> Iterable[str]:
 
 def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | None) -> Iterable[str]:
     if planned.undecided:
-        places = [str(TopicPartition(*place)) for place in planned.undecided]
-        yield f"The plan gives no offset for {some(places)}: not compared."
+        yield f"The plan gives no offset for {some([str(at) for at in planned.undecided])}: not compared."
     gone = [str(s.at) for s in destination.stretches if s.log_start > s.cut]
     if gone:
         yield f"The destination has deleted records after the resume offset of {some(gone)}: not compared."

@@ -12,7 +12,6 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
 from reconciler.spark.audit.looking import TIMEOUT_S, PartitionEdges, edges_of, is_dead, is_planned_log, require_anchors
-from reconciler.spark.audit.spans import ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
 
@@ -148,15 +147,15 @@ def _require_anchors(
     reader: LogReader, rows: Iterable[PartitionPlan], edges: Mapping[TopicPartition, PartitionEdges]
 ) -> None:
     """Raise Changed unless the last processed record of each plan is where the job saw it."""
-    rounds: list[dict[TopicPartition, ResumedRow]] = []
+    rounds: list[dict[TopicPartition, PartitionPlan]] = []
     for row in rows:
-        at, span = row.source_key, ResumedRow(row, row.resume_offset or 0, remapped=False)
+        at = row.source_key
         if at not in edges:  # the job had read nothing of it, or there is no such partition
             continue
         into = next((each for each in rounds if at not in each), None)
         if into is None:
             rounds.append(into := {})
-        into[at] = span
+        into[at] = row
     for each in rounds:
         require_anchors(reader, each, edges)
 
