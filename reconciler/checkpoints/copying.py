@@ -121,7 +121,7 @@ def _copy_and_rename(work: _Work) -> Copied:
     with _held(target, beside), _removed_on_failure(work, beside):
         there = target.listing(beside)
         _make_folders(work, beside, there)
-        done = _copy_files(work, beside, there)
+        done = _copy_files(work, beside, there, work.names)
         _write_files(target, work.instead, beside)
         work.still()
         _see_whole(work, beside)
@@ -268,13 +268,10 @@ def _copy_in_place(work: _Work, barrier: str) -> Copied:
     return done
 
 
-def _copy_files(
-    work: _Work, to: str, there: Listed, names: Sequence[str] | None = None, done: Copied | None = None
-) -> Copied:
+def _copy_files(work: _Work, to: str, there: Listed, names: Sequence[str], done: Copied | None = None) -> Copied:
     """Copy the files that are not there in full length yet."""
     sizes = {name: work.listed.files[name][0] for name in work.names}
     done = done or Copied(0, len(sizes), 0, sum(sizes.values()))
-    names = work.names if names is None else names
     kept = [name for name in names if name in there.files and there.files[name][0] == sizes[name]]
     if kept:
         log.info("%d files are there already, of a copy that was cut off", len(kept))

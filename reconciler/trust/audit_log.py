@@ -89,46 +89,37 @@ class AuditLog:
                 head, text = _line({"kind": "torn", "torn": torn}, time_text, head)
                 text = b"\n" + text
             head, line = _line(fields, time_text, head)
-            _write(file, text + line, self.path)
+            with _writing(self.path):
+                if os.write(file, text + line) < len(text + line):
+                    raise OSError("there was room for only a part of it")
+                os.fsync(file)
             if head.line == 1:
                 sync_names(self.path.parent)
         return head
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        try:
+        with _writing(self.path):
             file = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        except OSError as error:
-            raise _unusable(self.path, error) from error
         try:
-            _lock(file, self.path)
+            with _writing(self.path):
+                if not wait_for_lock(file):
+                    raise held_too_long(f"the audit log {self.path}")
             yield file
         finally:
             os.close(file)
 
 
-def _lock(file: int, path: Path) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raise the system's errors as ConfigError."""
     try:
-        if not wait_for_lock(file):
-            raise held_too_long(f"the audit log {path}")
+        yield
     except OSError as error:
-        raise _unusable(path, error) from error
-
-
-def _unusable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"The audit log {path} cannot be written: {error.strerror or error}. Nothing else was written.",
-        hint="Check [trust] audit_log: a change that cannot be logged is not made.",
-    )
-
-
-def _write(file: int, text: bytes, path: Path) -> None:
-    try:
-        if os.write(file, text) < len(text):
-            raise OSError("there was room for only a part of it")
-        os.fsync(file)
-    except OSError as error:
-        raise _unusable(path, error) from error
+        raise ConfigError(
+            f"The audit log {path} cannot be written: {error.strerror or error}. Nothing else was written.",
+            hint="Check [trust] audit_log: a change that cannot be logged is not made.",
+        ) from error
 
 
 def _line(fields: Record, time_text: str, head: Head) -> tuple[Head, bytes]:

@@ -27,7 +27,7 @@ from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
-from reconciler.formats.spark_checkpoint import END
+from reconciler.formats.spark_checkpoint import END, by_partition
 from reconciler.ports import LogReader, OffsetStore, TopicPartition
 from reconciler.spark.drill.reading import BatchReader, FirstRecord, FirstRecords, by_client, read_ranges
 from reconciler.stores.common import ReadOnlyStore
@@ -146,18 +146,13 @@ def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[P
 
 def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[TopicPartition, int]:
     """Where the job would begin: at its copied checkpoint's offsets, else at the plan's."""
+    copied = by_partition(source.start for source in copy.sources) if copy is not None else {}
     starts: dict[TopicPartition, int] = {}
     for row in rows:
-        at = row.key
-        copied = [
-            offset
-            for source in (copy.sources if copy is not None else ())
-            if (offset := (source.start or {}).get((at.topic, at.partition))) is not None
-        ]
-        if copied:
-            starts[at] = min(copied)
+        if row.key in copied:
+            starts[row.key] = min(copied[row.key])
         elif row.resume_offset is not None:
-            starts[at] = row.resume_offset
+            starts[row.key] = row.resume_offset
     return starts
 
 

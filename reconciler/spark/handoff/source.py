@@ -45,24 +45,21 @@ def complete_from(start: JobStart, reader: LogReader, client: Mapping[str, str])
             f"The source at {start.bootstrap_servers} has no topic {', '.join(absent)}.",
             hint=f"{near_topics_of(client, absent)}{NO_TOPIC}",
         )
-    new = [
-        TopicPartition(topic, number)
-        for topic in start.topics
-        for number in there.topics[topic].partitions
-        if (topic, number) not in stored
-    ]
-    offsets = stored | {(key.topic, key.partition): at for key, at in zip(new, _new(start, reader, new), strict=True)}
+    new = [place for topic in start.topics for place in there.topics[topic].places if place not in stored]
+    offsets = stored | dict(zip(new, _new(start, reader, new), strict=True))
     found: Offsets = {topic: {} for topic in start.topics}
-    for topic, number in sorted(offsets):
-        if topic in found:
-            found[topic][str(number)] = offsets[topic, number]
+    for place in sorted(offsets):
+        if place.topic in found:
+            found[place.topic][str(place.partition)] = offsets[place]
     return found
 
 
-def _stored(start: JobStart, client: Mapping[str, str]) -> tuple[dict[tuple[str, int], int], set[str]]:
+def _stored(start: JobStart, client: Mapping[str, str]) -> tuple[dict[TopicPartition, int], set[str]]:
     """The stored offsets, and the clusters in whose numbering they are."""
     if start.store is None:
-        handed = {(topic, int(number)): at for topic, of in start.offsets.items() for number, at in of.items()}
+        handed = {
+            TopicPartition(topic, int(number)): at for topic, of in start.offsets.items() for number, at in of.items()
+        }
         return handed, set() if start.cluster_id is None else {start.cluster_id}
     from reconciler.stores.registry import open_store
 
@@ -76,7 +73,7 @@ def _stored(start: JobStart, client: Mapping[str, str]) -> tuple[dict[tuple[str,
         )
     anchors = [row.stored.anchor for row in rows if row.stored.anchor is not None]
     clusters = {anchor.cluster_id for anchor in anchors if anchor.cluster_id is not None}
-    return {(row.key.topic, row.key.partition): row.stored.offset for row in rows}, clusters
+    return {row.key: row.stored.offset for row in rows}, clusters
 
 
 def _new(start: JobStart, reader: LogReader, partitions: list[TopicPartition]) -> list[int]:
