@@ -113,9 +113,6 @@ class BatchIdentity:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "texts"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     @property
     def has_columns(self) -> bool:
         """True if only Spark can read the id or the timestamp."""

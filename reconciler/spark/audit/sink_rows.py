@@ -6,7 +6,7 @@ their own Spark reader where the session has its jars; without them, by the list
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -49,14 +49,13 @@ def sink_rows(
             f"The rows of {sink.shown} are not known: it tells only batches.",
             hint="Name the rows: --output FORMAT:PATH",
         )
+    more = {}
     if isinstance(sink, DeltaSink):
         place = address.partition(":")[2].partition("?")[0]
         with_jars = _own_reader(spark, "delta", place, options)
         if with_jars is not None:
             return with_jars
         more = {"basePath": place}  # partition columns stand in the paths alone
-    else:
-        more = {}
     files = sink.data_files()
     return (
         _loaded(spark, "parquet", files, {**(options or {}), **more}, sink.shown) if files else _nothing(spark, columns)
@@ -73,9 +72,11 @@ def _own_reader(spark: SparkSession, kind: str, place: str, options: Mapping[str
         raise _unreadable(place, error) from error
 
 
-def _loaded(spark: SparkSession, kind: str, places: object, options: Mapping[str, str] | None, shown: str) -> DataFrame:
+def _loaded(
+    spark: SparkSession, kind: str, places: Iterable[str], options: Mapping[str, str] | None, shown: str
+) -> DataFrame:
     try:
-        return spark.read.format(kind).options(**(options or {})).load(list(places))  # type: ignore[call-overload]
+        return spark.read.format(kind).options(**(options or {})).load(list(places))
     except (PySparkException, Py4JError) as error:
         raise _unreadable(shown, error) from error
 

@@ -35,14 +35,11 @@ class Orders:
     may hold, in bytes. ``version``: the package that made the tasks.
     """
 
-    client: Mapping[str, Any]
+    client: Mapping[str, Any] = field(repr=False)
     timeout_s: float
     deadline_s: float
     memory: int
     version: str = __version__
-
-    def __repr__(self) -> str:
-        return f"Orders(client=…, timeout_s={self.timeout_s}, deadline_s={self.deadline_s}, version={self.version!r})"
 
 
 @dataclass(frozen=True, slots=True)

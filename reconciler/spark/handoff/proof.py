@@ -40,9 +40,7 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(
-    source: PlanSource | Plan, environ: Mapping[str, str], *, trusted_keys: Keys, now_ms: int
-) -> tuple[Plan, bool]:
+def read(source: PlanSource, environ: Mapping[str, str], *, trusted_keys: Keys, now_ms: int) -> tuple[Plan, bool]:
     """The plan, and whether something vouches for its cluster.
 
     Raises Changed for a plan that is altered, expired or not signed by a trusted key; ConfigError for a file that

@@ -112,20 +112,6 @@ class BatchRanges:
             log.debug("the range of a batch was not found", exc_info=True)
             return Unseen(f"this version of Spark does not show a batch's offsets ({type(error).__name__})")
 
-    def shared(self, batch: DataFrame) -> Mapping[tuple[str, int], int]:
-        """Of each partition that several sources read, where the one that is behind ends; empty if that is unknown.
-
-        For a frame that was derived from the batch, too.
-        """
-        if not hasattr(batch, "_jdf"):
-            return {}
-        try:
-            running = _running(batch)
-            return {} if running is None else lowest_of_several(_planned(running))
-        except Exception:  # as above
-            log.debug("the ends of a batch's sources were not found", exc_info=True)
-            return {}
-
     def _of(self, batch: DataFrame) -> tuple[SourceRange, ...] | Unseen:
         running, frame = _running(batch), batch._jdf
         if running is None:
@@ -159,6 +145,21 @@ class BatchRanges:
         if run not in self._held_back:  # a query's plan is the same in every batch
             self._held_back = {run: holds_back(plan)}
         return self._held_back[run]
+
+
+def shared_ends(batch: DataFrame) -> Mapping[tuple[str, int], int]:
+    """Of each partition that several sources read, where the one that is behind ends; empty if that is unknown.
+
+    For a frame that was derived from the batch, too.
+    """
+    if not hasattr(batch, "_jdf"):
+        return {}
+    try:
+        running = _running(batch)
+        return {} if running is None else lowest_of_several(_planned(running))
+    except Exception:  # as above
+        log.debug("the ends of a batch's sources were not found", exc_info=True)
+        return {}
 
 
 def _running(batch: DataFrame) -> Any:

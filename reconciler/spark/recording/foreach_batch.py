@@ -31,7 +31,7 @@ from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
-from reconciler.spark.recording.batch_range import BatchRanges, Unseen
+from reconciler.spark.recording.batch_range import Unseen, shared_ends
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
@@ -138,7 +138,6 @@ class Recording:
             self._by_range = RangeEnds(
                 recorder.target, recorder.cluster, topics=self._topics, state_goes_along=goes_along
             )
-        self._ranges = BatchRanges(state_goes_along=True)  # only asked where sources end
         self._reason_logged: str | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -162,7 +161,7 @@ class Recording:
 
     def _searched(self, batch: DataFrame) -> Sequence[LastRecord]:
         """The last records of the batch itself."""
-        ends = self._identity.last_records(up_to(batch, self._ranges.shared(batch)))
+        ends = self._identity.last_records(up_to(batch, shared_ends(batch)))
         if self._topics is not None:
             ends = [end for end in ends if end.at.topic in self._topics]
         recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
