@@ -60,8 +60,9 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
             hint="Install the connector in the server, and leave with_kafka() out.",
         )
     version = _pyspark_version()
-    present = [*_named_in(settings), *os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace(",", " ").split()]
-    present += _installed()
+    named = [name for key in ("spark.jars", "spark.jars.packages") for name in str(settings.get(key, "")).split(",")]
+    submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace(",", " ").split()
+    present = [*named, *submitted, *_installed()]
     if require_fitting(present, version):
         progress(f"Kafka connector {chosen_connector(present)} for pyspark {version}: it was there already")
         return builder
@@ -97,12 +98,6 @@ def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:
                 "right one.",
             )
     return bool(found)
-
-
-def _named_in(settings: dict[str, Any]) -> list[str]:
-    return [
-        name for key in ("spark.jars", "spark.jars.packages") for name in str(settings.get(key, "")).split(",") if name
-    ]
 
 
 def _installed() -> list[str]:

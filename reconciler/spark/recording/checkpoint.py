@@ -24,13 +24,10 @@ from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.spark_checkpoint import Checkpoint, by_partition
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper, another_job
+from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper
 from reconciler.spark.target import AnchorTarget
 from reconciler.stores import registry
 from reconciler.stores.paired import NOTHING, AnchorRows, aside_of, read_kept, refuse_unable, same, version_of
-
-ATTEMPTS = 3
-"""How often rows are decided on that others change at the same time (a tracker, a command that finishes a write)."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -157,7 +154,12 @@ Decide = Callable[
 
 
 class CheckpointRecorder(GroupRecorder):
-    """Keeps the anchors of one query's checkpoint, under the group's name, in an anchor store."""
+    """Keeps the anchors of one query's checkpoint, under the group's name, in an anchor store.
+
+    Others may change its rows too (a tracker, a command that finishes a write).
+    """
+
+    attempts = 3
 
     def __init__(self, target: AnchorTarget, *, describe: Describe | None = None) -> None:
         super().__init__(target, StoreKeeper(target.anchors, target.cluster.client), describe)
@@ -176,23 +178,13 @@ class CheckpointRecorder(GroupRecorder):
         """Write the changes that ``decide`` returns, by compare-and-set on the rows it was given."""
         if not batch.ends:
             return
-        reason, topics = f"batch {batch.number}", sorted({at.topic for at in batch.ends})
-        named = {**self._empty(batch), **anchors}
+        topics, named = sorted({at.topic for at in batch.ends}), {**self._empty(batch), **anchors}
         group, now_ms = self.target.group, self.target.now_ms
-
-        def act(store: OffsetStore) -> None:
-            conflicts: tuple[TopicPartition, ...] = ()
-            for _ in range(ATTEMPTS):
-                changes = decide(batch, read_kept(store, group, topics), named, now_ms())
-                if not changes:
-                    return
-                conflicts = store.write(group, changes, reason=reason, now_ms=now_ms()).conflicts
-                if not conflicts:
-                    return
-            raise another_job(conflicts, group, store.address, reason)
-
         with self._lock:
-            self._keeper.insist(act, f"{reason} of group {group}")
+            self._compare_and_set(
+                lambda store, _: decide(batch, read_kept(store, group, topics), named, now_ms()),
+                f"batch {batch.number}",
+            )
 
     def kept(self, topics: Iterable[str]) -> dict[TopicPartition, AnchorRows]:
         """The rows that the anchor store holds now."""

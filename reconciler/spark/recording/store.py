@@ -92,17 +92,18 @@ class SourceCluster:
 
     def having(self, topics: set[str]) -> ClusterInfo:
         """The cluster with at least these topics. Raises ConfigError for a topic that it does not have."""
-        if self._info is None or not topics <= set(self._info.topics):
-            known = set(self._info.topics) if self._info else set()
-            self._info = self._describe(topics | known)
-        absent = sorted(topics - set(self._info.topics))
+        info = self._info
+        if info is None or not topics <= set(info.topics):
+            known = set(info.topics) if info else set()
+            info = self._info = self._describe(topics | known)
+        absent = sorted(topics - set(info.topics))
         if absent:
             raise ConfigError(
                 f"The batch has records of {', '.join(absent)}, which the cluster at "
                 f"{self._cluster.bootstrap_servers} does not have.",
                 hint="Give recording() the bootstrap_servers of the cluster that the query reads.",
             )
-        return self._info
+        return info
 
     def renumbered(self, topics: set[str]) -> set[str]:
         """Look the topics up again; those that were deleted and recreated since the last time.
@@ -135,7 +136,10 @@ class SourceCluster:
 
 
 class GroupRecorder:
-    """The common part of both recorders: opens the target's store once, and names records for it."""
+    """The common part of both recorders: opens the target's store once, names records for it, and writes (I3)."""
+
+    attempts = 2
+    """How often rows are decided on that others change at the same time."""
 
     def __init__(self, target: AnchorTarget, keeper: StoreKeeper, describe: Describe | None) -> None:
         self.target = target
@@ -167,6 +171,31 @@ class GroupRecorder:
             for end in ends
         }
 
+    def _compare_and_set(self, decide: Callable[[OffsetStore, bool], list[Change]], reason: str) -> None:
+        """Write the changes that ``decide`` makes of the store's rows; it is told whether it has not decided before.
+
+        To be called with the lock.
+        """
+        group, now_ms = self.target.group, self.target.now_ms
+
+        def act(store: OffsetStore) -> None:
+            conflicts: tuple[TopicPartition, ...] = ()
+            for attempt in range(self.attempts):
+                changes = decide(store, attempt == 0)
+                if not changes:
+                    return
+                conflicts = store.write(group, changes, reason=reason, now_ms=now_ms()).conflicts
+                if not conflicts:
+                    return
+            raise Changed(
+                f"The rows of {', '.join(str(at) for at in conflicts)} in group {group} of "
+                f"{store.address} changed twice while {reason} was being stored: another job writes this group.",
+                hint="Stop the other job or give each its own group; then start this one again, which repeats the "
+                "batch.",
+            )
+
+        self._keeper.insist(act, f"{reason} of group {group}")
+
     def close(self) -> None:
         with self._lock:
             self._keeper.close()
@@ -191,36 +220,16 @@ class Recorder(GroupRecorder):
         """
         if not ends:
             return
-        reason = f"batch {batch_id}"
         with self._lock:
             anchors = self.named(ends)
             wanted = {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}
-            self._keeper.insist(
-                lambda store: self._compare_and_set(store, wanted, reason), f"{reason} of group {self.target.group}"
-            )
 
-    def _compare_and_set(self, store: OffsetStore, wanted: Mapping[TopicPartition, StoredOffset], reason: str) -> None:
-        conflicts: tuple[TopicPartition, ...] = ()
-        group = self.target.group
-        for attempt in range(2):
-            rows = _rows(store, group, {at.topic for at in wanted}, may_be_absent=attempt == 0)
-            due = [(at, rows.get(at), new) for at, new in wanted.items() if moves(rows.get(at), new)]
-            changes = [Change(at, row.version if row else None, new) for at, row, new in due]
-            if not changes:
-                return
-            conflicts = store.write(group, changes, reason=reason, now_ms=self.target.now_ms()).conflicts
-            if not conflicts:
-                return
-        raise another_job(conflicts, group, store.address, reason)
+            def decide(store: OffsetStore, is_first: bool) -> list[Change]:
+                rows = _rows(store, self.target.group, {at.topic for at in wanted}, may_be_absent=is_first)
+                due = [(at, rows.get(at), new) for at, new in wanted.items() if moves(rows.get(at), new)]
+                return [Change(at, row.version if row else None, new) for at, row, new in due]
 
-
-def another_job(conflicts: Iterable[TopicPartition], group: str, address: str, reason: str) -> Changed:
-    """The error for rows that changed at every attempt to store a batch."""
-    return Changed(
-        f"The rows of {', '.join(str(at) for at in conflicts)} in group {group} of "
-        f"{address} changed twice while {reason} was being stored: another job writes this group.",
-        hint="Stop the other job or give each its own group; then start this one again, which repeats the batch.",
-    )
+            self._compare_and_set(decide, f"batch {batch_id}")
 
 
 def _rows(store: OffsetStore, group: str, topics: set[str], *, may_be_absent: bool) -> dict[TopicPartition, Row]:
