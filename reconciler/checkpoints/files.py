@@ -42,7 +42,7 @@ class Tree:
     """
 
     def __init__(self, url: str) -> None:
-        self.shown = open_folder(url).shown  # raises for a missing package, and hides secrets
+        self.shown = open_folder(url).shown  # a local path, or a URL without secrets; raises for a missing package
         self.url = url
 
     @cached_property
@@ -75,11 +75,8 @@ class Tree:
     @cached_property
     def _opened(self) -> tuple[Any, str]:
         with self.tried():
-            fs, root = open_url(os.path.abspath(self._local_path()) if self.is_local else self.url)
+            fs, root = open_url(self.shown if self.is_local else self.url)
             return fs, root.rstrip("/")
-
-    def _local_path(self) -> str:
-        return self.url.split("://", 1)[1] if "://" in self.url else self.url.removeprefix("file:")
 
     def listing(self, root: str | None = None) -> Listed:
         """Everything below the folder, or below another one of its file system, as it is now."""

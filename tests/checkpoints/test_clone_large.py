@@ -18,6 +18,7 @@ from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.copying import Copied
 from reconciler.checkpoints.files import MANIFEST, Tree
 from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.folder import open_folder
 from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import PLAN, Files, cloned, log, moved_plan, new, outside
 from tests.checkpoints.test_clone_whole import Shared
@@ -257,3 +258,8 @@ def test_a_copy_that_lacks_a_file_gets_no_name(files: Files, monkeypatch: pytest
     with pytest.raises(Refused, match=r"not whole: state/0/1/2.delta has no bytes"):
         cloned(files)
     assert os.listdir(files.path.parent) == ["checkpoint"]
+
+
+def test_a_home_is_one_place_to_read_and_to_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Tree("~/checkpoint").root == open_folder("~/checkpoint").shown == str(tmp_path / "checkpoint")
