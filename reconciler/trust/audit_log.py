@@ -149,8 +149,7 @@ def record_of(line: bytes) -> Record | None:
     Raises NotARecord for JSON that is not a record, or was altered.
     """
     try:
-        text = line.decode()
-        found = json_value(text, fractions=False)
+        found = json_value(line.decode(), fractions=False)
     except (UnicodeDecodeError, FieldError):
         return None
     if not isinstance(found, dict) or found.keys() != set(FIELDS) or found["format"] != FORMAT:

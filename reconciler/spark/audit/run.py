@@ -196,13 +196,11 @@ class _Audit:
             {} if late is None else {row["place"]: row["count"] for row in late.groupBy("place").count().collect()}
         )
         elsewhere = sum(row["output_unknown"] for number, row in counted.items() if number < 0)
-        return (
-            tuple(
-                self._result(place, counted.get(number, {}), reordered.get(number, 0), semantics)
-                for number, place in enumerate(self.places.all)
-            ),
-            elsewhere,
+        found_at = (
+            self._result(place, counted.get(number, {}), reordered.get(number, 0), semantics)
+            for number, place in enumerate(self.places.all)
         )
+        return tuple(found_at), elsewhere
 
     def _rules(self) -> Rules:
         offsets_only = self.naming.by is By.OFFSET and self.here is None

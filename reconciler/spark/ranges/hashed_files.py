@@ -100,12 +100,12 @@ class HashNamedFiles(RangeSink):
                     f"{self._path} is the output of group {entry.group}, not of {group}.",
                     hint="Give each job its own path.",
                 )
-            saved = output.is_saved(entry, stored)
-            if saved is None and not self._catalogue.has(entry.name + LOST):
+            saved, is_lost = output.is_saved(entry, stored), self._catalogue.has(entry.name + LOST)
+            if saved is None and not is_lost:
                 saved = self._decided_by_person(entry)
             if saved:
                 self._finish(entry)
-            elif self._catalogue.has(entry.name + LOST) or self._again is not None:
+            elif is_lost or self._again is not None:
                 self._undo(entry)
             else:
                 self._again = entry

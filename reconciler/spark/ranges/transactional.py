@@ -240,9 +240,6 @@ class _Joined:
     def transaction(self, work: Callable[[Session], Any]) -> Any:
         return work(self._session)
 
-    def close(self) -> None:
-        """Does nothing: the owner ends the transaction."""
-
 
 def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetStore:
     from reconciler.stores.paired import paired
