@@ -1,9 +1,4 @@
-"""Give a SparkSession the Kafka connector that PySpark's wheel lacks, in the one version that fits.
-
-    from pyspark.sql import SparkSession
-    from reconciler.spark.session import with_kafka
-
-    spark = with_kafka(SparkSession.builder.master("local[2]")).getOrCreate()
+"""Give a SparkSession the Kafka connector that PySpark's wheel lacks, in the one version that fits (``session``).
 
 A connector for another Spark minor version resolves, loads, and then fails inside the query with NoSuchMethodError; it
 is refused here instead, unless it was tried with this one (``STAND_INS``). ``reconciler.artifacts`` fetches the jars
