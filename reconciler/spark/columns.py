@@ -1,10 +1,11 @@
-"""Columns of a job's output that a person names as FIELD=NAME, checked for existence and type."""
+"""Frames and their columns: kept while they are used; and those that a person names as FIELD=NAME, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from reconciler.core.errors import ConfigError
 
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
 
 WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 """Spark's short type names of integers."""
+
+
+@contextmanager
+def kept(frame: DataFrame, level: Literal["MEMORY_AND_DISK", "DISK_ONLY"]) -> Iterator[DataFrame]:
+    """Keep what Spark computes of the frame on its executors until the block ends. ``level``: see ``StorageLevel``."""
+    from pyspark import StorageLevel
+
+    frame.persist(getattr(StorageLevel, level))
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
 
 
 def as_bytes(value: Any) -> bytes | None:

@@ -17,15 +17,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.spark.connector import chosen_connector, with_kafka
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-__all__ = ["DATA_LOSS", "chosen_connector", "kept", "own_session", "refused", "spark_message", "with_kafka"]
+__all__ = ["DATA_LOSS", "chosen_connector", "own_session", "refused", "spark_message", "with_kafka"]
 
 _SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME")
 """Set where spark-submit or a cluster configures Spark."""
@@ -68,18 +68,6 @@ def own_session(
         yield session
     finally:
         session.stop()
-
-
-@contextmanager
-def kept(frame: DataFrame, level: Literal["MEMORY_AND_DISK", "DISK_ONLY"]) -> Iterator[DataFrame]:
-    """Keep what Spark computes of the frame on its executors until the block ends. ``level``: see ``StorageLevel``."""
-    from pyspark import StorageLevel
-
-    frame.persist(getattr(StorageLevel, level))
-    try:
-        yield frame
-    finally:
-        frame.unpersist()
 
 
 @contextmanager

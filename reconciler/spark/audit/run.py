@@ -45,7 +45,7 @@ from reconciler.spark.audit.result import (
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
 from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, AuditUnit, ResumedRow, planned
 from reconciler.spark.audit.tally import Rules, judged, sums, tally, together
-from reconciler.spark.session import kept
+from reconciler.spark.columns import kept
 from reconciler.spark.target import ClusterAccess
 
 

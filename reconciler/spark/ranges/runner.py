@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
+from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.offsets import GroupOffsets
@@ -50,7 +51,6 @@ from reconciler.spark.ranges.planning import (
     plan,
 )
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
-from reconciler.spark.session import kept
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:

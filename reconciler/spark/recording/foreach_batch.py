@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Literal
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore
+from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.recording.batch_range import Unseen, shared_ends
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
-from reconciler.spark.session import kept
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:

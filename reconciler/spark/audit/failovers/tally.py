@@ -15,8 +15,8 @@ from reconciler.spark.audit.failovers.figures import FIGURES, Counts, judge
 from reconciler.spark.audit.naming import CONTENT, ID, By, Naming
 from reconciler.spark.audit.sightings import small_table
 from reconciler.spark.audit.tally import PART_SHIFT
+from reconciler.spark.columns import kept
 from reconciler.spark.ranges.reading import read
-from reconciler.spark.session import kept
 
 NAME_BYTES = 16
 """Of a name's hash: two of 10^9 names are equal with a chance of 10^-21."""
