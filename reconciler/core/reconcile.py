@@ -16,11 +16,10 @@ from reconciler.core.policies import StartPlace
 from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import advance, count_records, last_before
-from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
+from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
-"""How the detail begins where the policy takes a row's time."""
 
 
 def judged(search: Callable[..., Search[Finding]], *given: Any) -> Search[Finding]:
@@ -104,7 +103,7 @@ def _skipped_by_policy(question: Question, start: int, offset: int) -> Search[st
 def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]:
     from reconciler.core.timebound import TimeEvidence, judge_by_time, resume_by_time
     from reconciler.core.unanchored.carried import find_by_carried
-    from reconciler.core.unanchored.mirrored import PROVEN, find_by_mirror, not_beyond_own
+    from reconciler.core.unanchored.mirrored import find_by_mirror, not_beyond_own
     from reconciler.core.unanchored.row_age import judged_by_row_age
 
     evidence, nothing = question.mirror, ""

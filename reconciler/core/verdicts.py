@@ -36,6 +36,9 @@ _ORDER = {verdict: place for place, verdict in enumerate(Verdict)}
 NEEDS_BUDGET = frozenset({Verdict.BOUNDED, Verdict.REMAPPED})
 """May start only if the replay stays within ``max_replay``."""
 
+PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
+"""The record that was looked for was found: the place is exact."""
+
 STOPS = frozenset({Verdict.LOST, Verdict.MISSING, Verdict.UNRESOLVED})
 """Stop unless a person accepts them."""
 

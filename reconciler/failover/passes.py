@@ -16,12 +16,11 @@ from reconciler import engine
 from reconciler.clock import stamp
 from reconciler.core.question import Question
 from reconciler.core.reconcile import judged, place, place_at_time, reconcile
-from reconciler.core.verdicts import Finding, Verdict
+from reconciler.core.verdicts import PROVEN, Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.repartition import (
-    IN_ITS_PLACE,
     all_in_place,
     beyond,
     earlier_of,
@@ -142,7 +141,7 @@ class Passes:
     def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
         """True if some anchor lies in a partition of another number: records were spread, then."""
         astray = [
-            at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in IN_ITS_PLACE
+            at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in PROVEN
         ]
         pairs = [(at, other) for at in astray for other in places if other.exists and other is not at][:MOST_PAIRS]
         answers = self.ask(
@@ -151,7 +150,7 @@ class Passes:
                 for number, (at, other) in enumerate(pairs)
             }
         )
-        return any(answer.finding.verdict in IN_ITS_PLACE for answer in answers.values())
+        return any(answer.finding.verdict in PROVEN for answer in answers.values())
 
     def _by_time(self, topics: Sequence[Sequence[JobPartition]]) -> dict[Key, Found]:
         """Remap topics whose partitions do not correspond to the stored ones."""

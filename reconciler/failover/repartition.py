@@ -22,10 +22,9 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.probes import Withheld
 from reconciler.core.question import Question
-from reconciler.core.verdicts import Finding, Verdict
+from reconciler.core.verdicts import PROVEN, Finding, Verdict
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
-IN_ITS_PLACE = frozenset({Verdict.MATCH, Verdict.MOVED})
 FIRST_RECORDS = 16
 """Records looked at from a partition's start: one dated years ahead must not hide how old the partition is."""
 
@@ -65,7 +64,7 @@ def span_of(stored: Mapping[int, StoredOffset | None]) -> AnchorTimes | None:
 def all_in_place(findings: Mapping[TopicPartition, Finding], questions: Mapping[TopicPartition, Question]) -> bool:
     """True if every stored anchor was found in the partition of its own number."""
     read_from = [tp for tp, question in questions.items() if question.stored is not None]
-    return all(findings[tp].verdict in IN_ITS_PLACE for tp in read_from)
+    return all(findings[tp].verdict in PROVEN for tp in read_from)
 
 
 def beyond(stored: Iterable[int], existing: Sequence[TopicPartition]) -> list[TopicPartition]:

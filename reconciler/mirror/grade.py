@@ -15,7 +15,7 @@ from itertools import takewhile
 
 from reconciler.core.anchors import Identity, Record, fingerprint
 from reconciler.core.mirror_pairs import MirrorCheckpoint
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import PROVEN, Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.mirror.reading import between
 from reconciler.ports import LogReader, TopicPartition
@@ -25,7 +25,6 @@ MOST_COMPARED = 10_000
 where copies follow in the order of the source."""
 MOST_PARTITIONS = 10
 """Partitions of one call that are compared."""
-PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,7 @@ from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_onc
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.pairs import MOST_TURNS
 from reconciler.core.unanchored.turns import turns_before
-from reconciler.core.verdicts import Finding, Verdict
-
-PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
+from reconciler.core.verdicts import PROVEN, Finding, Verdict
 
 
 def find_by_carried(question: Question, stored: int) -> Search[Finding | None]:

@@ -51,9 +51,7 @@ from reconciler.core.scan import last_before, read_once, records_at
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.between import Between
 from reconciler.core.unanchored.owners import own_syncs
-from reconciler.core.verdicts import Finding, Verdict
-
-PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
+from reconciler.core.verdicts import PROVEN, Finding, Verdict
 
 
 def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Finding | None]:

@@ -15,13 +15,12 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import reconcile
 from reconciler.core.unanchored.pairs import evidence_for
-from reconciler.core.verdicts import Finding
+from reconciler.core.verdicts import PROVEN, Finding
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key, question_of
 from reconciler.failover.mirrored.own_offset import source_offset
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected
-from reconciler.mirror.grade import PROVEN
 from reconciler.mirror.reading import Known
 from reconciler.ports import Row
 

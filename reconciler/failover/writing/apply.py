@@ -17,7 +17,7 @@ from reconciler.core.anchors import Anchor, Record, StoredOffset, fingerprint
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
-from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.verdicts import PROVEN, Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
@@ -219,7 +219,7 @@ def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Reco
         if row.record_fingerprint != fingerprint(record.key, record.value):
             raise Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)
         return
-    if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
+    if anchor is None or row.set_by_hand or row.verdict not in PROVEN:
         return
     if row.resume_offset == record.offset + 1 and not Matcher(anchor, job.identity).is_anchor_or_before(record):
         raise Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)
