@@ -140,9 +140,7 @@ class Passes:
 
     def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
         """True if some anchor lies in a partition of another number: records were spread, then."""
-        astray = [
-            at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in PROVEN
-        ]
+        astray = [at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in PROVEN]
         pairs = [(at, other) for at in astray for other in places if other.exists and other is not at][:MOST_PAIRS]
         answers = self.ask(
             {

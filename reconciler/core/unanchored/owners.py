@@ -58,37 +58,6 @@ STRETCH = 3
 NO_RECORDS: Mapping[int, Record] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """What tells whose the syncs of one partition are.
-
-    ``last`` is the newest sync, ``step`` the largest distance of two that follow one another, in records here.
-    ``delivered`` is the last number that Connect committed. ``explained``: whether a sync gave the newest checkpoint of
-    which that can be said; None if there is no such checkpoint, ``checkpoint`` else.
-    """
-
-    last: Sync
-    step: int
-    delivered: int | None = None
-    explained: bool | None = None
-    checkpoint: MirrorCheckpoint | None = None
-
-    def contradiction(self, end: int) -> str:
-        """What contradicts these syncs in a log that ends at ``end``; empty if nothing does."""
-        last, behind = self.last, end - 1 - self.last.downstream
-        if behind < 0:
-            return f"the sync {last} names a place behind the log's end"
-        if self.delivered is not None and self.delivered - last.upstream > behind:
-            return f"the mirror has delivered up to {self.delivered:,}, which does not follow from the sync {last}"
-        if self.explained is not None:
-            return "" if self.explained else f"the checkpoint {self.checkpoint} comes from none of them"
-        if _reaches(last, self.delivered, end):
-            return ""
-        if behind > max(NEAR, 2 * self.step):
-            return f"{behind:,} records follow the last sync {last}, and nothing else confirms it"
-        return ""
-
-
 def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorEvidence, str]]:
     """The evidence without syncs that may be another mirror's, and why some are left out; empty if none is."""
     pairs, end = evidence.doubtful, edges.end
@@ -115,7 +84,23 @@ def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorE
 
 def contradiction(pairs: Pairs, end: int) -> str:
     """What contradicts the syncs, for a log that ends at ``end``; empty if nothing does."""
-    return ownership(pairs).contradiction(end) if pairs.syncs else ""
+    if not pairs.syncs:
+        return ""
+    last = pairs.syncs[-1]
+    behind = end - 1 - last.downstream
+    if behind < 0:
+        return f"the sync {last} names a place behind the log's end"
+    if pairs.delivered is not None and pairs.delivered - last.upstream > behind:
+        return f"the mirror has delivered up to {pairs.delivered:,}, which does not follow from the sync {last}"
+    timed = [each for each in pairs.checkpoints if each.written_ms is not None]
+    given = _Given(pairs.syncs)
+    for checkpoint in sorted(timed, key=lambda each: -(each.written_ms or 0)):
+        if (is_explained := given.explains(checkpoint)) is not None:  # the newest of which it can be said
+            return "" if is_explained else f"the checkpoint {checkpoint} comes from none of them"
+    step = max((late.downstream - early.downstream for early, late in pairwise(pairs.syncs)), default=0)
+    if behind > max(NEAR, 2 * step) and not _reaches(last, pairs.delivered, end):
+        return f"{behind:,} records follow the last sync {last}, and nothing else confirms it"
+    return ""
 
 
 def confirmed(
@@ -224,21 +209,6 @@ def _is_one_delivery(early: Sync, late: Sync) -> bool:
     step = late.downstream - early.downstream
     pause = (late.written_ms or 0) - (early.written_ms or 0)
     return 1 <= step <= late.upstream - early.upstream <= CLOSE and 0 <= pause <= PAUSE_MS
-
-
-def ownership(pairs: Pairs) -> Ownership:
-    """Raises ValueError without syncs."""
-    if not pairs.syncs:
-        raise ValueError("no syncs")
-    step = max((late.downstream - early.downstream for early, late in pairwise(pairs.syncs)), default=0)
-    newest = sorted(
-        (each for each in pairs.checkpoints if each.written_ms is not None), key=lambda each: -(each.written_ms or 0)
-    )
-    given = _Given(pairs.syncs)
-    for checkpoint in newest:
-        if (explained := given.explains(checkpoint)) is not None:
-            return Ownership(pairs.syncs[-1], step, pairs.delivered, explained, checkpoint)
-    return Ownership(pairs.syncs[-1], step, pairs.delivered)
 
 
 class _Given:
