@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity, StoredOffset
 from reconciler.core.policies import StartPlace
+from reconciler.core.probes import Search, ask_cleaning
 
 if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence
@@ -69,3 +70,9 @@ class Question:
     compacted: bool | None = None
     no_rows: bool = False
     mirror: MirrorEvidence | None = None
+
+    def may_be_compacted(self) -> Search[bool]:
+        """False only if the caller or the log says that the topic is not compacted."""
+        if self.compacted is not None:
+            return self.compacted
+        return (yield from ask_cleaning()) is not False

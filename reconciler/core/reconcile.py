@@ -13,7 +13,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import NotRead
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
-from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges, ask_lookup, ask_read
+from reconciler.core.probes import LogRange, Search, ask_edges, ask_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import advance, count_records, last_before
 from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Skips, Verdict
@@ -169,8 +169,8 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
             return match("the anchor is at its own offset", matcher.matched_by, checked)
         why = f"another record is at the anchor's offset {anchor.offset}; "
         return (yield from _search(question, anchor, why))
-    compacted = question.compacted if question.compacted is not None else (yield from ask_cleaning())
-    if compacted is not False and anchor.topic_id is not None and anchor.topic_id == question.topic_id:
+    may_be_compacted = yield from question.may_be_compacted()
+    if may_be_compacted and anchor.topic_id is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
     why = f"no record is at the anchor's offset {anchor.offset}; "
     return (yield from _search(question, anchor, why))

@@ -39,7 +39,6 @@ from reconciler.core.probes import (
     TimeLookup,
     as_lookup,
     as_range,
-    ask_cleaning,
     ask_edges,
     ask_lookup,
     ask_read,
@@ -281,9 +280,8 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
     doubtful = not settled
     if settled and question.compacted is not False:
         front = max(bounds.start, bounds.safe - 1)
-        doubtful = scan.gap or (bounds.begin > front and (yield from has_gap(front, bounds.begin)))
-        if doubtful and question.compacted is None:
-            doubtful = (yield from ask_cleaning()) is not False
+        has_gaps = scan.gap or (bounds.begin > front and (yield from has_gap(front, bounds.begin)))
+        doubtful = has_gaps and (yield from question.may_be_compacted())
     # With times from the payload, a Kafka timestamp does not tell whether a first copy lay before the log's start.
     hidden = doubtful or (bounds.start > 0 and not question.identity.record_time)
     budget = question.limits.tail_records

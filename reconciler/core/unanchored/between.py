@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import IdOrder, Record, fingerprint, order_key
 from reconciler.core.matching import Matcher
-from reconciler.core.probes import LogRange, Search, TimeLookup, as_lookup, ask_cleaning, ask_read
+from reconciler.core.probes import LogRange, Search, TimeLookup, as_lookup, ask_read
 from reconciler.core.question import Question
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, advance, last_before
 
@@ -46,7 +46,7 @@ class Between:
         later = stamp + disorder if question.identity.record_time else None
         news = _News(self.below, question, stamp, later, whole)
         end = yield from self._read(news, front)
-        if end is None or not (yield from self._is_gapless(news)):
+        if end is None or (news.gap and (yield from question.may_be_compacted())):
             return None
         return news.began_at, news.found, end
 
@@ -72,14 +72,6 @@ class Between:
             position = advance(chunk, position, log_end)
             size = min(size * 4, LARGEST_READ)
         return None
-
-    def _is_gapless(self, news: _News) -> Search[bool]:
-        """Whether compaction removed nothing from what was read."""
-        question = self.question
-        if not news.gap or question.compacted is False:
-            return True
-        compacted = question.compacted if question.compacted is not None else (yield from ask_cleaning())
-        return compacted is False
 
 
 class _News:

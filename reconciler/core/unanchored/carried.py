@@ -25,7 +25,7 @@ from reconciler.core.anchored.candidates import bisect
 from reconciler.core.anchored.search import search
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset, fingerprint
 from reconciler.core.matching import Matcher, Processed
-from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges
+from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once
@@ -198,9 +198,7 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
 def _of_another_topic(question: Question, turns: Sequence[Record]) -> Search[Finding | None]:
     """``unresolved`` where numbers go back to one whose record was never here before; else None (T)."""
     number_of = question.identity.source_offset_of
-    if not turns or number_of is None:
-        return None
-    if question.compacted or (question.compacted is None and (yield from ask_cleaning()) is not False):
+    if not turns or number_of is None or (yield from question.may_be_compacted()):
         return None
     for record in sorted(turns, key=lambda each: (number_of(each) or 0, -each.offset))[:MOST_TURNS]:
         found = yield from _first_copy(question, record, IdOrder.OPAQUE)

@@ -45,7 +45,7 @@ from reconciler.core.anchored.search import search
 from reconciler.core.anchors import Anchor, Names, Record, StoredOffset, fingerprint
 from reconciler.core.matching import Matcher
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
-from reconciler.core.probes import LogRange, Search, ask_cleaning, ask_edges
+from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.scan import last_before, read_once, records_at
 from reconciler.core.timebound import trusted_time
@@ -178,7 +178,7 @@ def _of_another_topic(case: _Case, records: dict[int, Record]) -> Search[Finding
     question = case.question
     turns = [(before, turn) for before, turn in case.evidence.turns if turn.may_name(records.get(turn.downstream))]
     turns = [(before, turn) for before, turn in turns if before.downstream >= case.edges.start]
-    if not turns or question.compacted or (question.compacted is None and (yield from ask_cleaning()) is not False):
+    if not turns or (yield from question.may_be_compacted()):
         return None
     for before, turn in turns:
         found = yield from case.search(records[turn.downstream], turn.upstream, Names.NEXT, 0)
@@ -289,7 +289,7 @@ def _by_checkpoint(
     if oldest is None or place > edges.end or is_dated_after(oldest, checkpoint.written_ms):
         return None
     inside = (here is None and place < edges.end) or (before is None and place > edges.start)
-    if inside and case.question.compacted is not False and (yield from ask_cleaning()) is not False:
+    if inside and (yield from case.question.may_be_compacted()):
         return None
     found: list[Finding] = []
     if here is not None:
