@@ -157,11 +157,6 @@ class Processed:
         self._latest: int | None = None
 
     @property
-    def may_have_twins(self) -> bool:
-        """True unless no two records share an id."""
-        return not self.tells_copies
-
-    @property
     def may_be_stepped_over(self) -> bool:
         """True if ``judge`` proves what was processed: ids increase, and the anchor itself is done."""
         return self._matcher.by_order and self._anchor_is_done

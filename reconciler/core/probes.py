@@ -26,6 +26,10 @@ class LogRange:
     start: int
     end: int
 
+    def place_of(self, lookup: int | None) -> int:
+        """Where to begin by the answer of a time lookup, within this range; its end if no record is of that time."""
+        return self.end if lookup is None else min(max(lookup, self.start), self.end)
+
 
 @dataclass(frozen=True, slots=True)
 class TimeLookup:
@@ -159,17 +163,16 @@ def ask_cleaning() -> Search[bool | None]:
     return answer
 
 
-def ask_read(offset: int, max_records: int, *, full_until_ms: int | None = None, again: bool = False) -> Search[Chunk]:
+def ask_read(
+    offset: int, max_records: int, *, committed: bool = False, full_until_ms: int | None = None, again: bool = False
+) -> Search[Chunk]:
     """One read in a round of its own."""
-    (answer,) = yield (Read(offset, max_records, full_until_ms=full_until_ms, again=again),)
-    if not isinstance(answer, Chunk):
-        raise TypeError(f"a read was answered with {answer!r}")
-    return answer
+    (answer,) = yield (Read(offset, max_records, committed, full_until_ms, again),)
+    return as_chunk(answer)
 
 
-def ask_committed(offset: int, max_records: int) -> Search[Chunk]:
-    """One read in a round of its own, without records that a ``read_committed`` job never sees."""
-    (answer,) = yield (Read(offset, max_records, committed=True),)
+def as_chunk(answer: Answer) -> Chunk:
+    """An answer that must be records."""
     if not isinstance(answer, Chunk):
         raise TypeError(f"a read was answered with {answer!r}")
     return answer

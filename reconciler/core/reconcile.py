@@ -13,9 +13,9 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import NotRead
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
-from reconciler.core.probes import LogRange, Search, ask_edges, ask_lookup, ask_read
+from reconciler.core.probes import LogRange, Search, ask_edges, ask_lookup
 from reconciler.core.question import Question
-from reconciler.core.scan import advance, count_records, last_before
+from reconciler.core.scan import count_records, last_before, record_at
 from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
@@ -159,11 +159,9 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
     if anchor.offset >= end:
         why = f"the log ends at {end}, before the anchor: it was cut; "
         return (yield from _search(question, anchor, why))
-    chunk = yield from ask_read(anchor.offset, 1)
-    advance(chunk, anchor.offset, anchor.offset + 1)
-    record = chunk.records[0] if chunk.records else None
+    record = yield from record_at(anchor.offset)
     matcher = Matcher(anchor, question.identity)
-    if record is not None and record.offset == anchor.offset:
+    if record is not None:
         if matcher.is_anchor(record):
             checked = anchor.offset if anchor.offset < stored.offset else None
             return match("the anchor is at its own offset", matcher.matched_by, checked)
@@ -196,7 +194,7 @@ def place_at_time(question: Question, timestamp_ms: int, when: str, found: Findi
     if lookup is None:
         word = f"set by hand to the end, {edges.end}: no record is of {when} or later"
         return (yield from _placed(question, edges.end, found, edges, word))
-    offset = min(max(lookup, edges.start), edges.end)
+    offset = edges.place_of(lookup)
     word = f"set by hand to {offset}, the first offset of {when} or later"
     return (yield from _placed(question, offset, found, edges, word))
 

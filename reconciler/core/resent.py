@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Record
 from reconciler.core.matching import Mark, Processed, mark_of
-from reconciler.core.probes import LogMoved, Search, TimeLookup, as_lookup, ask_committed
+from reconciler.core.probes import LogMoved, Search, ask_lookup, ask_read
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, read_once
 from reconciler.core.verdicts import Finding
 
@@ -148,7 +148,7 @@ class _Tail:
 
 def _read_committed(position: int, size: int, end: int) -> Search[tuple[Sequence[Record], int]]:
     """As ``read_once``, without records of aborted and open transactions: behind these the log counts as read."""
-    chunk = yield from ask_committed(position, size)
+    chunk = yield from ask_read(position, size, committed=True)
     if chunk.out_of_range:
         raise LogMoved
     following = min(chunk.next_offset, end) if chunk.records else end
@@ -163,8 +163,7 @@ def _look_in_front(
     A copy carries its record's timestamp, so none lies before the first offset of the smallest one.
     """
     missing = set(wanted)
-    answers = yield (TimeLookup(max(0, min(record.timestamp_ms or 0 for record in wanted.values()))),)
-    lookup = as_lookup(answers[0])
+    lookup = yield from ask_lookup(min(record.timestamp_ms or 0 for record in wanted.values()))
     lower, upper = max(around.start, around.front if lookup is None else lookup), around.front
     width = max(FIRST_READ, len(wanted))
     while missing and lower < upper and budget > 0:

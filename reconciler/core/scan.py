@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Record
 from reconciler.core.matching import Matcher, Processed
-from reconciler.core.probes import Chunk, LogMoved, Read, Search, ask_read
+from reconciler.core.probes import Chunk, LogMoved, Read, Search, as_chunk, ask_read
 
 FIRST_READ = 64
 """Records read beyond the expected position, so that a tie or a few markers do not cost a second round."""
@@ -73,14 +73,19 @@ def read_once(position: int, size: int, end: int) -> Search[tuple[Sequence[Recor
     return records, following
 
 
+def record_at(offset: int) -> Search[Record | None]:
+    """The record at this offset, or None."""
+    records, _ = yield from read_once(offset, 1, offset + 1)
+    return records[0] if records else None
+
+
 def records_at(places: Collection[int], start: int, end: int) -> Search[dict[int, Record]]:
     """The records at those of these offsets that have one, read in one round."""
     asked = [Read(place, 1) for place in sorted(places) if start <= place < end]
     answers = (yield tuple(asked)) if asked else ()
     found = {}
-    for read, chunk in zip(asked, answers, strict=True):
-        if not isinstance(chunk, Chunk):
-            raise TypeError(f"a read was answered with {chunk!r}")
+    for read, answer in zip(asked, answers, strict=True):
+        chunk = as_chunk(answer)
         advance(chunk, read.offset, read.offset + 1)
         if chunk.records and chunk.records[0].offset == read.offset:
             found[read.offset] = chunk.records[0]

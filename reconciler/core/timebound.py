@@ -89,8 +89,8 @@ def time_bound(question: Question, time_ms: int | None) -> Search[TimeBound]:
         edges = yield from ask_edges()
         return TimeBound(edges.start, edges.end, edges.start)
     answers = yield (Edges(), TimeLookup(max(0, time_ms - lookup_margin(question))))
-    start, end, lookup = as_range(answers[0]).start, as_range(answers[0]).end, as_lookup(answers[1])
-    return TimeBound(start, end, end if lookup is None else min(max(lookup, start), end))
+    edges = as_range(answers[0])
+    return TimeBound(edges.start, edges.end, edges.place_of(as_lookup(answers[1])))
 
 
 def look_around(

@@ -102,7 +102,7 @@ def count_replay(
         records, position = yield from read_once(position, size, end)
         tally.add_all(records)
     counted = tally.done + tally.possibly + (tally.if_hidden if may_be_hidden else 0)
-    if position < end and processed.may_have_twins:
+    if position < end and not processed.tells_copies:
         counted = max(counted, tally.not_later)  # a twin may be among the unread, and all before it processed
     at_most = counted + lag + (end - position)
     return Replay(tally.begin, at_most, is_exact=position >= end and at_most == tally.done, sent_again=tally.last_done)

@@ -159,12 +159,8 @@ def _bounds(case: _Case) -> Search[Bounds]:
         asked = (*asked, TimeLookup(max(0, safe)))
     answers = yield asked
     edges = as_range(answers[0])
-
-    def place(lookup: int | None) -> int:
-        return edges.end if lookup is None else min(max(lookup, edges.start), edges.end)
-
-    lower = place(as_lookup(answers[1]))
-    return Bounds(edges.start, edges.end, place(as_lookup(answers[2])) if len(answers) > 2 else lower, lower)
+    lower, *others = (edges.place_of(as_lookup(answer)) for answer in answers[1:])
+    return Bounds(edges.start, edges.end, others[0] if others else lower, lower)
 
 
 def _tighten(case: _Case, bounds: Bounds) -> Search[Bounds]:

@@ -36,7 +36,7 @@ class Between:
             return None
         disorder = question.limits.max_disorder_ms
         answers = yield (TimeLookup(stamp), TimeLookup(max(0, stamp - disorder)))
-        lower, safe = (self._place(as_lookup(answer)) for answer in answers)
+        lower, safe = (edges.place_of(as_lookup(answer)) for answer in answers)
         whole = edges.start == 0
         if not whole and question.identity.record_time:
             older = yield from last_before(safe, edges.start)
@@ -49,10 +49,6 @@ class Between:
         if end is None or (news.gap and (yield from question.may_be_compacted())):
             return None
         return news.began_at, news.found, end
-
-    def _place(self, lookup: int | None) -> int:
-        edges = self.edges
-        return edges.end if lookup is None else min(max(lookup, edges.start), edges.end)
 
     def _read(self, news: _News, front: int) -> Search[int | None]:
         """Read from ``front`` to the copy of the second sync's record behind the first's; its offset, or None."""

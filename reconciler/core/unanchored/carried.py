@@ -28,7 +28,7 @@ from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.resent import Around, Stepped, step_over
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once, record_at
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.pairs import MOST_TURNS
 from reconciler.core.unanchored.turns import turns_before
@@ -160,7 +160,7 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
     tail = yield from _tail(question, stored, found.resume_offset, edges.end)
     upto = min(found.resume_offset + 1, edges.end)
     in_front = yield from turns_before(number_of, edges.start, upto)
-    for turns in (tail.turns, tuple(turn.record for turn in in_front)):
+    for turns in (tail.turns, in_front):
         if (turn := (yield from _of_another_topic(question, turns))) is not None:
             return turn
     stepped = yield from _step_over(question, stored, edges, found.resume_offset, tail)
@@ -227,9 +227,11 @@ def contradiction(question: Question, anchor: Anchor, found: Finding) -> Search[
     number_of, offset = question.identity.source_offset_of, found.record_offset
     if number_of is None or offset is None or anchor.offset is None or anchor.names is not Names.LAST:
         return None
-    records, _ = yield from read_once(offset, 1, offset + 1)
-    number = number_of(records[0]) if records else None
-    if number is None or number == anchor.offset or not Matcher(anchor, question.identity).is_anchor(records[0]):
+    record = yield from record_at(offset)
+    number = None if record is None else number_of(record)
+    if record is None or number is None or number == anchor.offset:
+        return None
+    if not Matcher(anchor, question.identity).is_anchor(record):
         return None
     detail = (
         f"the record at {offset} is the anchor's by its content, and carries the source's offset {number:,} instead of "

@@ -47,7 +47,7 @@ from reconciler.core.matching import Matcher
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
 from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
-from reconciler.core.scan import last_before, read_once, records_at
+from reconciler.core.scan import last_before, record_at, records_at
 from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.between import Between
 from reconciler.core.unanchored.owners import own_syncs
@@ -322,17 +322,17 @@ def not_beyond_own(question: Question, finding: Finding) -> Search[Finding]:
     edges = yield from ask_edges()
     if stored > edges.end:
         return finding
-    at_most = finding.replay_at_most or 0
+    at_most, verdict = finding.replay_at_most or 0, max(finding.verdict, Verdict.BOUNDED)
     detail = f"{finding.detail}; the number may be the job's own of this topic already"
     if resume < stored:
         most = min(edges.end - resume, at_most + stored - resume)
-        return replace(finding, verdict=_bounded(finding), replay_at_most=most, replay_exact=None, detail=detail)
+        return replace(finding, verdict=verdict, replay_at_most=most, replay_exact=None, detail=detail)
     place = max(stored, edges.start)
     previous = yield from last_before(place, edges.start)
     most = min(edges.end - place, at_most + resume - place)
     return replace(
         finding,
-        verdict=_bounded(finding),
+        verdict=verdict,
         resume_offset=place,
         replay_at_most=most,
         replay_exact=None,
@@ -345,13 +345,8 @@ def _with_fingerprint(finding: Finding) -> Search[Finding]:
     """The finding with what lies before it: no stored anchor tells that later."""
     if finding.record_offset is None:
         return finding
-    records, _ = yield from read_once(finding.record_offset, 1, finding.record_offset + 1)
-    marks = [fingerprint(record.key, record.value) for record in records]
-    return replace(finding, record_fingerprint=marks[0]) if marks else finding
-
-
-def _bounded(finding: Finding) -> Verdict:
-    return max(finding.verdict, Verdict.BOUNDED)
+    record = yield from record_at(finding.record_offset)
+    return finding if record is None else replace(finding, record_fingerprint=fingerprint(record.key, record.value))
 
 
 def _doubt(finding: Finding, lag: int) -> str:

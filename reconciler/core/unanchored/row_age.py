@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from reconciler.core.probes import Search
 from reconciler.core.question import Question
-from reconciler.core.scan import read_once
+from reconciler.core.scan import record_at
 from reconciler.core.verdicts import Finding, Verdict
 
 ROW_CLOCK_MS = 600_000
@@ -30,8 +30,7 @@ def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
         return finding
     if question.mirror is not None and question.mirror.local_writers:
         return finding
-    records, _ = yield from read_once(at, 1, at + 1)
-    record = next(iter(records), None)
+    record = yield from record_at(at)
     if record is None or record.timestamp_ms is None or record.append_time:
         return finding
     covered = max(written, stored.covers_until_ms or written) if stored is not None else written

@@ -21,22 +21,14 @@ MOST_IN_FRONT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """Two records that follow one another, of which the second has no larger number."""
-
-    before: Record
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
 class _Stretch:
     first: Record
     last: Record
     excess: int
 
 
-def turns_before(number_of: Callable[[Record], int | None], start: int, place: int) -> Search[list[Turn]]:
-    """The places in front of ``place`` at which numbers go back, 16 at most, those of the largest excess first."""
+def turns_before(number_of: Callable[[Record], int | None], start: int, place: int) -> Search[list[Record]]:
+    """Records in front of ``place`` at which numbers go back, 16 at most, those of the largest excess first."""
 
     def stretch(first: Record, last: Record) -> _Stretch:
         numbers = (number_of(last) or 0) - (number_of(first) or 0)
@@ -46,7 +38,7 @@ def turns_before(number_of: Callable[[Record], int | None], start: int, place: i
     last = yield from last_before(place, start)
     if first is None or last is None or number_of(last) is None or last.offset <= first.offset:
         return []
-    found: list[Turn] = []
+    found: list[Record] = []
     left, reads = [stretch(first, last)], 0
     while left and len(found) < MOST_IN_FRONT and reads < MOST_READS:
         one = max(left, key=lambda each: each.excess)
@@ -65,7 +57,7 @@ def turns_before(number_of: Callable[[Record], int | None], start: int, place: i
         if between is not None:
             left += [stretch(one.first, between), stretch(between, one.last)]
         elif (number_of(one.last) or 0) <= (number_of(one.first) or 0):
-            found.append(Turn(one.first, one.last))
+            found.append(one.last)
     return found
 
 
