@@ -42,7 +42,7 @@ class TimeBound:
 
     start: int
     end: int
-    lower: int
+    safe: int
 
 
 def trusted_time(question: Question, record: Record) -> int | None:
@@ -105,7 +105,7 @@ def look_around(
     budget = limits.scan_records + limits.tail_records
     if bound is None:
         bound = yield from time_bound(question, time_ms)
-    start, end, lower = bound.start, bound.end, bound.lower
+    start, end, lower = bound.start, bound.end, bound.safe
 
     position, read, tied, possibly, behind, stepping, any_record = lower, 0, 0, 0, 0, True, False
     while position < end and read < budget:

@@ -73,12 +73,9 @@ from reconciler.core.verdicts import Finding, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(TimeBound):
     """The log's range and two bounds: no copy of the anchor before ``lower``, no unprocessed record before ``safe``."""
 
-    start: int
-    end: int
-    safe: int
     lower: int
 
     @property
@@ -374,10 +371,9 @@ def _misread(case: _Case, scan: Scan) -> str:
 
 def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Finding]:
     time = case.anchor.timestamp_ms
-    bound = TimeBound(bounds.start, bounds.end, bounds.safe)
     if scan.complete:
         note = _why_absent(case, scan)
-        known = TimeEvidence(absent=not _misread(case, scan), why=case.why + note, bound=bound)
+        known = TimeEvidence(absent=not _misread(case, scan), why=case.why + note, bound=bounds)
         return (yield from resume_by_time(case.question, time, case.judge, known))
     candidate = case.candidate or (
         yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
@@ -390,5 +386,5 @@ def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Findi
         if candidate.timestamp_ms is not None and not case.question.identity.record_time:
             time_here = candidate.timestamp_ms + lookup_margin(case.question)
             time = time_here if time is None else min(time, time_here)
-    known = TimeEvidence(why=case.why + note, bound=bound if time == case.anchor.timestamp_ms else None)
+    known = TimeEvidence(why=case.why + note, bound=bounds if time == case.anchor.timestamp_ms else None)
     return (yield from resume_by_time(case.question, time, case.judge, known))
