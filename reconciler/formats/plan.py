@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
@@ -142,7 +142,7 @@ class Plan:
     source_cluster_id: str | None
     bootstrap_servers: str
     cluster_id: str
-    jobs: tuple[JobPlan, ...] = field(default=())
+    jobs: tuple[JobPlan, ...] = ()
     not_judged: tuple[NotJudged, ...] = ()
 
     @property

@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.formats.json_fields import canonical
+
+if TYPE_CHECKING:
+    from reconciler.formats.plan import JobPlan
 
 ROWS = 500
 """Rows in one piece of a text."""
@@ -20,18 +23,6 @@ _LINE = json.JSONEncoder(ensure_ascii=False).encode
 _INDENTED = json.JSONEncoder(ensure_ascii=False, indent=1).encode
 _NO_JOBS, _NO_ROWS = '"jobs": []', '"partitions": []'
 """Each stands in the text once: within a string its quotes would be escaped."""
-
-
-class _Row(Protocol):
-    def to_json(self) -> dict[str, Any]: ...
-
-
-class _Job(Protocol):
-    @property
-    def partitions(self) -> Sequence[_Row]: ...
-
-    def fields(self) -> dict[str, Any]:
-        """The job's JSON values; its partitions are an empty list."""
 
 
 class TextLayout(NamedTuple):
@@ -58,7 +49,7 @@ INDENTED = TextLayout(_around_indented, lambda row: "\n    " + _INDENTED(row).re
 """As ``json.dumps`` does it with ``indent=1``."""
 
 
-def texts(fields: Mapping[str, Any], jobs: Sequence[_Job], layout: TextLayout = LINES) -> Iterator[str]:
+def texts(fields: Mapping[str, Any], jobs: Sequence[JobPlan], layout: TextLayout = LINES) -> Iterator[str]:
     """The plan's text in pieces."""
     digest = hashlib.sha256()
     for text, content in _pieces(fields, jobs, layout):
@@ -67,7 +58,7 @@ def texts(fields: Mapping[str, Any], jobs: Sequence[_Job], layout: TextLayout = 
     yield _INDENTED({**fields, "sha256": digest.hexdigest()}).partition(_NO_JOBS)[2] + "\n"
 
 
-def digest_of(fields: Mapping[str, Any], jobs: Sequence[_Job]) -> str:
+def digest_of(fields: Mapping[str, Any], jobs: Sequence[JobPlan]) -> str:
     """The plan's ``sha256``."""
     digest = hashlib.sha256()
     for _, content in _pieces(fields, jobs, LINES):
@@ -75,7 +66,7 @@ def digest_of(fields: Mapping[str, Any], jobs: Sequence[_Job]) -> str:
     return digest.hexdigest()
 
 
-def _pieces(fields: Mapping[str, Any], jobs: Sequence[_Job], layout: TextLayout) -> Iterator[tuple[str, bytes]]:
+def _pieces(fields: Mapping[str, Any], jobs: Sequence[JobPlan], layout: TextLayout) -> Iterator[tuple[str, bytes]]:
     """The text up to the end of the jobs, and the canonical JSON, in pieces that belong together."""
     before, _, after = canonical(fields).partition(b'"jobs":[]')
     yield _INDENTED(fields).partition(_NO_JOBS)[0] + '"jobs": [', before + b'"jobs":['

@@ -103,14 +103,14 @@ def parse_start(text: str, place: str) -> JobStart:
             side=fields.member("side", Side),
             bootstrap_servers=fields.text("bootstrap_servers"),
             cluster_id=fields.text_or_null("cluster_id"),
-            topics=tuple(_topic(name) for name in fields.items("topics")),
+            topics=_texts(fields, "topics", "names"),
             offsets=_offsets(fields.value("offsets")),
             new=_new(fields),
             may_be_new=fields.flag("may_be_new"),
             include_headers=fields.flag("include_headers"),
             correction=fields.any_text("correction"),
             store=fields.text_or_null("store"),
-            sinks=tuple(map(_sink, fields.items("sinks") if "sinks" in value else ())),
+            sinks=_texts(fields, "sinks", "addresses") if "sinks" in value else (),
         )
     except FieldError as error:
         raise ConfigError(
@@ -126,16 +126,11 @@ def _new(fields: Fields) -> StartAt:
         raise FieldError("new", "does not go with new_time_ms") from error
 
 
-def _sink(address: object) -> str:
-    if not isinstance(address, str) or not address:
-        raise FieldError("sinks", "is not a list of addresses")
-    return address
-
-
-def _topic(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise FieldError("topics", "is not a list of names")
-    return name
+def _texts(fields: Fields, name: str, what: str) -> tuple[str, ...]:
+    texts = tuple(each for each in fields.items(name) if isinstance(each, str) and each)
+    if len(texts) < len(fields.items(name)):
+        raise FieldError(name, f"is not a list of {what}")
+    return texts
 
 
 def _offsets(value: object) -> dict[str, dict[str, int]]:
