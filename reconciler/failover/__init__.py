@@ -4,6 +4,6 @@ In: a configuration, the destination's log, the jobs' stores. Out: a plan with a
 written by compare-and-set after a snapshot of the rows that they replace.
 
 Other rooms use ``outside``, ``check``, ``apart`` and ``positions``, and ``writing`` with ``apply``, ``rollback`` and
-``handed``; to judge rows and plans as these do, ``gather``, ``selection`` and ``writing.plan_checks``. ``passes``,
-``repartition`` and ``writing.snapshot`` are this room's own.
+``handed``; to judge rows and plans as these do, ``gather``, ``selection`` and ``writing.plan_checks``. ``passes``
+and ``repartition`` are this room's own.
 """

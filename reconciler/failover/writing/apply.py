@@ -21,7 +21,6 @@ from reconciler.core.verdicts import PROVEN, Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
-from reconciler.failover.writing import snapshot
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
     check_configuration,
@@ -30,7 +29,8 @@ from reconciler.failover.writing.plan_checks import (
     check_time,
     records_before,
 )
-from reconciler.fileio import locked
+from reconciler.fileio import locked, read_regular, write_whole
+from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
@@ -283,17 +283,36 @@ def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:
 
 
 def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
-    """Keep what the changes replace, beside the plan."""
-    path, sha256 = snapshot.path_for(plan_path), plan.sha256
-    kept = snapshot.load(path, sha256)
+    """Keep what the changes replace, beside the plan, in one piece. It is never overwritten with less.
+
+    It holds raw ids, as the stores do: readable by its owner only. Raises ConfigError if it cannot be written.
+    """
+    path = snapshot.path_for(plan_path)
+    kept = load_snapshot(path, plan.sha256)
     rows = {
-        (change.job.name, item.key): snapshot.replacing(change.job.group, item.now, item.new)
+        (change.job.name, item.key): snapshot.Replaced(
+            change.job.group,
+            item.now.stored if item.now else None,
+            item.new,
+            item.now.text if item.now else None,
+        )
         for change in writing
         for item in change.intended
     }
     # The way back leads to what an earlier run of this plan replaced, not to what that run wrote.
     first = {key: kept[key] for key, row in rows.items() if key in kept and snapshot.same(row.before, kept[key].after)}
-    snapshot.save(path, sha256, {**kept, **rows, **first})
+    write_whole(path, snapshot.dump(plan.sha256, {**kept, **rows, **first}))
+
+
+def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.Replaced]:
+    """The snapshot's rows; empty if there is none. Raises ``Changed`` for another plan's or a damaged one."""
+    try:
+        text = read_regular(path).decode()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise snapshot.unreadable(path, str(error)) from error
+    return snapshot.load(text, plan_sha256, path)
 
 
 def put(

@@ -25,11 +25,10 @@ from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Skips
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key, select
-from reconciler.failover.writing import snapshot
-from reconciler.failover.writing.apply import is_applied, name_of, opened, put_all
+from reconciler.failover.writing.apply import is_applied, load_snapshot, name_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
+from reconciler.formats import snapshot
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.formats.snapshot import seen_of
 from reconciler.ports import Change, LogReader, ReadRequest, Row, TopicPartition
 from reconciler.stores.registry import traits
 
@@ -73,7 +72,7 @@ def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outsi
     was before: the job has gone on, and would lose its progress.
     """
     path = snapshot.path_for(plan_path)
-    saved = snapshot.load(path, plan.sha256)
+    saved = load_snapshot(path, plan.sha256)
     if not saved:
         raise _without_snapshot(plan, path, config, outside)
     check_configuration(plan, config)
@@ -166,7 +165,9 @@ def _check_row(
 
 def _is_vouched_for(row: PartitionPlan, saved: snapshot.Replaced) -> bool:
     """True if the plan saw this very row, or none, under the name where it is put back."""
-    return row.replaces == (None if saved.before is None else seen_of(saved.group, row.key, saved.before, saved.text))
+    if saved.before is None:
+        return row.replaces is None
+    return row.replaces == snapshot.seen_of(saved.group, row.key, saved.before, saved.text)
 
 
 def _was_seen(row: PartitionPlan, saved: snapshot.Replaced) -> bool:

@@ -14,9 +14,9 @@ from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing import snapshot
 from reconciler.failover.writing.apply import Intended, JobChanges
 from reconciler.failover.writing.handed import hand_over
+from reconciler.formats import snapshot
 from reconciler.stores.registry import open_store
 from tests.cli.page.shown_plans import job, plan, row
 
