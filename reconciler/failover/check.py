@@ -266,7 +266,8 @@ def _job_plan(
     folded = {
         topic
         for topic, places in by_topic.items()
-        if is_handed_over(places) or any(at.key in found and _was_remapped(found[at.key]) for at in places)
+        if is_handed_over(places)
+        or any(at.key in found and found[at.key].finding.verdict is Verdict.REMAPPED for at in places)
     }
     without_rows = {topic for topic, places in by_topic.items() if _lacks_rows(places, found)}
     rows = []
@@ -292,10 +293,6 @@ def _without_rows(at: JobPartition, row: PartitionPlan) -> PartitionPlan:
     # It stops unless a person says that the job is new: "starts" would contradict that.
     detail = row.detail.replace(NO_OFFSET, at.no_rows, 1).replace(": starts at", ": would start at", 1)
     return replace(row, no_rows=True, detail=detail)
-
-
-def _was_remapped(found: Found) -> bool:
-    return found.finding.verdict is Verdict.REMAPPED
 
 
 def _missing(at: JobPartition, near: NearTopics) -> Found:

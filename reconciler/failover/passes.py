@@ -57,7 +57,7 @@ class Passes:
         """A finding for every place that exists at the destination."""
         topics = [[at for at in job.places if at.source.topic == topic] for job in gathered for topic in job.job.topics]
         faulty = [at for places in topics for at in places if at.fault and at.exists]
-        kept = [_sound(places) for places in topics if not _has_fewer(places)]
+        kept = [[at for at in places if not at.fault] for places in topics if not _has_fewer(places)]
         spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
         handed_over = [[at for at in places if at.own and not at.fault] for places in spread]
         found = self._by_anchor([at.key for places in (*kept, *handed_over) for at in places if at.exists])
@@ -170,10 +170,6 @@ class Passes:
                 inquiries[key] = Inquiry(key[1], partial(judged, remap, question, span.earliest_ms, span.latest_ms))
         found.update(self.ask(inquiries))
         return found
-
-
-def _sound(places: Sequence[JobPartition]) -> list[JobPartition]:
-    return [at for at in places if not at.fault]
 
 
 def unresolved(detail: str) -> Found:

@@ -54,7 +54,7 @@ def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
     alias = config.topics.alias
     if not known.syncs or known.is_one_way or alias is None:
         return known
-    delivered, _ = read_positions(reader, f"mm2-offsets.{alias}.internal", alias)
+    delivered, _ = read_positions(reader, alias)
     return replace(known, delivered=delivered)
 
 

@@ -183,8 +183,3 @@ def settings(
             heartbeat,
         ),
     ]
-
-
-def first(found: Sequence[Setting]) -> Setting | None:
-    """The one property to set first."""
-    return next((each for each in found if not each.is_as_wanted), None)

@@ -21,8 +21,9 @@ LARGEST = 10_000
 """Bytes of a key or value. MirrorMaker's are about a hundred."""
 
 
-def read_positions(reader: LogReader, topic: str, alias: str) -> tuple[dict[TopicPartition, int], str]:
+def read_positions(reader: LogReader, alias: str) -> tuple[dict[TopicPartition, int], str]:
     """The positions by the source's partition, and the reason if there are none: failures are not raised."""
+    topic = f"mm2-offsets.{alias}.internal"
     try:
         info = reader.describe((topic,)).topics.get(topic)
         if info is None:

@@ -10,7 +10,6 @@ from reconciler.core.errors import ExitCode, ReconcilerError, Refused, Unreachab
 from reconciler.core.verdicts import Position
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
-from reconciler.failover.gather import GatheredJob, Key
 from reconciler.failover.mirrored.own_offset import handed_out
 from reconciler.failover.mirrored.unprepared import Tally, unprepared
 from reconciler.failover.outside import Outside
@@ -19,7 +18,6 @@ from reconciler.mirror.account import (
     GroupAccount,
     PartitionAccount,
     Setting,
-    first,
     group_accounts,
     partition_account,
     settings,
@@ -63,7 +61,7 @@ class MirrorReport:
     @property
     def first(self) -> Setting | None:
         """The one property to set first."""
-        return first(self.settings)
+        return next((each for each in self.settings if not each.is_as_wanted), None)
 
     @property
     def without_evidence(self) -> list[PartitionAccount]:
@@ -96,7 +94,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     notes = [known.note]
     positions: Mapping[TopicPartition, int] = {}
     if config.topics.alias is not None:
-        positions, note = read_positions(reader, f"mm2-offsets.{config.topics.alias}.internal", config.topics.alias)
+        positions, note = read_positions(reader, config.topics.alias)
         notes.append(note)
         known = replace(known, delivered=positions)
     ends = reader.log_ends(list(places)) if places else {}
@@ -165,14 +163,10 @@ def _grades(checked: Checked, known: Known, reader: LogReader) -> dict[tuple[str
     found = {}
     for job in checked.jobs:
         asked = {}
-        for at in (at for at in job.places if _key(job, at.destination) in rows):
+        for at in (at for at in job.places if at.key in rows):
             own = [each for each in known.checkpoints.get(at.destination, ()) if each.group == job.job.group]
-            if (graded := wanted(rows[_key(job, at.destination)], handed_out(at, own))) is not None:
+            if (graded := wanted(rows[at.key], handed_out(at, own))) is not None:
                 asked[at.destination] = graded
         for place, grade in grades(reader, job.job.identity, asked).items():
             found[job.job.group, place] = grade
     return found
-
-
-def _key(job: GatheredJob, place: TopicPartition) -> Key:
-    return job.job.name, place
