@@ -9,7 +9,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
-from reconciler.formats.decimal_text import counted
+from reconciler.formats.decimal_text import counted, some
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
 from reconciler.stores.registry import traits
@@ -145,9 +145,8 @@ def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPar
 
 
 def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> TrialResult:
-    names = ", ".join(str(row.key) for row in bare[:3])
-    more = f" and {len(bare) - 3:,} more" if len(bare) > 3 else ""
-    message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}{more}."
+    names = some([str(row.key) for row in bare], 3)
+    message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
         return warn(
             f"job {job.name}",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import is_hidden
+from reconciler.formats.decimal_text import some
 from reconciler.mirror.topics import Mirror
 from reconciler.preflight.identity import NONE, Proposal
 
@@ -42,7 +43,7 @@ class Proposed:
     """Jobs with offsets without an anchor in their store."""
     other_topics: Sequence[str] = ()
     """Mirrored topics without a job."""
-    needed: Sequence[str] = field(default=())
+    needed: Sequence[str] = ()
 
 
 def config_text(found: Proposed) -> str:
@@ -74,9 +75,8 @@ def _lines(found: Proposed) -> Iterator[str]:
         yield from _job(job)
     if found.other_topics:
         yield ""
-        some = ", ".join(found.other_topics[:20])
-        more = f" and {len(found.other_topics) - 20:,} more" if len(found.other_topics) > 20 else ""
-        yield from _comment(f"Mirrored too, but no offset of theirs was found in that store: {some}{more}.")
+        topics = some(found.other_topics, 20)
+        yield from _comment(f"Mirrored too, but no offset of theirs was found in that store: {topics}.")
 
 
 def _source(found: Proposed) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
+from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.stores.registry import checkpoint_path, traits
@@ -102,26 +103,25 @@ def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
         steps.append(NextStep("Write it, with compare-and-set and read-back; it asks first:", command(*apply)))
     for job in jobs:
         if traits(job.store).corrected_in_copy:
-            path = checkpoint_path(job.store).partition("?")[0]
-            clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan, "--job", job.name)
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
-            steps.append(NextStep(text, command(*clone, "-c", files.config)))
+            steps.append(NextStep(text, clone_command(job, files)))
         elif traits(job.store).corrected_by_job:
-            start = (
-                "reconciler",
-                "hook",
-                "-c",
-                files.config,
-                "--job",
-                job.name,
-                "--to",
-                "destination",
-                "--",
-                "COMMAND",
-            )
             text = f"Start job {job.name} by the hook, which hands it the offsets; the job stores them itself:"
-            steps.append(NextStep(text, command(*start)))
+            steps.append(NextStep(text, hook_command(job, files)))
     return steps
+
+
+def clone_command(job: JobPlan, files: Files) -> str:
+    """Copies the checkpoint that holds a job's offsets, to continue at the plan's."""
+    path = checkpoint_path(job.store).partition("?")[0]
+    clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan)
+    return command(*clone, "--job", job.name, "-c", files.config)
+
+
+def hook_command(job: JobPlan, files: Files) -> str:
+    """Starts a job that stores the plan's offsets itself."""
+    hook = ("reconciler", "hook", "-c", files.config, "--job", job.name)
+    return command(*hook, "--to", "destination", "--", "COMMAND")
 
 
 def _to_decide(
@@ -136,8 +136,7 @@ def _to_decide(
         steps.append(NextStep(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
     free = [job.name for job in plan.jobs if job.name not in jobs and job.stopped_by is None]
     if free:
-        names = ", ".join(free[:10]) + (f" and {len(free) - 10:,} more" if len(free) > 10 else "")
-        ready = f"These jobs need no decision and can be applied now ({names}); the others are refused:"
+        ready = f"These jobs need no decision and can be applied now ({some(free, 10)}); the others are refused:"
         steps.append(NextStep(ready, command("reconciler", "apply", files.plan, "-c", files.config)))
     return steps
 

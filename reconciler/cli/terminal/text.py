@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from reconciler.cli.terminal.encoding import shown
+from reconciler.formats.decimal_text import some
 
 ELLIPSIS = "…"
 MOST_NAMES = 10
@@ -68,8 +69,7 @@ def fold(text: str, columns: int, *, indent: str = "") -> str:
 
 def listed(names: Sequence[str]) -> str:
     """The first ``MOST_NAMES`` names, and how many more there are."""
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join(names[:MOST_NAMES])}{more}"
+    return some(names, MOST_NAMES)
 
 
 def duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, choices, context
+from reconciler.cli.page.advice import Files, clone_command, hook_command
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wants_colour, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
@@ -19,7 +20,6 @@ from reconciler.failover.decisions import SeveralJobs
 from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
-from reconciler.stores.registry import checkpoint_path
 from reconciler.trust import signing
 
 if TYPE_CHECKING:
@@ -124,12 +124,9 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def _next_step(checked: Checked, options: argparse.Namespace) -> str:
-    job = checked.copied
+    files = Files(str(options.output), str(options.config))
     if checked.handed is not None:
-        hook = ("reconciler", "hook", "-c", options.config, "--job", checked.handed.name)
-        return command(*hook, "--to", "destination", "--", "COMMAND")
-    if job is None:
-        return command("reconciler", "apply", options.output, "-c", options.config)
-    path = checkpoint_path(job.store).partition("?")[0]
-    clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", options.output)
-    return command(*clone, "--job", job.name, "-c", options.config)
+        return hook_command(checked.handed, files)
+    if checked.copied is not None:
+        return clone_command(checked.copied, files)
+    return command("reconciler", "apply", files.plan, "-c", files.config)
