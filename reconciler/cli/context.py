@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,13 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.outside import Outside, connect
+from reconciler.failover.outside import ByHand, Outside, connect
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
 from reconciler.formats.snapshot import path_for
 
 if TYPE_CHECKING:
+    from reconciler.failover.check import Checked
     from reconciler.trust.ed25519 import PrivateKey
 
 PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
@@ -43,13 +44,6 @@ def one_job(config: Config, name: str | None) -> Job:
             hint="Name it with --job: " + ", ".join(job.name for job in jobs) + ".",
         )
     return jobs[0]
-
-
-def jobs_to_check(config: Config, options: argparse.Namespace) -> Sequence[Job]:
-    """The jobs of the options. Raises ConfigError if an address stops them all; logs what stops some."""
-    jobs = config.chosen(*options.job)
-    refuse_wrong(config, jobs, sinks=True)
-    return jobs
 
 
 def start_policy(options: argparse.Namespace) -> StartPolicy:
@@ -135,6 +129,16 @@ def outside_with_engine(config: Config, options: argparse.Namespace) -> Iterator
     with ExitStack() as until_the_end:
         run = _spark_engine(config, options, until_the_end)
         yield replace(until_the_end.enter_context(outside(config)), run=run)
+
+
+def check_jobs(config: Config, options: argparse.Namespace, by_hand: ByHand) -> Checked:
+    """The check that the options ask for. Raises ConfigError if an address stops all jobs; logs what stops some."""
+    from reconciler.failover.apart import check_each
+
+    jobs = config.chosen(*options.job)
+    refuse_wrong(config, jobs, sinks=True)
+    with outside_with_engine(config, options) as outside:
+        return check_each(config, jobs, outside, by_hand)
 
 
 def _spark_engine(config: Config, options: argparse.Namespace, until_the_end: ExitStack) -> Any:

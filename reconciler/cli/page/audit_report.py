@@ -35,7 +35,7 @@ class Report:
     destination: str
     semantics: str
 
-    def text(self, *, columns: int, colour: bool) -> Shown:
+    def text(self, *, columns: int | None = None, colour: bool | None = None) -> Shown:
         """The table, then the figures, examples, what was compared and what is not known."""
         result, right = self.result, frozenset(range(1, len(self.heads)))
         table = render(self.heads, self.rows, right=right, columns=columns, colour=colour)

@@ -9,7 +9,7 @@ from reconciler.cli.page.advice import Files, next_steps
 from reconciler.cli.page.markup import Markup, asset, document, escaped, fill, fill_each
 from reconciler.cli.page.rows import LONGEST_NAME, PageRow, command_box, entries_of, table
 from reconciler.cli.terminal.glossary import VERDICTS
-from reconciler.cli.terminal.report import not_judged_text
+from reconciler.cli.terminal.report import not_judged_text, short_count
 from reconciler.core.verdicts import Position
 from reconciler.failover.check import outcome, replay_sum, replay_total, skips_sum
 from reconciler.formats.plan import JobPlan, NotJudged, Plan, StartPolicy, why_stopped
@@ -92,10 +92,10 @@ def _figures(plan: Plan, entries: Sequence[PageRow], places: int, stopped: int) 
         "partition" if places == 1 else "partitions": f"{places:,}",
         "need a decision": f"{stopped:,}",
         "start at another offset": f"{len(changed):,}",
-        "records read again": replay_total(plan).removesuffix("s").removesuffix(" record").replace("at most", "≤"),
+        "records read again": short_count(replay_total(plan)),
     }
     if skipped := skips_sum(each.row for each in entries):
-        figures["records skipped by hand"] = skipped.removesuffix("s").removesuffix(" record").replace("at most", "≤")
+        figures["records skipped by hand"] = short_count(skipped)
     return fill_each("figure", ({"name": name, "value": value} for name, value in figures.items()))
 
 

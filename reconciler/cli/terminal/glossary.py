@@ -45,7 +45,7 @@ TERMS = {
 }
 
 
-def legend(verdicts: Iterable[Verdict], columns: int) -> Shown:
+def legend(verdicts: Iterable[Verdict], columns: int | None) -> Shown:
     """The given verdicts in a few words each, best first, folded to ``columns``; empty if there are none."""
     present = sorted(set(verdicts))
     if not present:

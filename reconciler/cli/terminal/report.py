@@ -29,8 +29,11 @@ SKIPS = HEADS.index("SKIPS")
 RIGHT = frozenset({2, 3, 4, SKIPS})
 
 
-def plan_text(plan: Plan, policy: StartPolicy, *, columns: int, colour: bool, most: int | None = None) -> Shown:
-    """All jobs of a plan. With ``most``, longer tables show only that many rows, the worst verdicts first."""
+def plan_text(
+    plan: Plan, policy: StartPolicy, *, columns: int | None = None, colour: bool | None = None, most: int | None = None
+) -> Shown:
+    """All jobs of a plan, for stdout unless ``columns`` and ``colour`` say otherwise. With ``most``, longer tables show
+    only that many rows, the worst verdicts first."""
     parts: list[Shown] = []
     for job in plan.jobs:
         parts.append(_headline(job, columns))
@@ -57,12 +60,12 @@ def not_judged_text(plan: Plan) -> str:
     return f"Not judged, {of}: {listed(names)}. Do not start {it}."
 
 
-def _not_judged(job: NotJudged, columns: int) -> Shown:
+def _not_judged(job: NotJudged, columns: int | None) -> Shown:
     lines = ("", f"job {job.name} · not judged: do not start it", f"  {job.reason}")
     return wrap(*lines, indent="    ", columns=columns)
 
 
-def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int, colour: bool) -> Shown:
+def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int | None, colour: bool | None) -> Shown:
     shown = [index for index in range(len(HEADS)) if index != SKIPS or any(row.skips for row in rows)]
     cells = [[cells[index] for index in shown] for cells in (_cells(row, policy) for row in rows)]
     right = frozenset(place for place, index in enumerate(shown) if index in RIGHT)
@@ -70,7 +73,7 @@ def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int, 
     return render(heads, cells, right=right, columns=columns, colour=colour, printed=printed)
 
 
-def _headline(job: JobPlan, columns: int) -> Shown:
+def _headline(job: JobPlan, columns: int | None) -> Shown:
     counts = Counter(row.verdict for row in job.partitions)
     verdicts = ", ".join(f"{counts[verdict]:,} {verdict.value}" for verdict in sorted(counts))
     name = f"job {job.name} · group {job.group} · {job.store}"
@@ -82,7 +85,7 @@ def _sink_text(row: SinkRow) -> str:
     return f"sink {row.sink} · {row.outcome.value}: {stop}{row.detail}."
 
 
-def _legend(plan: Plan, columns: int) -> Shown:
+def _legend(plan: Plan, columns: int | None) -> Shown:
     text = legend((row.verdict for job in plan.jobs for row in job.partitions), columns)
     return stack(line(""), text) if text else text
 
@@ -126,8 +129,13 @@ def skips_text(row: PartitionPlan) -> str:
     """The records that a person's offset skips: exactly, between two numbers, or as a bound."""
     if row.skips is None:
         return "-"
-    bound = skips_words(row.skips).removesuffix("s").removesuffix(" record").replace("at most", "≤")
+    bound = short_count(skips_words(row.skips))
     return f"unknown, {bound}" if row.verdict is Verdict.UNRESOLVED else bound
+
+
+def short_count(records: str) -> str:
+    """``≤ 3`` for ``at most 3 records``."""
+    return records.removesuffix("s").removesuffix(" record").replace("at most", "≤")
 
 
 def evidence_text(row: PartitionPlan) -> str:

@@ -41,7 +41,7 @@ class Cell:
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: frozenset[int]) -> None:
     """Print a table that fits stdout."""
-    show(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
+    show(render(heads, rows, right=right))
 
 
 def count_cell(value: int | None, tone: str | None = None) -> Cell:
@@ -58,14 +58,17 @@ def render(
     rows: Sequence[Sequence[Cell]],
     *,
     right: frozenset[int],
-    columns: int,
-    colour: bool,
+    columns: int | None = None,
+    colour: bool | None = None,
     printed: Collection[str] = (),
 ) -> Shown:
-    """Lines of a table at most ``columns`` wide; the columns in ``right``, such as numbers, are aligned right.
+    """Lines of a table at most ``columns`` wide (stdout's width, and in colour if it wants that).
 
-    ``printed``: texts of the last column that the caller prints in full, so that they are not repeated below the table.
+    The columns in ``right``, such as numbers, are aligned right. ``printed``: texts of the last column that the caller
+    prints in full, so that they are not repeated below the table.
     """
+    columns = width() if columns is None else columns
+    colour = wants_colour() if colour is None else colour
     natural = [max(columns_of(head), *(columns_of(row[i].text) for row in rows), 0) for i, head in enumerate(heads)]
     widths = _fitting(natural, right, columns)
     lines = [_line([Cell(head) for head in heads[: len(widths)]], widths, right, colour=False)]

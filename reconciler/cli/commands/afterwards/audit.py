@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show, show_json_text, wants_colour, width
+from reconciler.cli.terminal.output import say, show, show_json_text
 from reconciler.clock import zoned_ms
 from reconciler.config.addresses import SINKS_WITH_ROWS, scheme_of, without_secrets
 from reconciler.config.file import Config, Job
@@ -183,7 +183,7 @@ def _give(result: AuditResult | StaysResult, options: argparse.Namespace) -> Non
     if options.format == "json":
         show_json_text(result.to_text())
         return
-    show(report.text(columns=width(), colour=wants_colour()))
+    show(report.text())
     written = [str(path) for path in (options.json, options.html, options.parquet) if path]
     if written:
         say(f"Written to {', '.join(written)}")

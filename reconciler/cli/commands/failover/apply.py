@@ -10,7 +10,7 @@ from pathlib import Path
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import Shown, say, show, stack, wants_colour, width, wrap
+from reconciler.cli.terminal.output import Shown, say, show, stack, wrap
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
@@ -167,7 +167,7 @@ def changes_text(changes: Sequence[JobChanges]) -> Shown:
         if rows:
             heads = ("PARTITION", "STORED", "PRIOR", "NEW", "VERDICT", *(["SKIPS"] if skips else []), "JOB")
             right = frozenset(range(1, len(heads) - 1)) - {heads.index("VERDICT")}
-            lines.append(render(heads, rows, right=right, columns=width(), colour=wants_colour()))
+            lines.append(render(heads, rows, right=right))
     if any(item.now is None for change in changes for item in change.intended):
         lines.append(wrap("(no row): the store has none under the destination's name yet; apply makes it."))
     return stack(*lines)

@@ -7,10 +7,9 @@ import argparse
 from reconciler.cli import arguments, choices, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show, show_json_text, wants_colour, width, wrap
+from reconciler.cli.terminal.output import say, show, show_json_text, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ExitCode, worst
-from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.outside import ByHand
@@ -66,9 +65,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
     try:
-        jobs = context.jobs_to_check(config, options)
-        with context.outside_with_engine(config, options) as outside:
-            checked = check_each(config, jobs, outside, by_hand)
+        checked = context.check_jobs(config, options, by_hand)
     except SeveralJobs as error:
         return choices.refuse(error, options)
     code = verdict_code(checked, config.policy.start)
@@ -76,7 +73,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         for piece in checked.plan.texts(INDENTED):
             show_json_text(piece)
     else:
-        show(plan_text(checked.plan, config.policy.start, columns=width(), colour=wants_colour()))
+        show(plan_text(checked.plan, config.policy.start))
         show(wrap("", *summary(checked, config.policy.start, by_hand)))
         for line in choices.to_skip(checked.plan, by_hand, options):
             say(f"To skip them: {line}")  # one line, to be copied

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from reconciler.cli import arguments, choices, context
 from reconciler.cli.page.advice import Files, clone_command, hook_command
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show, wants_colour, width, wrap
+from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.core.visible import command
-from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
@@ -71,19 +70,17 @@ def run(options: argparse.Namespace) -> ExitCode:
     refuse_unwritable(options.output, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     try:
-        jobs = context.jobs_to_check(config, options)
-        with context.outside_with_engine(config, options) as outside:
-            checked = check_each(config, jobs, outside, by_hand)
+        checked = context.check_jobs(config, options, by_hand)
     except SeveralJobs as error:
         return choices.refuse(error, options)
     policy = config.policy.start
     code = worst(error.exit_code for error in checked.failed.values())
     if not checked.plan.jobs and checked.failed:
-        show(plan_text(checked.plan, policy, columns=width(), colour=wants_colour()))
+        show(plan_text(checked.plan, policy))
         show(wrap("", f"{not_judged_text(checked.plan)} Fix what is named above. No plan was written."))
         return code
     _write(checked.plan, options.output, key)
-    show(plan_text(checked.plan, policy, columns=width(), colour=wants_colour(), most=MOST_ROWS))
+    show(plan_text(checked.plan, policy, most=MOST_ROWS))
     if checked.stopped(policy):
         say("", f"Do not start: {checked.why_not} (apply refuses its job).", f"Plan: {options.output}")
         for line in choices.to_skip(checked.plan, by_hand, options):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.output import say, show, show_json_text, show_text, wants_colour, width, wrap
+from reconciler.cli.terminal.output import say, show, show_json_text, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
 from reconciler.core.errors import ExitCode
 from reconciler.fileio import refuse_unwritable, write_whole
@@ -70,5 +70,5 @@ def run(options: argparse.Namespace) -> ExitCode:
         return ExitCode.OK
     head = f"plan of {plan.created_at}, valid until {plan.expires_at}, for cluster {plan.cluster_id}"
     show(wrap(head))
-    show(plan_text(shown, policy, columns=width(), colour=wants_colour()))
+    show(plan_text(shown, policy))
     return ExitCode.OK

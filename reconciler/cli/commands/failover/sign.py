@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
-from reconciler.cli.terminal.output import say, show, wants_colour, width
+from reconciler.cli.terminal.output import say, show
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import plan_text
 from reconciler.clock import clock_ms, stamp
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError("Give either --key, or --signature and --public-key.", hint="See reconciler sign --help.")
     plan, content = context.read_plan_file(options.plan)
     policy = context.start_policy(options)
-    show(plan_text(plan, policy, columns=width(), colour=wants_colour()))
+    show(plan_text(plan, policy))
     if stamp(clock_ms()) >= plan.expires_at:
         say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
     if options.key is None:

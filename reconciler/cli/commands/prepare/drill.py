@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wants_colour, width, wrap
+from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wrap
 from reconciler.cli.terminal.report import replay_text, stop_text
 from reconciler.cli.terminal.signals import sigterm_interrupts
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
@@ -156,7 +156,7 @@ def _text(done: Drill, reader: str, config: Config) -> Shown:
     lines = [wrap("", f"drill of job {job.name} · group {job.group} · {job.store}"), line(f"first batch: {reader}")]
     rows = [_cells(each) for each in done.partitions]
     if rows:
-        lines.append(render(HEADS, rows, right=RIGHT, columns=width(), colour=wants_colour()))
+        lines.append(render(HEADS, rows, right=RIGHT))
     for each in done.partitions:
         if each.stopped:
             text = stop_text(str(each.row.key), each.row.detail, each.stopped)

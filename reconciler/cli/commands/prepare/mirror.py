@@ -9,7 +9,7 @@ from functools import partial
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wants_colour, width, wrap
+from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.clock import stamp
 from reconciler.config.file import Config
@@ -159,14 +159,10 @@ def _setting_json(each: Setting) -> dict[str, object]:
 
 def _text(found: MirrorReport) -> Shown:
     parts = [line(f"mirror · {counted(len(found.partitions), 'partition')} · {_heartbeat(found)}")]
-    parts.append(_table(HEADS, _partitions(found), frozenset({1, 3, 4, 5, 6, 7, 8})))
+    parts.append(render(HEADS, _partitions(found), right=frozenset({1, 3, 4, 5, 6, 7, 8})))
     if found.groups:
-        parts += [line(""), _table(GROUP_HEADS, _groups(found), frozenset({2, 3, 4, 5, 6}))]
+        parts += [line(""), render(GROUP_HEADS, _groups(found), right=frozenset({2, 3, 4, 5, 6}))]
     return stack(*parts, wrap("", *_sentences(found)))
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], right: frozenset[int]) -> Shown:
-    return render(heads, rows, right=right, columns=width(), colour=wants_colour())
 
 
 def _partitions(found: MirrorReport) -> list[list[Cell]]:

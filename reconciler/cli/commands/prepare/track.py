@@ -12,9 +12,9 @@ from functools import partial
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import unanswered
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import Shown, show, wants_colour, width, wrap
+from reconciler.cli.terminal.output import show, wrap
 from reconciler.cli.terminal.signals import StopSignals
-from reconciler.cli.terminal.table import Cell, render
+from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode
@@ -109,7 +109,7 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
 
 def _once(tracker: Tracker) -> ExitCode:
     found = tracker.round()
-    show(_table(found))
+    print_table(HEADS, [_cells(job) for job in found.jobs], right=RIGHT)
     if details := [*_details(found), *(f"  {line}." for line in _left_out(tracker))]:
         show(wrap(*details, indent="    "))
     for error in found.troubles.values():
@@ -167,10 +167,6 @@ def _job_progress(job: JobReport) -> str:
         parts.append(f"{len(job.elsewhere):,} handed over to another cluster")
     parts.append(f"{job.saved:,} saved")
     return f"{job.job}: {', '.join(parts)}"
-
-
-def _table(found: Round) -> Shown:
-    return render(HEADS, [_cells(job) for job in found.jobs], right=RIGHT, columns=width(), colour=wants_colour())
 
 
 def _cells(job: JobReport) -> tuple[Cell, ...]:
