@@ -152,7 +152,9 @@ class StandingLab:
     def produce(self, count: int) -> None:
         """Produce more records on the source, and wait until the destination has them."""
         with self._alone():
-            record = self._required()
+            record = self._record()
+            if record is None:
+                raise self._no_lab()
             if missing := {A, B, MIRROR} - self._running().keys():
                 raise Unreachable(f"Not running: {', '.join(sorted(missing))}.", hint=f"Start it: {self.command('up')}")
             a, b = record.cluster(A), record.cluster(B)
@@ -164,7 +166,12 @@ class StandingLab:
     # ------------------------------------------------------------ what is there
 
     def state(self) -> LabState:
-        """The running processes, and the offsets of every topic on the clusters that answer."""
+        """The running processes, and the offsets of every topic on the clusters that answer.
+
+        Raises Unreachable where there is no lab.
+        """
+        if not self._marked:
+            raise self._no_lab()
         record, running = self._record(), self._running()
         parts = [LabServer(name, running.get(name), record.address(name) if record else None) for name in (A, B)]
         parts.append(LabServer(MIRROR, running.get(MIRROR)))
@@ -175,10 +182,6 @@ class StandingLab:
                     _await_answer(record.cluster(name))
                     places += _places(record.cluster(name))
         return LabState(record is not None, tuple(parts), tuple(places))
-
-    @property
-    def exists(self) -> bool:
-        return self._marked
 
     def _running(self) -> dict[str, int]:
         return {server.name: server.pid for server in servers_in(self.folder)}
@@ -283,12 +286,6 @@ class StandingLab:
 
     def _record(self) -> SavedLab | None:
         return SavedLab.read(self.folder / _RECORD)
-
-    def _required(self) -> SavedLab:
-        record = self._record()
-        if record is None:
-            raise self._no_lab()
-        return record
 
     def _no_lab(self) -> Unreachable:
         return Unreachable(f"No lab is up in {self.folder}.", hint=f"Start one: {self.command('up')}")

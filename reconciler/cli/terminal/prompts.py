@@ -56,10 +56,6 @@ class Asker:
                 return answer
             say(f"  {wrong}", stream=sys.stderr)
 
-    def confirm(self, question: str) -> bool:
-        """True unless the answer is no."""
-        return self.text(f"{question} (y/n)", "y", _yes_or_no) in ("y", "yes")
-
     def several(self, question: str, choices: Sequence[str]) -> list[str]:
         """Some of the choices, by number or name; all of them for an empty answer."""
         for number, choice in enumerate(choices, start=1):
@@ -77,7 +73,3 @@ class Asker:
 
 def _words(answer: str) -> list[str]:
     return [word.strip() for word in answer.split(",") if word.strip()]
-
-
-def _yes_or_no(answer: str) -> str | None:
-    return None if answer.lower() in ("y", "yes", "n", "no") else "y or n"

@@ -14,7 +14,7 @@ from reconciler.cli.terminal.output import say, show_json
 from reconciler.cli.terminal.signals import sigterm_interrupts, unhurried
 from reconciler.cli.terminal.table import Cell, count_cell, print_table
 from reconciler.core.anchors import TopicPartition
-from reconciler.core.errors import ConfigError, ExitCode, Unreachable
+from reconciler.core.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
     from reconciler.lab.standing import LabState, StandingLab
@@ -96,8 +96,6 @@ def _up(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
 
 
 def _status(lab: StandingLab, options: argparse.Namespace) -> ExitCode:
-    if not lab.exists:
-        raise Unreachable(f"No lab is up in {lab.folder}.", hint=f"Start one: {lab.command('up')}")
     state = lab.state()
     if options.format == "json":
         show_json({"folder": str(lab.folder), **asdict(state), "up": state.is_up})
