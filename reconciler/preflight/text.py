@@ -18,14 +18,13 @@ COLUMNS = 100
 
 @dataclass(frozen=True, slots=True)
 class ProposedJob:
-    """A ``[[jobs]]`` table; ``found`` is a sentence about its rows in the store."""
+    """A ``[[jobs]]`` table, named as its group; ``found`` is a sentence about its rows in the store."""
 
-    name: str
     group: str
     topics: Sequence[str]
     store: str
     identity: Proposal
-    found: str = ""
+    found: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,8 @@ def _source(found: Proposed) -> Iterator[str]:
     yield ""
     yield "[source]"
     if found.mirror.alias is not None:
-        why = f"MirrorMaker's name of the source, by its topic {found.mirror.seen[0]}" if found.mirror.seen else ""
-        if why:
-            yield from _comment(why)
+        if found.mirror.seen:
+            yield from _comment(f"MirrorMaker's name of the source, by its topic {found.mirror.seen[0]}")
         yield f"alias = {quoted(found.mirror.alias)}"
     yield from _comment("hook hands the source's address to jobs that start there; only track and audit connect to it.")
     if found.source_servers:
@@ -135,9 +133,8 @@ def _policy() -> Iterator[str]:
 def _job(job: ProposedJob) -> Iterator[str]:
     yield ""
     yield "[[jobs]]"
-    if job.found:
-        yield from _comment(job.found)
-    yield f"name = {quoted(job.name)}"
+    yield from _comment(job.found)
+    yield f"name = {quoted(job.group)}"
     yield f"group = {quoted(job.group)}"
     topics = ", ".join(map(quoted, job.topics))
     yield f"topics = [{topics}]    # names on the source"

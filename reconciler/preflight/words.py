@@ -214,7 +214,8 @@ def _commands(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capab
 
 
 def _hook(config: Config, jobs: Sequence[Job]) -> str:
-    to = [name for name in (config.metrics.textfile, _host(config.metrics.pushgateway)) if name]
+    url = config.metrics.pushgateway
+    to = [name for name in (config.metrics.textfile, url and without_secrets(url)) if name]
     figures = f" Its figures go to {' and '.join(to)}." if to else ""
     which = f"--job {jobs[0].name}" if len(jobs) == 1 else "--job NAME"
     impossible = "which it cannot: [source] bootstrap_servers is missing"
@@ -245,22 +246,13 @@ def _track(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabili
 
 def _watch(config: Config) -> str:
     watch = config.watch
-    scheme = "https" if watch.tls_certificate else "http"
+    every, scheme = span(watch.every_ms).removeprefix("1 "), "https" if watch.tls_certificate else "http"
     login = f", for the user {watch.username}" if watch.username else ""
     return (
-        f"watch would check every job every {_each(watch.every_ms)}, with {watch.requests_per_second:,} requests a "
-        f"second at most, and serve the metrics at {scheme}://{watch.listen}/metrics{login}."
+        f"watch would check every job every {every}, with {watch.requests_per_second:,} requests a second at most, "
+        f"and serve the metrics at {scheme}://{watch.listen}/metrics{login}."
         + (" All jobs are taken to run on this cluster (single_cluster)." if watch.single_cluster else "")
     )
-
-
-def _host(url: str | None) -> str | None:
-    """A URL without the login that may stand in it."""
-    return None if url is None else without_secrets(url)
-
-
-def _each(ms: int) -> str:
-    return span(ms).removeprefix("1 ")
 
 
 def span(ms: int) -> str:

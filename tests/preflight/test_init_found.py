@@ -345,7 +345,7 @@ HOSTILE = 'a"\\\n[policy]\nmax_replay = 0\n# \u2028\x7f\x1b'
 def test_foreign_names_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
     """Group and topic names are free text, and what was found stands in comments."""
     records = seen(*(MemoryRecord(n, BEGIN, b"k", b"v", ((f"id{HOSTILE}", b"%d" % n),)) for n in range(3)))
-    job = ProposedJob(HOSTILE, HOSTILE, [HOSTILE], "memory:x", propose(records), HOSTILE)
+    job = ProposedJob(HOSTILE, [HOSTILE], "memory:x", propose(records), HOSTILE)
     mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
     text = config_text(
         Proposed("0", "b:9092", HOSTILE, {"client.id": HOSTILE}, None, mirror, [job], [HOSTILE], [HOSTILE])
@@ -381,7 +381,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 def test_an_empty_answer_takes_the_default(asked: Callable[[str], Asker]) -> None:
     assert asked("\n").text("Where", "here") == "here"
     assert asked("\n").several("Which", ["one", "two"]) == ["one", "two"]
-    assert asked("\n").confirm("Go on?")
 
 
 def test_choices_are_taken_by_number_or_by_name_and_asked_for_again(
@@ -389,7 +388,7 @@ def test_choices_are_taken_by_number_or_by_name_and_asked_for_again(
 ) -> None:
     assert asked("three\n2, one\n").several("Which", ["one", "two"]) == ["two", "one"]
     assert "three is none of them" in capsys.readouterr().err
-    assert not asked("perhaps\nn\n").confirm("Go on?")
+    assert asked("perhaps\nn\n").text("Go on?", "y", lambda typed: None if typed in "yn" else "y or n") == "n"
 
 
 def test_no_answer_ends_it(asked: Callable[[str], Asker]) -> None:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,10 +122,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
     several = is_several(plans)
-    since_ms, until = (
-        _since(options.since),
-        stored_until(config, job, _last(plans)) if options.until == "stored" else None,
-    )
+    since_ms = _since(options.since)
+    until = stored_until(config, job, _last(plans)) if options.until == "stored" else None
     asked = {name: arguments.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     if options.examples < 0:
         raise ConfigError(f"--examples {options.examples} is below 0.")
@@ -134,7 +133,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             f"Over several failovers the job's output is compared with the logs. {rows.unread or 'None is given.'}",
             hint="Add --output and --column, or sink and sink_columns to the job.",
         )
-    with own_session("reconciler audit", asked["conf"], kafka=True, tell=_on_stderr) as spark:
+    with own_session("reconciler audit", asked["conf"], kafka=True, tell=partial(say, stream=sys.stderr)) as spark:
         output = _output(spark, options, rows)
         source = config.source.client if config.source is not None and not options.no_source else None
         how: dict[str, Any] = {
@@ -299,7 +298,3 @@ def _output(spark: Any, options: argparse.Namespace, rows: _Rows) -> Output | No
     except (AnalysisException, Py4JError) as error:  # the second one for a format that Spark does not know
         reason = spark_message(error)
         raise ConfigError(f"The output cannot be read: {reason}.", hint="Correct --output or --option.") from error
-
-
-def _on_stderr(text: str) -> None:
-    say(text, stream=sys.stderr)

@@ -300,9 +300,9 @@ def _job(
         log.info("%s: %s", job.group, "; ".join(proposal.why))
         proposal = replace(
             proposal,
-            id=asker.text(f"What identifies the records of {job.group}", proposal.id, lambda text: _fits(text)),
+            id=asker.text(f"What identifies the records of {job.group}", proposal.id, _fits),
         )
-    return ProposedJob(job.group, job.group, job.topics, store, proposal, _description(job, stored))
+    return ProposedJob(job.group, job.topics, store, proposal, _description(job, stored))
 
 
 def _fits(text: str) -> str | None:
@@ -357,7 +357,7 @@ def _report(
         log.warning("%s: %s. If the job has run, correct --group or --store, and write the file again.", group, found)
     if str(options.output) == "-":
         return
-    names = ", ".join(job.name for job in jobs)
+    names = ", ".join(job.group for job in jobs)
     say(f"{options.output} written, with {counted(len(jobs), 'job')}: {names}.")
     if needed:
         say(f"It holds no secrets. Set in the environment first: {', '.join(needed)}.")
