@@ -19,7 +19,7 @@ from reconciler.folder import open_folder
 from reconciler.formats.plan import JobPlan
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 from reconciler.formats.spark_checkpoint import Checkpoint
-from reconciler.sinks.guard import NEW, Repeated, Standing, ask, from_beginning, judge, lacks, standing
+from reconciler.sinks.guard import AS_IT_IS, NEW, Repeated, Standing, ask, from_beginning, judge, lacks, standing
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Sink, Taken
 from reconciler.stores.registry import checkpoint_path, traits
@@ -38,7 +38,7 @@ def _with_sinks(job: Job, plan: JobPlan, is_corrected: bool) -> JobPlan:
     if not job.sinks:
         return plan
     if traits(job.store).corrected_in_copy:
-        rows = of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else None)
+        rows = of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else AS_IT_IS)
     elif is_corrected:
         rows = of_new_checkpoint(job.sinks)
     else:
@@ -49,8 +49,8 @@ def _with_sinks(job: Job, plan: JobPlan, is_corrected: bool) -> JobPlan:
     return replace(plan, sinks=rows)
 
 
-def of_checkpoint(sinks: Iterable[str], path: str, again: Repeated | None = None) -> tuple[SinkRow, ...]:
-    """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``standing``."""
+def of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = AS_IT_IS) -> tuple[SinkRow, ...]:
+    """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``Standing``."""
     from reconciler.stores.checkpoint import read_checkpoint
 
     opened = [open_sink(each) for each in sinks]

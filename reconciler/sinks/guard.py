@@ -31,13 +31,25 @@ from reconciler.sinks.taken import Sink, Taken
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """The most processed records that a start would read again: ``of_batch`` in the batch that was begun, ``before``
+    in those before it. ``accepting``: the options of ``plan`` and ``hook`` that accept the latter."""
+
+    of_batch: int = 0
+    before: int = 0
+    accepting: str = ""
+
+
+AS_IT_IS = Repeated()
+"""A start that moves no offset."""
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a query's checkpoint stands. ``begun``: the last batch that it began, -1 for none.
 
     ``has_records``: that batch has records, if it is not committed; ``is_empty``: it has certainly none, and puts out
-    none. ``doubled``: how many of its records would come in later batches as well; None where the start repeats the
-    batch itself. ``again``: how many records of the batches before it would; ``accepting``: the options of ``plan`` and
-    ``hook`` that accept that.
+    none. ``again``: what a start there would put out twice.
     """
 
     query_id: str | None
@@ -45,9 +57,7 @@ class Standing:
     committed: bool
     has_records: bool = False
     is_empty: bool = False
-    doubled: int | None = None
-    again: int = 0
-    accepting: str = ""
+    again: Repeated = AS_IT_IS
 
     @property
     def next_batch(self) -> int:
@@ -67,21 +77,8 @@ NEW = Standing(None, -1, committed=True)
 """A checkpoint that does not exist yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """The most processed records that a start would read again: ``of_batch`` in the batch that was begun, ``before``
-    in those before it. ``accepting``: the options of ``plan`` and ``hook`` that accept the latter."""
-
-    of_batch: int = 0
-    before: int = 0
-    accepting: str = ""
-
-
-def standing(found: Checkpoint, repeated: Repeated | None = None, *, stateful: bool = True) -> Standing:
-    """Where this checkpoint stands. ``repeated``: None where it is started as it is.
-
-    ``stateful``: its query may put out records in a batch that has none.
-    """
+def standing(found: Checkpoint, again: Repeated = AS_IT_IS, *, stateful: bool = True) -> Standing:
+    """Where this checkpoint stands. ``stateful``: its query may put out records in a batch that has none."""
     begun = -1 if found.last is None else found.last.batch
     moves = any(each.end is not None and each.end != each.start for each in found.positions)
     still = all(each.end is not None and each.end == each.start for each in found.positions)
@@ -91,9 +88,7 @@ def standing(found: Checkpoint, repeated: Repeated | None = None, *, stateful: b
         found.committed,
         has_records=moves,
         is_empty=still and not stateful,
-        doubled=repeated.of_batch if repeated else None,
-        again=repeated.before if repeated else 0,
-        accepting=repeated.accepting if repeated else "",
+        again=again,
     )
 
 
@@ -142,8 +137,8 @@ def _judged(sink: Sink, at: Standing, taken: Taken | None, lacking: bool) -> tup
         return SinkOutcome.UNSEEN, _lacks(at, taken.batch)
     if at.repeats and taken.batch == at.begun and (stop := _others_batch(at, taken)) is not None:
         return stop
-    if at.again:
-        return SinkOutcome.DOUBLES, _again(at)
+    if at.again.before:
+        return SinkOutcome.DOUBLES, _again(at.again)
     if not at.repeats:
         missing = "" if taken.batch == at.begun else f", of the checkpoint's committed {at.begun}"
         return SinkOutcome.FITS, f"it took batch {taken.batch} last{missing}"
@@ -156,8 +151,8 @@ def _nothing(sink: Sink, at: Standing, taken: Taken) -> tuple[SinkOutcome, str]:
     if at.last_committed < 0:
         return (SinkOutcome.OPEN if at.repeats else SinkOutcome.FITS), "it has no batch yet"
     if not taken.whole:
-        if at.again:
-            return SinkOutcome.DOUBLES, _again(at)
+        if at.again.before:
+            return SinkOutcome.DOUBLES, _again(at.again)
         return SinkOutcome.UNKNOWN, "it remembers no batch of this query: its history is not known further back"
     of = f"of {sink.app_id or at.query_id} " if sink.knows_queries else ""
     return (
@@ -175,11 +170,11 @@ def _lacks(at: Standing, last: int) -> str:
     )
 
 
-def _again(at: Standing) -> str:
+def _again(again: Repeated) -> str:
     return (
-        f"it would get at most {at.again:,} records again, which the query has put out: the offset behind them is not "
-        f"proven. Set it by hand with --set, or accept the repetition with {at.accepting} (plan, hook); track keeps "
-        "newer anchors if it runs more often"
+        f"it would get at most {again.before:,} records again, which the query has put out: the offset behind them is "
+        f"not proven. Set it by hand with --set, or accept the repetition with {again.accepting} (plan, hook); track "
+        "keeps newer anchors if it runs more often"
     )
 
 
@@ -223,11 +218,11 @@ def _others_batch(at: Standing, taken: Taken) -> tuple[SinkOutcome, str] | None:
 
 
 def _repeated(at: Standing) -> tuple[SinkOutcome, str]:
-    if at.doubled:
+    if at.again.of_batch:
         return (
             SinkOutcome.DOUBLES,
-            f"it has batch {at.begun}, whose end is not proven: at most {at.doubled:,} of its records would be put out "
-            "again. Set the offset behind its last record by hand, with --set; an anchor for it is kept if track runs "
-            "while the job does",
+            f"it has batch {at.begun}, whose end is not proven: at most {at.again.of_batch:,} of its records would be "
+            "put out again. Set the offset behind its last record by hand, with --set; an anchor for it is kept if "
+            "track runs while the job does",
         )
     return SinkOutcome.TAKEN, f"it has batch {at.begun}, which is repeated up to the same end and dropped"
