@@ -118,8 +118,7 @@ def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopi
             raise _no_topic(topic, name, near)
         if name != topic:
             _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
-        absent = stored.absent.get(topic, "")
-        places += _places(job, topic, name, rows, cluster, translated=stored.translated, no_rows=absent)
+        places += _places(stored, topic, name, cluster)
     return GatheredJob(job, stored.store, tuple(places))
 
 
@@ -128,17 +127,8 @@ def job_topics(config: Config, job: Job) -> list[str]:
     return sorted({*job.topics, *(config.topics.destination_of(topic) for topic in job.topics)})
 
 
-def _places(
-    job: Job,
-    topic: str,
-    name: str,
-    rows: Mapping[TopicPartition, Row],
-    cluster: ClusterInfo,
-    *,
-    translated: bool,
-    no_rows: str,
-) -> list[JobPartition]:
-    info = cluster.topics.get(name)
+def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list[JobPartition]:
+    rows, info = found.rows, cluster.topics.get(name)
     existing = set(info.partitions) if info else set()
     numbers = {key.partition for key in rows if key.topic in (topic, name)}
     among_faults = any(row.malformed is not None for key, row in rows.items() if key.topic in (topic, name))
@@ -152,18 +142,18 @@ def _places(
             fault = next((bad for at in (topic, name) if (bad := _unplaced(rows, at)) is not None), None)
         places.append(
             JobPartition(
-                job,
+                found.job,
                 source,
                 destination,
                 cluster.topic_id(name),
                 number in existing,
                 selected,
                 info.compacted if info else None,
-                translated,
+                found.translated,
                 selected.row is not None and is_own(selected.row, cluster.cluster_id),
                 fault=f"{fault.message} {fault.hint}".rstrip(". ") if fault else "",
                 among_faults=among_faults,
-                no_rows=no_rows,
+                no_rows=found.absent.get(topic, ""),
             )
         )
     return places
