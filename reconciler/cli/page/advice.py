@@ -143,7 +143,8 @@ def _to_decide(
 
 def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *, alone: bool) -> list[NextStep]:
     """One job's decisions; where the plan has several jobs, its new plan gets a file of its own."""
-    options = ["--job", job.name, *_once([*_earlier(job), *_decisions(rows)])]
+    decided = dict.fromkeys([*_earlier(job), *_decisions(rows)])
+    options = ["--job", job.name, *(word for pair in decided for word in pair)]
     sets = sum(_needs_offset(row) for row in rows)
     more = f" ({sets - MOST_SETS:,} more partitions need --set: see their rows)" if sets > MOST_SETS else ""
     whose = "" if alone else f" for job {job.name}"
@@ -187,27 +188,21 @@ def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: S
     return sentences
 
 
-def _decisions(rows: Iterable[PartitionPlan]) -> list[str]:
+def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
     """The options that decide all of these: --accept per verdict and for skips, --set per unresolved partition."""
-    rows = list(rows)
-    verdicts = sorted({row.verdict for row in rows if row.verdict is not Verdict.UNRESOLVED and row.skips is None})
+    verdicts = {row.verdict for row in rows if row.verdict is not Verdict.UNRESOLVED and row.skips is None}
     unresolved = dict.fromkeys(_set(row) for row in rows if _needs_offset(row))
-    options = [word for verdict in verdicts for word in ("--accept", verdict.value)]
-    options += ["--accept", "skips"] if any(row.skips for row in rows) else []
-    return options + [word for place in list(unresolved)[:MOST_SETS] for word in ("--set", place)]
+    return _options(verdicts, list(unresolved)[:MOST_SETS], skips=any(row.skips for row in rows))
 
 
-def _once(options: Sequence[str]) -> list[str]:
-    """Alternating names and values, with each pair once."""
-    pairs = dict.fromkeys(zip(options[::2], options[1::2], strict=True))
-    return [word for pair in pairs for word in pair]
-
-
-def _earlier(job: JobPlan) -> list[str]:
+def _earlier(job: JobPlan) -> list[tuple[str, str]]:
     """The decisions recorded for this job: without them a new plan would ask again."""
     rows = [row for row in job.partitions if row.set_by_hand and row.position != Position.END]
     placed = [row for row in rows if row.detail.startswith("set by hand") and row.resume_offset is not None]
     accepted = {row.verdict for row in rows if row not in placed}
-    options = [word for verdict in sorted(accepted) for word in ("--accept", verdict.value)]
-    options += ["--accept", "skips"] if any(row.skips_accepted for row in rows) else []
-    return options + [word for place in dict.fromkeys(map(_set, placed)) for word in ("--set", place)]
+    return _options(accepted, map(_set, placed), skips=any(row.skips_accepted for row in rows))
+
+
+def _options(accepted: Iterable[Verdict], places: Iterable[str], *, skips: bool) -> list[tuple[str, str]]:
+    words = [*(verdict.value for verdict in sorted(accepted)), *(["skips"] if skips else [])]
+    return [*(("--accept", word) for word in words), *(("--set", place) for place in places)]

@@ -11,7 +11,6 @@ from reconciler.cli.terminal.output import say
 from reconciler.clock import clock_ms, stamp
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode
-from reconciler.formats.plan import Plan
 from reconciler.trust import signing
 
 EXAMPLE = "reconciler verify failover.plan.json -c reconciler.toml"
@@ -49,7 +48,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     plan, content = context.read_plan_file(options.plan)
     say(f"plan      {options.plan}, sha256 {plan.sha256}: its checksum fits")
     say(f"made      {plan.created_at} by version {plan.tool_version}, for cluster {plan.cluster_id}")
-    say(_expiry(plan))
+    word = "expired" if stamp(clock_ms()) >= plan.expires_at else "expires"
+    say(f"{word}   at {plan.expires_at}")
     signers = signing.signers_of(options.plan, content, plan.sha256, trust)
     for signer in signers:
         say(f"signed    by {signer.name or 'a key that is not trusted'}, key {signer.key_id}")
@@ -59,8 +59,3 @@ def run(options: argparse.Namespace) -> ExitCode:
     if trust.require_signature:
         say(f"required  {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys: present")
     return ExitCode.OK
-
-
-def _expiry(plan: Plan) -> str:
-    expired = stamp(clock_ms()) >= plan.expires_at
-    return f"expired   at {plan.expires_at}" if expired else f"expires   at {plan.expires_at}"
