@@ -179,11 +179,3 @@ def _no_source_topic(source: Cluster, name: str, world: World) -> TrialResult:
     near = _near(name, name, source.client, world)
     next_step = f"It has {near}: correct the job's topics." if near else "Check the spelling of the job's topics."
     return warn(f"topic {name}", "The source has no such topic.", next_step)
-
-
-def reading(config: Config) -> Callable[[Mapping[str, str], str], LogReader]:
-    """Opens readers of clusters' logs."""
-    from reconciler.kafka.opening import open_log  # noqa: PLC0415 - the client library loads when it is needed
-
-    timeout_s = config.search.request_timeout_s
-    return lambda client, who: open_log(client, timeout_s=timeout_s, who=who, memory=config.search.memory)

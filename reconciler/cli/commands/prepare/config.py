@@ -92,12 +92,16 @@ def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], l
 
 
 def _world(config: Config) -> World:
+    from reconciler.kafka.opening import open_log
     from reconciler.kafka.survey import topics_of
     from reconciler.stores.registry import open_store
 
-    timeout_s = config.search.request_timeout_s
-    topics = partial(topics_of, timeout_s=timeout_s)
-    return World(config_check.reading(config), partial(open_store, timeout_s=timeout_s), topics)
+    timeout_s, memory = config.search.request_timeout_s, config.search.memory
+    return World(
+        reader=lambda client, who: open_log(client, timeout_s=timeout_s, who=who, memory=memory),
+        open_store=partial(open_store, timeout_s=timeout_s),
+        topics=partial(topics_of, timeout_s=timeout_s),
+    )
 
 
 # ---------------------------------------------------------------- the output
