@@ -21,19 +21,19 @@ class Matcher:
     def __init__(self, anchor: Anchor, identity: Identity) -> None:
         self._anchor = anchor
         self._identity = identity
-        self.by_order = anchor.id is not None and identity.id_of is not None and identity.id_order is IdOrder.INCREASING
-        self._by_id = anchor.id is not None and identity.id_of is not None
-        self.by_unique_id = self._by_id and not self.by_order and identity.unique_ids
+        self.by_id = anchor.id is not None and identity.id_of is not None
+        self.by_order = self.by_id and identity.id_order is IdOrder.INCREASING
+        self.by_unique_id = self.by_id and not self.by_order and identity.unique_ids
         self._order = order_key(anchor.id) if self.by_order and anchor.id is not None else None
 
     @property
     def pins(self) -> bool:
         """True if a match proves the record; a timestamp alone does not."""
-        return self._by_id or self._anchor.fingerprint is not None
+        return self.by_id or self._anchor.fingerprint is not None
 
     @property
     def matched_by(self) -> MatchedBy:
-        if self._by_id:
+        if self.by_id:
             return MatchedBy.ID
         return MatchedBy.FINGERPRINT if self._anchor.fingerprint is not None else MatchedBy.TIMESTAMP
 
@@ -48,18 +48,13 @@ class Matcher:
             return self.id_of(record) == self._anchor.id
         if not self._same_time(record):
             return False
-        if self._by_id and self.id_of(record) != self._anchor.id:
+        if self.by_id and self.id_of(record) != self._anchor.id:
             return False
         return self._anchor.fingerprint in (None, fingerprint(record.key, record.value))
 
     def is_anchor_or_before(self, record: Record) -> bool:
         """True also for a record that an increasing id puts before the anchor."""
         return self.is_anchor(record) or (self.by_order and self.compare(record) == -1)
-
-    @property
-    def wants_id(self) -> bool:
-        """True if only a record with an id can be the anchor."""
-        return self._by_id
 
     def has_id(self, record: Record) -> bool:
         return self.id_of(record) is not None
@@ -76,14 +71,14 @@ class Matcher:
 
         Unless the broker stamped it on arrival.
         """
-        return not self._by_id and self._identity.record_time and self._anchor.timestamp_ms is not None
+        return not self.by_id and self._identity.record_time and self._anchor.timestamp_ms is not None
 
     def has_time(self, record: Record) -> bool:
         return self._identity.timestamp_of(record) is not None
 
     def has_other_id(self, record: Record) -> bool:
         """True if only the id differs: content and time are the anchor's. Not asked of times that must be parsed."""
-        if not self._by_id or not self._identity.record_time or self._anchor.fingerprint is None:
+        if not self.by_id or not self._identity.record_time or self._anchor.fingerprint is None:
             return False
         if self._anchor.timestamp_ms is None or record.timestamp_ms != self._anchor.timestamp_ms:
             return False
@@ -91,7 +86,7 @@ class Matcher:
 
     def shares_id(self, record: Record) -> bool:
         """True if the id is the anchor's, whatever the content."""
-        return self._by_id and self.id_of(record) == self._anchor.id
+        return self.by_id and self.id_of(record) == self._anchor.id
 
     def compare(self, record: Record) -> int | None:
         """-1, 0, 1 as the record's increasing id is below, at or above the anchor's; None if it has none."""

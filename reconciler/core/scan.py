@@ -114,7 +114,7 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
     position, read, size, lower, end = stretch.begin, 0, stretch.first_read, stretch.lower, stretch.end
     expected = stretch.begin
     before, gap, append_time, same_id, other_id = None, False, False, None, None
-    has_ids, has_times = not matcher.wants_id, not matcher.wants_time
+    has_ids, has_times = not matcher.by_id, not matcher.wants_time
     # Records that are older than what is asked for are only counted: most of those that a search reads first.
     older = stretch.not_before_ms if matcher.is_of_its_time else None
     full_until = None if stretch.in_full else processed.new_after(stretch.not_before_ms)

@@ -87,20 +87,19 @@ class Passes:
             if not at.exists:
                 continue
             question, finding = self.questions[at.key], proven[at.key].finding
-            offset = offset_for(by_hand, at)
+            if (offset := offset_for(by_hand, at)) is not None:
+                search = partial(place, question, offset, finding)
+            elif by_hand.time_ms is not None:
+                search = partial(place_at_time, question, by_hand.time_ms, stamp(by_hand.time_ms), finding)
+            else:
+                continue
             replaced = at.selected.replaced
-            if replaced is not None and replaced.malformed and (offset is not None or by_hand.time_ms is not None):
+            if replaced is not None and replaced.malformed:
                 raise WrongDecision(
                     f"{replaced.malformed.message} An offset set by hand would be written over it.",
                     hint=f"{replaced.malformed.hint} Then run this again.",
                 )
-            if offset is not None:
-                inquiries[at.key] = Inquiry(at.destination, partial(place, question, offset, finding))
-            elif by_hand.time_ms is not None:
-                when = stamp(by_hand.time_ms)
-                inquiries[at.key] = Inquiry(
-                    at.destination, partial(place_at_time, question, by_hand.time_ms, when, finding)
-                )
+            inquiries[at.key] = Inquiry(at.destination, search)
         found = self.ask(inquiries)
         for (_, tp), answer in found.items():
             if answer.finding.resume_offset is None:

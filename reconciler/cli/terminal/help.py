@@ -101,9 +101,8 @@ def exit_codes(codes: Mapping[ExitCode, str]) -> str:
     return f"exit codes:\n{_listed({str(int(code)): codes[code] or code.meaning for code in sorted(codes)})}"
 
 
-def overview(usage: str, groups: Iterable[CommandGroup], options: str) -> str:
+def overview(usage: str, groups: Sequence[CommandGroup], options: str) -> str:
     """All commands by the time when they are needed."""
-    groups = tuple(groups)
     size = max(len(name) for group in groups for name in group.commands)
     parts = [
         usage,
