@@ -47,16 +47,15 @@ class Groups:
 
     def __init__(self, source: ClusterInUse) -> None:
         self._source = source
-        self._flow = _Flow(source)
         self._head = _Reader(source, HEAD, FLOW_TOPIC, at_most=FLOW_PER_SECOND)
         self._lagging = _Reader(source, LAGGING, TOPIC, at_most=int(LAGGING_PER_SECOND * _TICK_SECONDS))
+        self._threads = (self._head, self._lagging, _Flow(source))
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Run them; whatever happens, none is left when the context ends."""
         self._source.create_topic(FLOW_TOPIC, PARTITIONS)
-        threads = (self._flow, self._head, self._lagging)
-        for thread in threads:
+        for thread in self._threads:
             thread.start()
         try:
             yield
@@ -65,9 +64,8 @@ class Groups:
 
     def stop(self) -> None:
         """End them where they are, as a disaster would: nothing more is committed. Stopping twice is fine."""
-        for reader in (self._head, self._lagging):
-            reader.stop()
-        self._flow.stop()
+        for thread in self._threads:
+            thread.stop()
 
     def wait_until_synced(self, destination: ClusterInUse) -> bool:
         """Wait until both groups have synced offsets and they have moved on some times. False: not in a minute."""

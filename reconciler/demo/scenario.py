@@ -61,6 +61,7 @@ def play(stage: Stage) -> DemoResult:
     )
     groups = Groups(a)
     payments = RestartedMirror(a, b, stage.folder / "payments-mirror", jars)
+    is_kept = stage.detached
     try:
         stage.say("1  two Kafka clusters start: a (the source) and b (the destination)")
         start_all([a, b])
@@ -94,18 +95,13 @@ def play(stage: Stage) -> DemoResult:
             b.pid,
         )
     except BaseException:
-        if stage.detached:
-            _stop(mirror, a, b)
+        is_kept = False
         raise
     finally:
-        if not stage.detached:
-            _stop(mirror, a, b)
-
-
-def _stop(mirror: MirrorMaker, *clusters: KafkaCluster) -> None:
-    mirror.kill()
-    for cluster in clusters:
-        cluster.stop()
+        if not is_kept:
+            mirror.kill()
+            a.stop()
+            b.stop()
 
 
 def _clicks() -> Iterator[traffic.Event]:
