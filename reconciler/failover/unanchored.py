@@ -32,19 +32,19 @@ def mirror_evidence(config: Config, places: Iterable[JobPartition], reader: LogR
     The evidence's note names a topic that cannot be read.
     """
     stops = config.policy.no_anchor is NoAnchor.STOP
-    bare = [at for at in places if at.exists and _is_bare(at)]
+    bare = [(at, offset) for at in places if at.exists and (offset := _bare_offset(at)) is not None]
     if stops:  # what a record carries itself is no pair of the mirror's
-        bare = [at for at in bare if at.job.identity.source_offset_of is not None and not at.translated]
+        bare = [each for each in bare if each[0].job.identity.source_offset_of is not None and not each[0].translated]
     if not bare:
         return {}
     from reconciler.mirror.reading import Known, Wanted, read_pairs
 
-    asked = [at for at in bare if not (stops or _is_own(at))]
+    asked = [(at, offset) for at, offset in bare if not (stops or _is_own(at))]
     known = Known()
     if asked:
-        wanted = [Wanted(at.source, at.destination, None if at.translated else _offset(at)) for at in asked]
+        wanted = [Wanted(at.source, at.destination, None if at.translated else offset) for at, offset in asked]
         known = with_positions(config, read_pairs(reader, own_topics(config), wanted), reader)
-    return {at.key: _evidence(at, known) for at in bare}
+    return {at.key: _evidence(at, offset, known) for at, offset in bare}
 
 
 def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
@@ -75,11 +75,12 @@ def own_topics(config: Config) -> OwnTopics:
     )
 
 
-def _is_bare(at: JobPartition) -> bool:
-    if at.fault:
-        return False
+def _bare_offset(at: JobPartition) -> int | None:
+    """The stored offset, if it has no anchor."""
     stored = at.selected.stored
-    return stored is not None and stored.anchor is None and not stored.is_sentinel
+    if at.fault or stored is None or stored.anchor is not None or stored.is_sentinel:
+        return None
+    return stored.offset
 
 
 def _is_own(at: JobPartition) -> bool:
@@ -87,17 +88,11 @@ def _is_own(at: JobPartition) -> bool:
     return not at.translated and at.source != at.destination and at.selected.replaced is not None
 
 
-def _offset(at: JobPartition) -> int:
-    stored = at.selected.stored
-    assert stored is not None, "a bare place has a stored offset"
-    return stored.offset
-
-
-def _evidence(at: JobPartition, known: Known) -> MirrorEvidence:
+def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
     from reconciler.core.mirror_pairs import MirrorEvidence
     from reconciler.core.unanchored.pairs import evidence_for
 
-    offset, pairs = _offset(at), known.of(at.source, at.destination)
+    pairs = known.of(at.source, at.destination)
     if _is_own(at):
         return MirrorEvidence(offset, note=OWN_ROW, is_of_source=False)
     one_name = at.source.topic == at.destination.topic
