@@ -79,13 +79,9 @@ def _text(stored: StoredOffset, *, with_id: bool) -> str:
     if stored.written_at_ms is not None:
         content["w"] = stored.written_at_ms
     if stored.anchor is not None:
-        content["a"] = _fields_of(stored.anchor, with_id=with_id)
+        kept = stored.anchor if with_id else replace(stored.anchor, id=None)
+        content["a"] = anchor_fields.known(anchor_fields.dump(kept, SHORT))
     return json_fields.compact(content)
-
-
-def _fields_of(anchor: Anchor, *, with_id: bool) -> dict[str, object]:
-    kept = anchor if with_id else replace(anchor, id=None)
-    return anchor_fields.known(anchor_fields.dump(kept, SHORT))
 
 
 def _decode(content: Mapping[str, object]) -> Decoded:

@@ -157,7 +157,9 @@ def load(data: bytes) -> Manifest:
     """
     lines, digest = _complete_lines(data)
     # The sum fits, so the file is as its writer left it: any other fault is the writer's.
-    header = _header(lines[0])
+    header = json_fields.json_object(lines[0])
+    if header.get("format") != FORMAT:
+        raise FieldError("format", f"is not {FORMAT!r}")
     written_at_ms = json_fields.integer(header, "written_at_ms")
     ranges = tuple(_ranges(lines[1:], written_at_ms))
     seen: set[TopicPartition] = set()
@@ -191,13 +193,6 @@ def _complete_lines(data: bytes) -> tuple[list[str], str]:
     if count != len(lines):
         raise TornManifest(f"it has {len(lines)} lines before the last one, which says {count}")
     return lines, digest[:8]
-
-
-def _header(line: str) -> dict[str, object]:
-    header = json_fields.json_object(line)
-    if header.get("format") != FORMAT:
-        raise FieldError("format", f"is not {FORMAT!r}")
-    return header
 
 
 def _ranges(lines: Sequence[str], written_at_ms: int | None) -> Iterable[ManifestRange]:

@@ -9,7 +9,6 @@ from typing import Self, TypeVar
 
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.broker import HOST, START_SECONDS, Broker, finish_format
-from reconciler.lab.broker import java_command as java_command
 from reconciler.lab.broker import new_id as new_cluster_id
 from reconciler.lab.in_use import ClusterInUse, admin_client
 from reconciler.lab.ports import free_ports

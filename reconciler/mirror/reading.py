@@ -132,13 +132,9 @@ class _Pairs(Generic[P]):
         self._decode: Callable[[Record], tuple[TopicPartition, P] | None] = decode
         self._wanted = wanted
         self._parts: dict[TopicPartition, list[list[P]]] = {}
-        self._lacking = {(place, offset) for place, offsets in wanted.items() for offset in offsets}
+        self.lacking = {(place, offset) for place, offsets in wanted.items() for offset in offsets}
         self.unreadable = 0
         self.topics: set[str] = set()
-
-    @property
-    def is_enough(self) -> bool:
-        return not self._lacking
 
     def add(self, records: Sequence[Record]) -> None:
         """Add records that lie before all that were added so far."""
@@ -156,7 +152,7 @@ class _Pairs(Generic[P]):
         for place, pairs in here.items():
             self._parts.setdefault(place, []).append(pairs)
             least = min(pair.upstream for pair in pairs)
-            self._lacking -= {(place, offset) for offset in self._wanted[place] if offset is None or least < offset}
+            self.lacking -= {(place, offset) for offset in self._wanted[place] if offset is None or least < offset}
 
     def found(self) -> dict[TopicPartition, list[P]]:
         """The pairs in the order of the topic."""
@@ -174,7 +170,7 @@ def _read(reader: LogReader, names: Sequence[str], pairs: _Pairs[P]) -> str | No
             for records in _backwards(reader, info.places):
                 pairs.add(records)
                 read += len(records)
-                if read >= (LEAST if pairs.is_enough else MOST):
+                if read >= (MOST if pairs.lacking else LEAST):
                     break
         except (NotRead, Refused, Unreachable) as error:
             return f'"{name}" could not be read: {error.message.rstrip(".")}'
