@@ -267,6 +267,10 @@ class Identity:
     def has_unique_ids(self) -> bool:
         return self.unique_ids or self.id_order is IdOrder.INCREASING
 
+    def trusted_time_of(self, record: Record) -> int | None:
+        """The record's time as the job defines it; None if it has none or a broker overwrote it."""
+        return None if self.record_time and record.append_time else self.timestamp_of(record)
+
     def anchor_of(self, record: Record, *, cluster_id: str | None, topic_id: str | None) -> Anchor:
         """The anchor that names ``record``, numbered by the given cluster and topic."""
         return Anchor(

@@ -45,13 +45,6 @@ class TimeBound:
     safe: int
 
 
-def trusted_time(question: Question, record: Record) -> int | None:
-    """The record's time as the job defines it; None if it has none or a broker overwrote it."""
-    if question.identity.record_time and record.append_time:
-        return None
-    return question.identity.timestamp_of(record)
-
-
 def lookup_margin(question: Question) -> int:
     """How much earlier than t the Kafka timestamp of an unprocessed record may be, in ms."""
     disorder = question.limits.max_disorder_ms
@@ -63,7 +56,7 @@ def judge_by_time(question: Question, earliest_ms: int | None, latest_ms: int | 
     disorder = question.limits.max_disorder_ms
 
     def judge(record: Record) -> bool | None:
-        time = trusted_time(question, record)
+        time = question.identity.trusted_time_of(record)
         if time is None:
             return None
         if earliest_ms is not None and time < earliest_ms - disorder:
@@ -120,7 +113,7 @@ def look_around(
                 continue
             budget = min(budget, read + limits.tail_records)
             behind += 1
-            tied += time_ms is not None and trusted_time(question, record) == time_ms
+            tied += time_ms is not None and question.identity.trusted_time_of(record) == time_ms
             possibly = behind if processed is None and not absent else possibly + (processed is not False)
         read += len(records)
     previous = yield from last_before(lower, start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.core.anchors import Identity, Record
+from reconciler.core.anchors import Identity
 from reconciler.core.probes import Withheld
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
@@ -47,12 +47,7 @@ def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader
     for request, chunk in zip(requests, chunks, strict=True):
         if isinstance(chunk, Withheld):
             continue
-        time_ms = _time_of(identity, chunk.records[0]) if chunk.records else None
+        time_ms = identity.trusted_time_of(chunk.records[0]) if chunk.records else None
         if time_ms is not None:
             found[request.partition] = max(0, anchored[request.partition] - time_ms)
     return found
-
-
-def _time_of(identity: Identity, record: Record) -> int | None:
-    """The record's time in the job's sense; none where a broker overwrote it."""
-    return None if identity.record_time and record.append_time else identity.timestamp_of(record)

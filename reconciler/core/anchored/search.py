@@ -67,7 +67,6 @@ from reconciler.core.timebound import (
     judge_by_time,
     lookup_margin,
     resume_by_time,
-    trusted_time,
 )
 from reconciler.core.verdicts import Finding, Verdict
 
@@ -232,15 +231,15 @@ def _without_time(case: _Case) -> Search[Finding]:
     complete = False
     if case.matcher.by_order:
         found = yield from find_candidate(case.question, case.anchor, case.matcher, edges.start, edges.end)
-    if found is None or trusted_time(case.question, found) is None:
+    if found is None or case.question.identity.trusted_time_of(found) is None:
         stretch = Stretch(edges.start, edges.start, edges.end, case.question.limits.scan_records, FIRST_READ)
         processed = case.processed()
         scan = yield from scan_for_anchor(case.matcher, processed, stretch)
         found, complete = scan.found, scan.complete
-        if found is not None and trusted_time(case.question, found) is None:
+        if found is not None and case.question.identity.trusted_time_of(found) is None:
             bounds = Bounds(edges.start, edges.end, edges.start, edges.start)
             return (yield from _conclude_found(case, bounds, processed, scan, found))
-    time = None if found is None else trusted_time(case.question, found)
+    time = None if found is None else case.question.identity.trusted_time_of(found)
     if found is not None and time is not None:
         timed = replace(case.anchor, timestamp_ms=time)
         words = {"mirrored": case.mirrored, "may_step": case.may_step}

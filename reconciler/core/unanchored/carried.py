@@ -29,7 +29,6 @@ from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once, record_at
-from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.pairs import MOST_TURNS
 from reconciler.core.unanchored.turns import turns_before
 from reconciler.core.verdicts import PROVEN, Finding, Verdict
@@ -82,7 +81,7 @@ def _first_copy(question: Question, record: Record, order: IdOrder) -> Search[Fi
     """The search for the first copy of ``record``: by its number alone, or by content, too, if that is opaque."""
     identity = _numbered(question.identity, order)
     anchor = replace(identity.anchor_of(record, cluster_id=None, topic_id=None), names=Names.NEXT)
-    anchor = replace(anchor, timestamp_ms=trusted_time(question, record))
+    anchor = replace(anchor, timestamp_ms=identity.trusted_time_of(record))
     asked = replace(question, stored=StoredOffset(record.offset, anchor), identity=identity, anchor_lag=0, hints=())
     return search(asked, anchor, candidate=record, may_step=False)
 

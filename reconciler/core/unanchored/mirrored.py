@@ -48,7 +48,6 @@ from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync,
 from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.scan import last_before, record_at, records_at
-from reconciler.core.timebound import trusted_time
 from reconciler.core.unanchored.between import Between
 from reconciler.core.unanchored.owners import own_syncs
 from reconciler.core.verdicts import PROVEN, Finding, Verdict
@@ -105,7 +104,7 @@ class _Case:
         identity = self.question.identity
         anchor = replace(identity.anchor_of(record, cluster_id=None, topic_id=None), offset=offset, names=names)
         # A time that the broker set is that of this copy alone.
-        return replace(anchor, timestamp_ms=trusted_time(self.question, record))
+        return replace(anchor, timestamp_ms=identity.trusted_time_of(record))
 
     def search(self, record: Record, offset: int, names: Names, lag: int) -> Search[Finding]:
         """The search for the first copy of ``record``, as an anchor with the source's ``offset``."""
