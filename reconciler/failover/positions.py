@@ -24,15 +24,15 @@ def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
 
     The anchors of an end are kept in the job's own group, as ``recording`` does; ``ends_of`` finds them there.
     """
-    return [_end_of(job) for job in jobs if _decided_by_sinks(job) and _named_end(config, job) is None]
+    return [
+        replace(job, name=f"{job.name} (end of batch)", store=end_of_batch(job.store), sinks=())
+        for job in jobs
+        if job.sinks and _may_repeat_a_batch(job) and _named_end(config, job) is None
+    ]
 
 
-def _decided_by_sinks(job: Job) -> bool:
-    return bool(job.sinks) and traits(job.store).corrected_in_copy and not is_end_of_batch(job.store)
-
-
-def _end_of(job: Job) -> Job:
-    return replace(job, name=f"{job.name} (end of batch)", store=end_of_batch(job.store), sinks=())
+def _may_repeat_a_batch(job: Job) -> bool:
+    return traits(job.store).corrected_in_copy and not is_end_of_batch(job.store)
 
 
 def _named_end(config: Config, job: Job) -> Job | None:
@@ -46,7 +46,7 @@ def ending(config: Config, jobs: Sequence[Job]) -> list[Job]:
 
 
 def _repeats_a_batch(job: Job) -> bool:
-    if not traits(job.store).corrected_in_copy or is_end_of_batch(job.store):
+    if not _may_repeat_a_batch(job):
         return False
     from reconciler.stores.checkpoint import read_checkpoint
 

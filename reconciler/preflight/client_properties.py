@@ -121,17 +121,12 @@ def _unquoted(text: str) -> str:
 # ---------------------------------------------------------------- secrets
 
 
-def is_secret(name: str, value: str) -> bool:
-    """Whether a configuration may not hold this value in plain text."""
-    return holds_plain_secret(f"destination.client.{name}", value)
-
-
 def client_without_secrets(client: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The settings as a file may hold them, and their secrets by environment variable."""
     safe: dict[str, str] = {}
     needed: dict[str, str] = {}
     for name, value in client.items():
-        if is_secret(name, value):
+        if holds_plain_secret(f"destination.client.{name}", value):
             variable = "RECONCILER_" + re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
             needed[variable], value = value, f"${{{variable}}}"
         safe[name] = value

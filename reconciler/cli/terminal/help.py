@@ -65,7 +65,8 @@ def describe(parser: argparse.ArgumentParser, help_text: Help) -> None:
     """Put a command's help into its parser."""
     parser.description = _paragraphs(help_text.description)
     words = [word for word in EXPLAINED if word in parser.format_help()]
-    parser.epilog = "\n\n".join([*_words(words), *_sections(help_text)])
+    explained = [f"words:\n{_listed({word: TERMS[word] for word in words})}"] if words else []
+    parser.epilog = "\n\n".join([*explained, *_sections(help_text)])
     for inner in actions(parser):
         inner.formatter_class = Formatter
         inner.epilog = inner.epilog or f"Examples and exit codes: {parser.prog} --help"
@@ -75,11 +76,6 @@ def actions(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     """The parsers of a command's own actions, like ``export`` of ``anchors``."""
     found = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     return [inner for each in found for inner in each.choices.values()]
-
-
-def _words(words: Sequence[str]) -> Iterable[str]:
-    if words:
-        yield f"words:\n{_listed({word: TERMS[word] for word in words})}"
 
 
 def _sections(help_text: Help) -> Iterable[str]:
