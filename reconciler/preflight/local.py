@@ -20,7 +20,6 @@ from reconciler.watch.listener import Access, ListenAddress
 
 GATEWAY_S = 5.0
 """Seconds to wait for a push gateway."""
-_LOGIN = "reconciler"
 
 
 def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
