@@ -48,7 +48,7 @@ from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync,
 from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.scan import last_before, record_at, records_at
-from reconciler.core.unanchored.between import Between
+from reconciler.core.unanchored.between import new_between
 from reconciler.core.unanchored.owners import own_syncs
 from reconciler.core.verdicts import PROVEN, Finding, Verdict
 
@@ -247,12 +247,12 @@ def _count(case: _Case, below: Sync, above: Sync, first: Record, last: Record) -
     def matcher(record: Record) -> Matcher:
         return Matcher(case.anchor(record, 0, Names.LAST), case.question.identity)
 
-    stretch = Between(case.question, case.edges, first, matcher(first), matcher(last), above.downstream)
-    read = yield from stretch.read()
+    equal = matcher(first)
+    read = yield from new_between(case.question, case.edges, first, equal, matcher(last), above.downstream)
     if read is None:
         return None
     begin, new, end = read
-    if begin != below.downstream and not stretch.below.by_order:
+    if begin != below.downstream and not equal.by_order:
         return None
     back = above.upstream - case.evidence.offset
     if len(new) < back:
