@@ -113,15 +113,20 @@ class _Case:
         question = replace(self.question, stored=stored, anchor_lag=lag, hints=())
         return search(question, anchor, candidate=record, may_step=False)
 
-    def conclude(self, finding: Finding, detail: str, *, exact: bool, most: int | None = None) -> Finding:
-        """The finding of a search with the evidence in its detail, and a bound that the log's end limits."""
+    def conclude(self, finding: Finding, detail: str, lag: int = 0, *, most: int | None = None) -> Finding:
+        """The finding of a search with the evidence in its detail, and a bound that the log's end limits.
+
+        It is exact unless there is a ``lag``, or evidence that only bounds it (``most``).
+        """
+        if not lag and finding.verdict not in PROVEN:  # the search landed before the record that it was to find
+            detail += f"; {finding.detail}"
         assert finding.resume_offset is not None, "an anchor that names a record"
         follow = self.edges.end - finding.resume_offset
         at_most = min(finding.replay_at_most or 0 if most is None else most, follow)
         known = finding.replay_exact if finding.replay_exact == at_most else None
         return replace(
             finding,
-            verdict=finding.verdict if exact else max(finding.verdict, Verdict.BOUNDED),
+            verdict=max(finding.verdict, Verdict.BOUNDED) if lag or most is not None else finding.verdict,
             replay_at_most=at_most,
             replay_exact=0 if at_most == 0 else known,
             detail=detail,
@@ -196,7 +201,7 @@ def _of_another_topic(case: _Case, records: dict[int, Record]) -> Search[Finding
 def _at(case: _Case, sync: Sync, record: Record) -> Search[Finding]:
     finding = yield from case.search(record, sync.upstream, Names.NEXT, 0)
     detail = f"MirrorMaker's sync {sync} is of the stored offset itself"
-    return case.conclude(finding, detail + _doubt(finding, 0), exact=True)
+    return case.conclude(finding, detail)
 
 
 def _after(
@@ -206,7 +211,7 @@ def _after(
     finding = yield from case.search(record, below.upstream, Names.LAST, lag)
     distance = "right before" if not lag else f"{lag + 1:,} offsets before"
     detail = f"MirrorMaker's sync {below}, {distance} the stored offset"
-    found = [case.conclude(finding, detail + _doubt(finding, lag), exact=lag == 0)]
+    found = [case.conclude(finding, detail, lag)]
     if lag and above is not None and not case.evidence.local_writers:
         counted = None
         for sync in (each for each in case.evidence.below if each.may_name(records.get(each.downstream))):
@@ -225,7 +230,7 @@ def _after(
         if counted.record is not None:
             finding = yield from case.search(counted.record, case.evidence.offset, Names.NEXT, counted.lag)
             detail = f"counted back from MirrorMaker's sync {above}, with {below} before the stored offset"
-            found.append(case.conclude(finding, detail + _doubt(finding, counted.lag), exact=counted.lag == 0))
+            found.append(case.conclude(finding, detail, counted.lag))
     return found
 
 
@@ -301,8 +306,8 @@ def _by_checkpoint(
     distance = case.evidence.offset - checkpoint.upstream
     offsets = "offset" if distance == 1 else "offsets"
     where = f"{distance:,} {offsets} before the stored one" if distance else "the stored offset itself"
-    detail = f'MirrorMaker\'s checkpoint {checkpoint} of group "{checkpoint.group}", {where}' + _doubt(finding, 0)
-    return case.conclude(finding, detail, exact=False, most=most if limit is None else min(limit, most))
+    detail = f'MirrorMaker\'s checkpoint {checkpoint} of group "{checkpoint.group}", {where}'
+    return case.conclude(finding, detail, most=most if limit is None else min(limit, most))
 
 
 def earliest(found: Sequence[Finding]) -> Finding:
@@ -346,8 +351,3 @@ def _with_fingerprint(finding: Finding) -> Search[Finding]:
         return finding
     record = yield from record_at(finding.record_offset)
     return finding if record is None else replace(finding, record_fingerprint=fingerprint(record.key, record.value))
-
-
-def _doubt(finding: Finding, lag: int) -> str:
-    """The end of a detail: why the search landed before the record that it was to find."""
-    return "" if lag or finding.verdict in PROVEN else f"; {finding.detail}"
