@@ -23,42 +23,41 @@ def anchor_store(
     """Yields results; returns whether the separate store of anchors can be used, True if none is configured."""
     if config.anchor_store is None:
         return True
-    subject = ANCHORS
     users = [job for job in jobs if job.name in able and able[job.name].needs_tracking]
     try:
         store = world.open_store(config.anchor_store, kafka_client=config.destination.client)
     except ReconcilerError as error:
-        yield failed(subject, error)
+        yield failed(ANCHORS, error)
         return False
     try:
         if not store.capabilities.keeps_other_anchors:
             yield fail(
-                subject,
+                ANCHORS,
                 f"The store {store.address} cannot keep the anchors of other stores.",
                 "Choose another, for example sqlite:////srv/anchors.db.",
             )
             return False
         if not users:
             yield ok(
-                subject,
+                ANCHORS,
                 f"{store.address} is for rows that have no anchor of their own: every job's store keeps them itself",
             )
             return True
         counts = {job.name: len(store.read(job.group, job.topics)) for job in users}
     except NotCreated:
         yield warn(
-            subject,
+            ANCHORS,
             f"There are no anchors yet: {store.address} does not exist.",
             "Run reconciler track while the source is alive: its first round creates it. Or correct the address.",
         )
         return True
     except ReconcilerError as error:
-        yield failed(subject, error)
+        yield failed(ANCHORS, error)
         return False
     finally:
         store.close()
     kept = ", ".join(f"{counted(count, 'anchor')} for {name}" for name, count in counts.items())
-    yield ok(subject, f"{store.address} keeps {kept}")
+    yield ok(ANCHORS, f"{store.address} keeps {kept}")
     return True
 
 
