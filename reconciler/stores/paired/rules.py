@@ -59,11 +59,6 @@ def lacks_anchor(row: Row) -> bool:
     return row.malformed is None and not row.stored.is_sentinel and row.stored.anchor is None
 
 
-def by_own(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
-    """A row's own anchor; without one, as ``by_offset``. For a store that keeps anchors."""
-    return by_offset(key, own, kept) if own is not None and lacks_anchor(own) and kept.rows else own
-
-
 @dataclass(frozen=True, slots=True)
 class PairedAnchor:
     """The anchor of a stored offset and by how many offsets it lags, or why there is none."""

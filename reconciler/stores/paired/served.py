@@ -23,7 +23,7 @@ from reconciler.ports import (
     WriteResult,
     groups_of,
 )
-from reconciler.stores.paired.rules import AnchorRows, by_own, lacks_anchor
+from reconciler.stores.paired.rules import AnchorRows, lacks_anchor
 from reconciler.stores.paired.store import PairedState, PairedStore
 
 
@@ -56,7 +56,7 @@ class ServedStore:
 
     @cached_property
     def _pair(self) -> PairedStore:
-        return _Pair(self._store, self._open_anchors(), pairing=by_own)
+        return _Pair(self._store, self._open_anchors())
 
     def groups(self) -> list[str] | None:
         return groups_of(self._store)
