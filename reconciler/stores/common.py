@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.core.anchors import StoredOffset, shown
@@ -160,9 +160,10 @@ def of_topics(rows: Iterable[Row], topics: Iterable[str] | None) -> list[Row]:
     return sorted((row for row in rows if wanted is None or row.key.topic in wanted), key=lambda row: row.key)
 
 
-def written(changes: Sequence[Change]) -> WriteResult:
-    """All of them were written."""
-    return WriteResult(tuple(change.key for change in changes))
+def written(changes: Sequence[Change], lost: Collection[TopicPartition] = ()) -> WriteResult:
+    """All of them were written but the ``lost``, which are conflicts; both in the batch's order."""
+    keys, lost = [change.key for change in changes], frozenset(lost)
+    return WriteResult(tuple(key for key in keys if key not in lost), tuple(key for key in keys if key in lost))
 
 
 def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str]) -> tuple[TopicPartition, ...]:

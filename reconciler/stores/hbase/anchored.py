@@ -18,7 +18,7 @@ from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicParti
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import anchored as layout
 from reconciler.stores.hbase.layouts.cells import Cell, Cells
-from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write, result_of
+from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write
 
 HISTORY_KEPT = 100
 """Versions that HBase keeps of a cell."""
@@ -41,9 +41,7 @@ class _CurrentRow:
 class AnchoredStore(HBaseStore):
     """Rows of this product in one table. Raises Refused for a row that another program wrote."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_history=True)
+    capabilities = Capabilities(keeps_history=True)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         self._check_group(group)
@@ -86,7 +84,7 @@ class AnchoredStore(HBaseStore):
                 written += 1
             else:
                 lost.add(change.key)
-        return result_of(changes, lost)
+        return common.written(changes, lost)
 
     def history(self, group: str) -> list[HistoryEntry]:
         """The last changes of each of the group's rows, oldest first; those of one millisecond may appear as one."""

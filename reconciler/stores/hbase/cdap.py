@@ -48,7 +48,6 @@ from reconciler.stores.hbase.store import (
     UnreadableRow,
     malformed,
     partial_write,
-    result_of,
     unreadable,
     write_parts,
 )
@@ -150,11 +149,8 @@ class CdapStore(HBaseStore):
         super().__init__(table, address)
         self._layout = layout
         self._keeps_anchors = keeps_anchors
+        self.capabilities = Capabilities(keeps_anchors=keeps_anchors)
         self._of_group = of_group
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_anchors=self._keeps_anchors)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         self._check_group(group)
@@ -178,13 +174,13 @@ class CdapStore(HBaseStore):
         lost = set(common.conflicts(changes, versions))
         writes = self._writes([change for change in changes if change.key not in lost], before, now_ms)
         batches = (writes[start : start + BATCH] for start in range(0, len(writes), BATCH))
-        return result_of(changes, lost | write_parts(batches, lambda batch: self._carry_out(batch, now_ms)))
+        return common.written(changes, lost | write_parts(batches, lambda batch: self._carry_out(batch, now_ms)))
 
     def _check_group(self, group: str) -> None:
         super()._check_group(group)
         if self._of_group is not None and group != self._of_group:
             raise ConfigError(
-                f"The store {self._address} keeps the offsets of group {self._of_group!r}, not of {group!r}.",
+                f"The store {self.address} keeps the offsets of group {self._of_group!r}, not of {group!r}.",
                 hint="Correct the job's group, or of_group= in the store's address.",
             )
 

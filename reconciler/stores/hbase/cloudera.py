@@ -36,7 +36,7 @@ from reconciler.stores.hbase.cloudera_rows import BatchRow, ClouderaRows, Latest
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
 from reconciler.stores.hbase.layouts.cells import companion_row
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
-from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write, result_of, write_parts
+from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write, write_parts
 from reconciler.stores.hbase.table import HBaseTable
 
 HISTORY_ROWS = 100
@@ -55,11 +55,8 @@ class ClouderaStore(HBaseStore):
     def __init__(self, table: HBaseTable, address: str, *, anchor_family: bytes | None = None) -> None:
         super().__init__(table, address)
         self._keeps_anchors = anchor_family is not None
+        self.capabilities = Capabilities(keeps_anchors=self._keeps_anchors, keeps_history=True)
         self._rows = ClouderaRows(table, anchor_family or cloudera.FAMILY)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_anchors=self._keeps_anchors, keeps_history=True)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The offsets of the latest row of each topic, ordered by topic and partition."""
@@ -87,7 +84,7 @@ class ClouderaStore(HBaseStore):
             _check_topic(change.key.topic)
             by_topic.setdefault(change.key.topic, []).append(change)
         lost = write_parts(by_topic.items(), lambda part: self._write_topic(part[0], group, part[1], now_ms))
-        return result_of(changes, lost)
+        return common.written(changes, lost)
 
     def history(self, group: str) -> list[HistoryEntry]:
         """The changes by the last rows of each topic, oldest first. HBase drops a row after the family's TTL."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused
-from reconciler.ports import Change, Malformed, Row, TopicPartition, WriteResult
+from reconciler.ports import Malformed, Row, TopicPartition
 from reconciler.stores import common
 from reconciler.stores.hbase.table import HBaseTable
 
@@ -18,11 +18,7 @@ class HBaseStore:
 
     def __init__(self, table: HBaseTable, address: str) -> None:
         self._table = table
-        self._address = address
-
-    @property
-    def address(self) -> str:
-        return self._address
+        self.address = address
 
     def create(self) -> None:
         """Create the table, unless it exists."""
@@ -76,9 +72,3 @@ def partial_write(error: ReconcilerError, rows_may_be_written: bool) -> Reconcil
     if not rows_may_be_written or isinstance(error, OutcomeUnknown):
         return error
     return OutcomeUnknown(f"Some rows may have been written, then: {error.message}", hint="Run this again.")
-
-
-def result_of(changes: Sequence[Change], lost: set[TopicPartition]) -> WriteResult:
-    """``lost`` as the batch's conflicts, all other changes as written, both in the batch's order."""
-    keys = [change.key for change in changes]
-    return WriteResult(tuple(key for key in keys if key not in lost), tuple(key for key in keys if key in lost))

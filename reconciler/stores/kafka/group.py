@@ -12,11 +12,10 @@ row: deleting all rows of a group deletes the group; any other deletion is refus
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
@@ -28,8 +27,6 @@ from reconciler.stores.kafka.group_state import Committed, GroupState
 
 if TYPE_CHECKING:
     from reconciler.stores.kafka.group_requests import GroupRequests
-
-T = TypeVar("T")
 
 BATCH = 250
 """Partitions per commit. A commit becomes one record batch of at most 1 MB by default; a row takes at most 1.6 kB."""
@@ -101,9 +98,8 @@ class KafkaGroupStore:
         _refuse_sentinels(changes)
         self._refuse_live(group)
         before = self._requests.committed(group, [change.key for change in changes])
-        versions = {key: row.version for key, row in before.items()}
-        conflicts = common.conflicts(changes, versions)
-        good = [change for change in changes if change.key not in set(conflicts)]
+        conflicts = set(common.conflicts(changes, {key: row.version for key, row in before.items()}))
+        good = [change for change in changes if change.key not in conflicts]
         stamped = {change: common.stamped(change, now_ms) for change in good}
         new = {change.key: _committed(change, stored) for change, stored in stamped.items() if stored is not None}
         gone = [change.key for change in good if change.new is None and change.key in before]
@@ -112,7 +108,7 @@ class KafkaGroupStore:
             self._delete(group, gone, also_writing=bool(new))
         self._commit(group, new)
         _log.info("committed %d offsets of group %r: %s", len(new), group, reason)
-        return WriteResult(tuple(change.key for change in good), conflicts)
+        return common.written(changes, conflicts)
 
     def create(self) -> None:
         """Nothing to do: a group comes with its first commit."""
@@ -171,15 +167,14 @@ class KafkaGroupStore:
     def _commit(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
         from reconciler.stores.kafka.group_requests import outcome_unknown
 
-        accepted = 0
-        for batch in _batches(list(new.items()), BATCH):
+        rows = list(new.items())
+        for accepted in range(0, len(rows), BATCH):
             try:
-                self._requests.commit(group, dict(batch))
+                self._requests.commit(group, dict(rows[accepted : accepted + BATCH]))
             except Unreachable as err:
                 if not accepted:
                     raise
                 raise outcome_unknown(group, f"{accepted} of {len(new)} were, then: {err.message}") from err
-            accepted += len(batch)
         if new and _content(self._requests.committed(group, list(new))) != _content(new):
             raise outcome_unknown(group, "read again right after the commit, they were others.")
 
@@ -227,12 +222,6 @@ def _topic_options(keys: Iterable[TopicPartition]) -> str:
     for key in sorted(keys):
         by_topic.setdefault(key.topic, []).append(str(key.partition))
     return " ".join(f"--topic {topic}:{','.join(numbers)}" for topic, numbers in by_topic.items())
-
-
-def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def open_address(

@@ -59,9 +59,7 @@ class HandedPair(PairedStore):
         lost = common.conflicts(changes, {key: row.version for key, row in rows.items()})
         if lost:
             return WriteResult(conflicts=lost)
-        conflicts = set(self.hand_over(group, changes, reason=reason, now_ms=now_ms).conflicts)
-        keys = [change.key for change in changes]
-        return WriteResult(tuple(key for key in keys if key not in conflicts), tuple(conflicts))
+        return common.written(changes, self.hand_over(group, changes, reason=reason, now_ms=now_ms).conflicts)
 
 
 def _is_kept(change: Change, main: Row | None) -> bool:

@@ -52,16 +52,9 @@ class ZookeeperStore:
         self._kind = layout
         self._of_group = of_group
         self._anchors_beside = anchors_beside
-        self._address = address or f"zookeeper://{hosts}{chroot}?layout={layout}"
+        self.capabilities = Capabilities(keeps_anchors=anchors_beside)
+        self.address = address or f"zookeeper://{hosts}{chroot}?layout={layout}"
         self._ensemble = Ensemble(hosts, credentials, timeout_s=timeout_s)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(keeps_anchors=self._anchors_beside)
-
-    @property
-    def address(self) -> str:
-        return self._address
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition."""
@@ -127,7 +120,7 @@ class ZookeeperStore:
             return Consumers(self._chroot, group)
         if self._of_group not in (None, group):
             raise ConfigError(
-                f"The store {self._address} keeps the offsets of group {self._of_group!r}, not of {group!r}: this"
+                f"The store {self.address} keeps the offsets of group {self._of_group!r}, not of {group!r}: this"
                 " layout has no groups.",
                 hint="Correct the job's group, or of_group in the store's address.",
             )
