@@ -100,7 +100,7 @@ def open_sink(address: str) -> Sink:
 
 def _split(address: str) -> tuple[str, Parameters]:
     rest, _, query = address.partition(":")[2].partition("?")
-    return rest, Parameters(parse_qsl(query, keep_blank_values=True), _wrong)
+    return rest, Parameters(query, _wrong)
 
 
 def _without_parameters(address: str) -> str:

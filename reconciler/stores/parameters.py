@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection
+from urllib.parse import parse_qsl
 
 from reconciler.core.errors import ConfigError
 from reconciler.formats.decimal_text import whole_number
 from reconciler.stores import common
 
 
+def wrong_address(address: str, example: str, why: str) -> ConfigError:
+    """The error for what ``address`` describes. The address itself is not repeated: it may hold a password."""
+    return ConfigError(f"{address} is wrong: {why}.", hint=f"Write it like {example}.")
+
+
 class Parameters:
-    """Parameters that a store takes one by one; those left over at the end are unknown.
+    """The parameters of ``query``, which a store takes one by one; those left over at the end are unknown.
 
     ``wrong`` makes the store's ConfigError of the end of a sentence about its address; all methods raise it.
     ``repeatable`` are the parameters that may be given more than once.
     """
 
-    def __init__(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        wrong: Callable[[str], ConfigError],
-        *,
-        repeatable: Collection[str] = (),
-    ) -> None:
-        self._pairs = pairs
-        self._values = dict(pairs)
+    def __init__(self, query: str, wrong: Callable[[str], ConfigError], *, repeatable: Collection[str] = ()) -> None:
+        self._pairs = parse_qsl(query, keep_blank_values=True)
+        self._values = dict(self._pairs)
         self._wrong = wrong
         self._known: list[str] = []
-        repeated = [name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number])]
-        if repeated := [name for name in repeated if name not in repeatable]:
+        given = Counter(name for name, _ in self._pairs)
+        if repeated := [name for name, times in given.items() if times > 1 and name not in repeatable]:
             raise wrong(f"{min(repeated)}= is given twice")
 
     def text(self, name: str) -> str | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qsl
+from functools import partial
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Row
 from reconciler.stores import common
-from reconciler.stores.parameters import Parameters
+from reconciler.stores.parameters import Parameters, wrong_address
 from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists, Number, Reader
 
 WALK = 1000
@@ -101,17 +101,12 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
     ``named`` is the layout whose commits name offsets, with ``property_`` as the default of ``property=`` (None:
     required); ``others`` are ``txn`` and ``branch``, where the table has them.
     """
-    scheme = address.partition(":")[0]
-
-    def wrong(why: str) -> ConfigError:
-        # The message leaves the address out: it may hold a login.
-        return ConfigError(f"A store's address {scheme}:… is wrong: {why}.", hint=f"Write it like {example}.")
-
+    wrong = partial(wrong_address, f"A store's address {address.partition(':')[0]}:…", example)
     place, _, query = address.partition(":")[2].partition("?")
     if not place:
         raise wrong("it names no table")
     common.check_name("place of the table", place)
-    given = Parameters(parse_qsl(query, keep_blank_values=True), wrong)
+    given = Parameters(query, wrong)
 
     def text(name: str, *, needed: bool = False) -> str | None:
         value = given.text(name)

@@ -21,9 +21,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from time import monotonic
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import Folder, open_folder
@@ -32,7 +33,7 @@ from reconciler.formats.json_fields import FieldError
 from reconciler.formats.range_manifests import Manifest, ManifestRange, TornManifest
 from reconciler.ports import Capabilities, Change, Malformed, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.parameters import Parameters
+from reconciler.stores.parameters import Parameters, wrong_address
 
 KEEP = 20
 WALK = 1000
@@ -328,16 +329,11 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         raise ConfigError(
             "A files: address names no folder.", hint="Write files:/var/offsets, or files:webhdfs://HOST:9870/offsets."
         )
-    parameters = Parameters(parse_qsl(query, keep_blank_values=True), _wrong)
+    wrong = partial(wrong_address, "The address of a files: store", "files:/var/offsets?keep=20&walk=1000")
+    parameters = Parameters(query, wrong)
     keep, walk = parameters.number("keep", KEEP, 10**6), parameters.number("walk", WALK, 10**6)
     parameters.check_all_known()
     common.check_name("path of the files store", url)
     folder = open_folder(url)
     shown = f"files:{folder.shown if '://' in url else url}" + (f"?{query}" if query else "")
     return FilesStore(folder, address=shown, keep=keep, walk=walk)
-
-
-def _wrong(why: str) -> ConfigError:
-    return ConfigError(
-        f"The address of a files: store is wrong: {why}.", hint="Write it like files:/var/offsets?keep=20&walk=1000."
-    )

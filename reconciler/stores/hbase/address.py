@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError
@@ -17,10 +17,11 @@ from reconciler.ports import OffsetStore
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import cdap, cloudera, flowlet
 from reconciler.stores.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
-from reconciler.stores.parameters import Parameters
+from reconciler.stores.parameters import Parameters, wrong_address
 
 PORT = 9090
 EXAMPLE = "hbase://thrift-host:9090/TABLE?layout=anchored"
+_wrong = partial(wrong_address, "The address of an HBase store", EXAMPLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     Raises ConfigError for any other address. Nothing is contacted yet.
     """
     url = _split(address)
-    parameters = Parameters(parse_qsl(url.query, keep_blank_values=True), _wrong)
+    parameters = Parameters(url.query, _wrong)
     layout = parameters.choice("layout", *_STORES, required=True)
     transport = parameters.choice("transport", "buffered", "framed")
     protocol = parameters.choice("protocol", "binary", "compact")
@@ -73,10 +74,6 @@ def _split(address: str) -> Any:
         f"{without_secrets(address)!r} is not the address of an HBase store.",
         hint=f"Write {EXAMPLE}; HBase's Thrift 1 server takes no user and no password.",
     )
-
-
-def _wrong(why: str) -> ConfigError:
-    return ConfigError(f"The address of an HBase store is wrong: {why}.", hint=f"Write it like {EXAMPLE}.")
 
 
 # ---------------------------------------------------------------- layouts

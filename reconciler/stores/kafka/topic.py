@@ -17,9 +17,8 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
 
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.formats.json_fields import FieldError
@@ -28,7 +27,7 @@ from reconciler.retry import insist
 from reconciler.stores import common
 from reconciler.stores.kafka import require_client, topic_rows
 from reconciler.stores.kafka.topic_rows import RowName, Value
-from reconciler.stores.parameters import Parameters
+from reconciler.stores.parameters import Parameters, wrong_address
 from reconciler.waits import for_seconds
 
 if TYPE_CHECKING:
@@ -337,7 +336,8 @@ def open_address(
     the place of ``timeout_s``.
     """
     name, _, query = address.partition(":")[2].partition("?")
-    parameters = Parameters(parse_qsl(query, keep_blank_values=True), _wrong, repeatable={"mirrored"})
+    wrong = partial(wrong_address, "The address of a kafka-topic: store", "kafka-topic:NAME?mirrored=a.NAME&timeout=10")
+    parameters = Parameters(query, wrong, repeatable={"mirrored"})
     named = parameters.texts("mirrored")
     mirrored = [value for value in named or () if value]
     limit_s = parameters.timeout_s(timeout_s)
@@ -357,10 +357,3 @@ def open_address(
         )
     client = require_client("kafka-topic", kafka_client)
     return KafkaTopicStore(client, name, mirrored if named else None, address=address, timeout_s=limit_s)
-
-
-def _wrong(why: str) -> ConfigError:
-    return ConfigError(
-        f"The address of a kafka-topic: store is wrong: {why}.",
-        hint="Write it like kafka-topic:NAME?mirrored=a.NAME&timeout=10.",
-    )

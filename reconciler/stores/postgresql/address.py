@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import unquote
 
 from psycopg import ProgrammingError, conninfo, pq
 
-from reconciler.core.errors import ConfigError
 from reconciler.stores import common
+from reconciler.stores.parameters import wrong_address
 
 EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
+_wrong = partial(wrong_address, "A store's address postgresql:…", EXAMPLE)
 OWN = ("schema", "table", "topic", "partition", "offset", "group", "of_group", "timeout")
 TIMEOUT_S = 5.0
 """How long connecting, each statement, and each wait for a lock may take."""
@@ -119,8 +121,3 @@ def _seconds(text: str | None) -> float:
     if seconds is None:
         raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
     return seconds
-
-
-def _wrong(why: str) -> ConfigError:
-    # The message leaves the address out: it may hold a password that could not be parsed.
-    return ConfigError(f"A store's address postgresql:… is wrong: {why}.", hint=f"Write it like {EXAMPLE}.")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, unquote
+from functools import partial
+from urllib.parse import unquote
 
 from reconciler.config.addresses import split, without_secrets
-from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore
-from reconciler.stores.parameters import Parameters
+from reconciler.stores.parameters import Parameters, wrong_address
 from reconciler.stores.zookeeper.layouts import check_name, problem_of
 from reconciler.stores.zookeeper.store import TIMEOUT_S, ZookeeperStore
 
 EXAMPLE = "zookeeper://h1:2181,h2:2181/kafka?layout=consumers"
+_wrong = partial(wrong_address, "The address of a ZooKeeper store", EXAMPLE)
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
@@ -24,11 +25,9 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     parts = split(address)
     if parts.fragment:
         raise _wrong("it has a # in it, which must be written as %23")
-    try:
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError:
-        raise _wrong("its parameters are not NAME=VALUE&NAME=VALUE") from None
-    parameters = Parameters(pairs, _wrong)
+    if parts.query and not all("=" in each for each in parts.query.split("&")):
+        raise _wrong("its parameters are not NAME=VALUE&NAME=VALUE")
+    parameters = Parameters(parts.query, _wrong)
     layout = parameters.choice("layout", "consumers", "single", required=True)
     parameters.choice("saves", "until", "from")  # either way the stored number is the next offset to read
     anchors_beside = parameters.choice("anchors", "beside", "apart") == "beside"
@@ -78,8 +77,3 @@ def _chroot(path: str) -> str:
         if problem := problem_of(name):
             raise _wrong(f"the znode {name!a} in its path {problem}")
     return "".join(f"/{name}" for name in names)
-
-
-def _wrong(why: str) -> ConfigError:
-    # The address is not repeated: it may hold a password, and could not be parsed.
-    return ConfigError(f"The address of a ZooKeeper store is wrong: {why}.", hint=f"Write it like {EXAMPLE}.")
