@@ -105,6 +105,16 @@ def check_name(what: str, name: str) -> None:
         raise ConfigError(f"The {what} {name!a} has a NUL character in it.", hint="Correct the name.")
 
 
+def check_group(group: str, of_group: str | None, place: str, *, why: str = "") -> None:
+    """Raise ConfigError for a group that ``place`` does not serve: it serves ``of_group`` alone (None: any group)."""
+    check_name("group's name", group)
+    if of_group not in (None, group):
+        raise ConfigError(
+            f"The offsets in {place} are those of group {of_group!r}, and group {group!r} is asked for{why}.",
+            hint="Correct the job's group, or of_group in the store's address.",
+        )
+
+
 def check_changes(group: str, changes: Sequence[Change]) -> None:
     """Raise ConfigError for names no store can hold, ValueError for a batch no caller should build."""
     check_name("group's name", group)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from reconciler.config.addresses import without_secrets
-from reconciler.core.errors import ConfigError, NotCreated, Refused
+from reconciler.core.errors import NotCreated, Refused
 from reconciler.ports import Row
 from reconciler.stores import common
 from reconciler.stores.parameters import Parameters, wrong_address
@@ -164,24 +164,15 @@ class TableStore(common.JobsOwnStore):
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition; a row's time is that of its commit."""
-        self._check_group(group)
+        common.check_group(group, self._of_group, self._table)
         wanted = common.wanted_topics(topics)
         return common.of_topics(self._read(group, wanted), wanted)
 
     def check_writable(self, group: str) -> None:
         """Raise Refused: the offsets belong to the table's data, and change in one transaction with it."""
-        self._check_group(group)
+        common.check_group(group, self._of_group, self._table)
         raise Refused(
             f"The table {self._table} is the job's own, and read-only here; nothing was written.",
             hint="Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
             "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets.",
         )
-
-    def _check_group(self, group: str) -> None:
-        common.check_name("group's name", group)
-        if self._of_group not in (None, group):
-            raise ConfigError(
-                f"The offsets in {self._table} are those of group {self._of_group!r}, and group {group!r} is asked "
-                "for.",
-                hint="Correct the job's group, or of_group in the store's address.",
-            )

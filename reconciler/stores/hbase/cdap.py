@@ -177,12 +177,7 @@ class CdapStore(HBaseStore):
         return common.written(changes, lost | write_parts(batches, lambda batch: self._carry_out(batch, now_ms)))
 
     def _check_group(self, group: str) -> None:
-        super()._check_group(group)
-        if self._of_group is not None and group != self._of_group:
-            raise ConfigError(
-                f"The store {self.address} keeps the offsets of group {self._of_group!r}, not of {group!r}.",
-                hint="Correct the job's group, or of_group= in the store's address.",
-            )
+        common.check_group(group, self._of_group, f"the store {self.address}", why=": this layout has no groups")
 
     # ------------------------------------------------------------ reading
 

@@ -18,7 +18,7 @@ from typing import Any
 from psycopg import sql
 
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, shown
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import Refused
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
@@ -179,13 +179,8 @@ class MappedStore:
     # ------------------------------------------------------------ group, table, columns
 
     def _check_group(self, group: str) -> None:
-        common.check_name("group's name", group)
-        if self._columns.of_group not in (None, group):
-            raise ConfigError(
-                f"The offsets in the table {self._columns.table} are those of group {self._columns.of_group!r}, and"
-                f" group {group!r} is asked for: this table has no groups.",
-                hint="Correct the job's group, or of_group in the store's address.",
-            )
+        place = f"the table {self._columns.table}"
+        common.check_group(group, self._columns.of_group, place, why=": this table has no groups")
 
     def _of(self, group: str) -> tuple[str, ...]:
         return (group,) if self._columns.group else ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import Refused
 from reconciler.formats import decimal_text
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
@@ -118,12 +118,7 @@ class ZookeeperStore:
         check_name("group's name", group)
         if self._kind == "consumers":
             return Consumers(self._chroot, group)
-        if self._of_group not in (None, group):
-            raise ConfigError(
-                f"The store {self.address} keeps the offsets of group {self._of_group!r}, not of {group!r}: this"
-                " layout has no groups.",
-                hint="Correct the job's group, or of_group in the store's address.",
-            )
+        common.check_group(group, self._of_group, f"the store {self.address}", why=": this layout has no groups")
         return Single(self._chroot)
 
     def _settled(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:

@@ -266,7 +266,7 @@ def test_a_store_without_groups_may_be_reserved_for_one(tables: Tables):
         lambda: store.check_writable("g"),
         lambda: write(store),
     ):
-        with pytest.raises(ConfigError, match="keeps the offsets of group 'metrics', not of 'g'"):
+        with pytest.raises(ConfigError, match="are those of group 'metrics', and group 'g' is asked for"):
             call()
 
 
