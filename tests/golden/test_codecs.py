@@ -115,7 +115,7 @@ def test_companions_of_hbases_legacy_rows(goldens: Goldens) -> None:
 
 def test_znodes_of_zookeeper(goldens: Goldens) -> None:
     consumers, single = of.zookeeper_layouts.Consumers("/kafka", "clicks"), of.zookeeper_layouts.Single("/kafka")
-    listing = of.zookeeper_single.parse("0:7, 1 : 8").with_offset(1, 42).with_offset(2, 9)
+    listing = of.zookeeper_single.parse("0:7, 1 : 8").edited({1: 42, 2: 9})
     values: dict[str, bytes | str] = {
         "consumers, offset": consumers.offset(TOPIC, 3),
         "consumers, anchor": consumers.anchor(TOPIC, 3),
@@ -123,8 +123,8 @@ def test_znodes_of_zookeeper(goldens: Goldens) -> None:
         "single, offset": single.offset(TOPIC, 3),
         "single, anchor": single.anchor(TOPIC, 3),
         "single, text": listing.text,
-        "single, text of a new znode": of.zookeeper_single.parse("").with_offset(1, 42).text,
-        "single, text without partition 0": listing.without(0).text,
+        "single, text of a new znode": of.zookeeper_single.parse("").edited({1: 42}).text,
+        "single, text without partition 0": listing.edited({0: None}).text,
         **{f"anchor, {name}": of.zookeeper_anchor.encode(stored) for name, stored in ROWS.items()},
         "anchor, of a change that was seen": of.zookeeper_anchor.encode(ROWS["whole"], seen_zxid=99),
     }

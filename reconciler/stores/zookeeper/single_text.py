@@ -44,24 +44,11 @@ class Listing:
     def text(self) -> str:
         return "".join(gap + entry.text for gap, entry in zip(self.gaps, self.entries, strict=False)) + self.gaps[-1]
 
-    def entry(self, partition: int) -> PartitionText | None:
-        return next((entry for entry in self.entries if entry.partition == partition), None)
-
-    def with_offset(self, partition: int, offset: int) -> Listing:
-        """The listing with this offset, spaced like the partition's entry, or like the first one."""
-        return self.edited({partition: offset})
-
-    def with_entry(self, entry: PartitionText) -> Listing:
-        """The listing with this entry in place of its partition's, or at the end."""
-        return self.edited({entry.partition: entry})
-
-    def without(self, partition: int) -> Listing:
-        """The listing without this partition's entry, and without one of the commas around it."""
-        return self.edited({partition: None})
-
     def edited(self, edits: Mapping[int, int | PartitionText | None]) -> Listing:
-        """The listing after ``with_offset``, ``with_entry`` or ``without`` for each edit, in their order.
+        """The listing after each edit, in their order.
 
+        An offset is spaced like its partition's entry, or like the first one; an entry takes the place of its
+        partition's, or goes to the end; with None the entry goes, and one of the commas around it.
         Each takes constant time: a write may edit all of ten thousand partitions.
         """
         entries = {entry.partition: entry for entry in self.entries}
