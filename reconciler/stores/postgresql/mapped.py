@@ -137,12 +137,9 @@ class MappedStore:
 
         there = [change for change in changes if change.key in found]
         gone = [at(change) for change in there if change.new is None]
-        kept = [(self._text(change), *at(change)) for change in there if change.new is not None]
-        made = [
-            (change.key.topic, str(change.key.partition), self._text(change), *of)
-            for change in changes
-            if change.new is not None and change.key not in found
-        ]
+        texts = {c.key: decimal_text.restored(c.text, c.new.offset) for c in changes if c.new is not None}
+        kept = [(texts[change.key], *at(change)) for change in there if change.new is not None]
+        made = [(key.topic, str(key.partition), text, *of) for key, text in texts.items() if key not in found]
         columns = [self._columns.topic, self._columns.partition, self._columns.offset]
         columns += [self._columns.group] if self._columns.group else []
         insert = self._sql(
@@ -159,17 +156,6 @@ class MappedStore:
                 f" {self._name} without an error; nothing was written.",
                 hint="A trigger, a rule or a row security policy of the table keeps back the others.",
             )
-
-    @staticmethod
-    def _text(change: Change) -> str:
-        assert change.new is not None
-        text = change.text
-        try:
-            if text is not None and decimal_text.offset_of(text) == change.new.offset:
-                return text
-        except NotDecimal:
-            pass
-        return str(change.new.offset)
 
     def _malformed(self, group: str, key: TopicPartition, problem: str, xmin: str, hint: str = "") -> Row:
         place = f"the table {self._columns.table} of {self._database.place}"

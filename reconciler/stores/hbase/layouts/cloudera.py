@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
@@ -128,11 +127,7 @@ def text(offset: int) -> bytes:
 
 def restored(unparsed: str | None, offset: int) -> bytes:
     """A text that was read before, byte for byte, if it says this offset; else the offset as this format writes it."""
-    with suppress(NotDecimal, UnicodeEncodeError):
-        value = (unparsed or "").encode("latin-1")
-        if value and decimal_text.offset_of(value) == offset:
-            return value
-    return text(offset)
+    return decimal_text.restored(unparsed, offset).encode()
 
 
 def nothing_for(partitions: Iterable[int]) -> dict[bytes, bytes]:
