@@ -17,6 +17,7 @@ Whether a number is the last processed offset or the next one to read, no table 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -256,18 +257,7 @@ GROUP, PARTITION, TOPIC = "{group}", "{partition}", "{topic}"
 def filled(pattern: str, *, group: str, topic: str = "", partition: int = 0) -> str:
     """The name that a pattern gives. A group or topic with a placeholder in it stays as it is."""
     values = {GROUP: group, TOPIC: topic, PARTITION: str(partition)}
-    found, rest = "", pattern
-    while rest:
-        name = next((each for each in values if rest.startswith(each)), None)
-        found, rest = found + (values[name] if name else rest[0]), rest[len(name or " ") :]
-    return found
-
-
-def largest(pairs: Iterable[tuple[TopicPartition, int]]) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for key, number in pairs:
-        found[key] = max(found.get(key, number), number)
-    return found
+    return re.sub("|".join(map(re.escape, values)), lambda name: values[name[0]], pattern)
 
 
 Reader = Callable[[str, frozenset[str] | None], list[Row]]

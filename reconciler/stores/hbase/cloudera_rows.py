@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -159,8 +158,10 @@ class ClouderaRows:
         # The claim first: a row that is written between the two reads is then newer than the claim, not older.
         raw = self.table.rows([claim_row]).get(claim_row, {}).get(self.column(CLAIM))
         batch = next(self.backwards(topic, group), None)
-        with self._checked(claim_row):
+        try:
             claim = None if raw is None else cloudera_companion.decode_claim(raw.value)
+        except FieldError as error:
+            raise unreadable(self.table, claim_row, error) from error
         rows = [] if batch is None else [batch.row]
         last_seen = claim.last_seen if claim else None
         if batch is not None and last_seen is not None and last_seen < batch.epoch_ms:
@@ -197,14 +198,6 @@ class ClouderaRows:
             if stored is not None:
                 companion[number] = stored
         return companion
-
-    @contextmanager
-    def _checked(self, row: bytes) -> Iterator[None]:
-        """Name the row in the error for a cell that cannot be parsed."""
-        try:
-            yield
-        except FieldError as error:
-            raise unreadable(self.table, row, error) from error
 
     def _wrong_layout(self) -> Refused:
         return Refused(
