@@ -41,6 +41,8 @@ LEFT_OVER_S = 24 * 3600
 
 _CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
 _RENAMES_ONLY_TO_NEW = frozenset({"webhdfs", "webHDFS"})
+_locks: dict[str, threading.Lock] = {}
+"""By URL: two stores of this process that open one folder share its lock."""
 
 
 class Folder(Protocol):
@@ -215,7 +217,7 @@ class SharedFolder:
         self._url = url
         self._protocol = protocol
         self._opened: tuple[Any, str] | None = None
-        self._lock = _lock_of(url)
+        self._lock = _locks.setdefault(url, threading.Lock())
 
     def exists(self) -> bool:
         return self._ask(_exists)
@@ -375,12 +377,3 @@ def one_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     line = lines[0][:200].rstrip(".") if lines else type(error).__name__
     return line if "://" not in line else type(error).__name__
-
-
-_locks: dict[str, threading.Lock] = {}
-_locks_lock = threading.Lock()
-
-
-def _lock_of(url: str) -> threading.Lock:
-    with _locks_lock:
-        return _locks.setdefault(url, threading.Lock())
