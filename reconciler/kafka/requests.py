@@ -9,12 +9,12 @@ client that once got no answer is not used again, nor one that asks with an old 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from reconciler.core.errors import Away, ReconcilerError, Unreachable
+from reconciler.core.errors import Away, Unreachable
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import COORDINATOR_MOVING, STALE_EPOCH, UNANSWERED, Needs
 from reconciler.retry import insist
@@ -29,12 +29,12 @@ class _NoBroker(KafkaException):  # type: ignore[misc]
 
 
 class Admin:
-    """An admin client of one cluster, which may be used by many threads."""
+    """An admin client of one cluster, which may be used by many threads. ``connection`` makes further clients."""
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float) -> None:
         """``client`` holds librdkafka properties. Raises ConfigError for those it does not take."""
-        self._connection = Connection(client, timeout_s=timeout_s)
-        self._client = self._connection.admin()
+        self.connection = Connection(client, timeout_s=timeout_s)
+        self._client = self.connection.admin()
 
     def call(self, doing: str, ask: Ask[T], needs: Needs) -> T:
         """The result of one admin request, repeated while the coordinator is moving.
@@ -43,15 +43,15 @@ class Admin:
         a sentence, ``needs`` the permissions it takes. Raises Unreachable where no broker answers in time, or the
         right one does not within as long again, Refused when the cluster says no; their cause is the client's error.
         """
-        client, timeout_s = self._client, self._connection.timeout_s
+        client, timeout_s = self._client, self.connection.timeout_s
         client.poll(0)
 
         def once() -> T:
             try:
-                self._connection.await_answer(client, doing)
+                self.connection.await_answer(client, doing)
             except KafkaException as error:
                 raise _NoBroker(*error.args) from error
-            with self._connection.waiting():
+            with self.connection.waiting():
                 return ask(client, timeout_s)
 
         try:
@@ -59,19 +59,11 @@ class Admin:
         except KafkaException as error:
             client.poll(0)  # runs the error callback
             if code_of(error) in UNANSWERED | STALE_EPOCH:
-                self._client = self._connection.admin()
-            found = self.failure(error, doing, needs)
+                self._client = self.connection.admin()
+            found = self.connection.failure(error, doing, needs)
             if isinstance(error, _NoBroker) and type(found) is Unreachable:
                 found = Away(found.message, hint=found.hint)
             raise found from error
-
-    def consumer(self, properties: Mapping[str, Any]) -> Consumer:
-        """A new consumer of the same cluster. Raises ConfigError for properties that it does not take."""
-        return self._connection.consumer(properties)
-
-    def failure(self, error: KafkaException, doing: str, needs: Needs) -> ReconcilerError:
-        """The product's error for the client's, as ``call`` raises it."""
-        return self._connection.failure(error, doing, needs)
 
     def close(self) -> None:
         """Deliver the last log lines; the connections end with the object."""

@@ -59,20 +59,33 @@ class GroupRequests:
         def ask(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
             if group not in self._consumers:
                 _described_group(client, group, timeout_s)  # else a consumer without permission retries without end
-                self._consumers[group] = self._admin.consumer({**_NEVER_JOINS, "group.id": group})
+                self._consumers[group] = self._admin.connection.consumer({**_NEVER_JOINS, "group.id": group})
             try:
-                return list(self._consumers[group].committed(asked, timeout=timeout_s))
+                rows = list(self._consumers[group].committed(asked, timeout=timeout_s))
             except KafkaException as error:
                 self._consumers.pop(group).close()
                 if code_of(error) in UNANSWERED and self._answers_about(group, asked, timeout_s):
                     raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)) from error
                 raise
+            for row in rows:
+                if row.error is not None and row.error.code() not in NO_TOPIC:
+                    raise KafkaException(row.error)
+            return rows
 
-        return self._rows(group, ask) if asked else {}
+        if not asked:
+            return {}
+        rows = self._admin.call(f"read the offsets of group {group!r}", ask, _to_look_at(group))
+        return {
+            TopicPartition(row.topic, row.partition): Committed(row.offset, row.metadata or "")
+            for row in rows
+            if row.error is None and row.offset >= 0
+        }
 
     def _answers_about(self, group: str, asked: Sequence[KafkaPartition], timeout_s: float) -> bool:
         """True if only an open transaction delayed the answer: a request that does not wait for one is answered."""
-        consumer = self._admin.consumer({**_NEVER_JOINS, "isolation.level": "read_uncommitted", "group.id": group})
+        consumer = self._admin.connection.consumer(
+            {**_NEVER_JOINS, "isolation.level": "read_uncommitted", "group.id": group}
+        )
         try:
             consumer.committed(list(asked), timeout=timeout_s)
         except KafkaException:
@@ -96,21 +109,6 @@ class GroupRequests:
             return [TopicPartition(name, number) for name, topic in listed.items() for number in topic.partitions]
 
         return self.committed(group, self._admin.call("list the topics", ask, Needs(topic="Describe on the topics")))
-
-    def _rows(self, group: str, ask: Ask[list[KafkaPartition]]) -> dict[TopicPartition, Committed]:
-        def checked(client: AdminClient, timeout_s: float) -> list[KafkaPartition]:
-            rows = ask(client, timeout_s)
-            for row in rows:
-                if row.error is not None and row.error.code() not in NO_TOPIC:
-                    raise KafkaException(row.error)
-            return rows
-
-        rows = self._admin.call(f"read the offsets of group {group!r}", checked, _to_look_at(group))
-        return {
-            TopicPartition(row.topic, row.partition): Committed(row.offset, row.metadata or "")
-            for row in rows
-            if row.error is None and row.offset >= 0
-        }
 
     def state(self, group: str) -> GroupState:
         """Whether the group has members, and who they are."""
@@ -154,7 +152,7 @@ class GroupRequests:
         if hidden:
             which = _some(sorted(hidden))
             needs = Needs(topic=f"Describe on {which} (Read to commit offsets), if there is such a topic")
-            raise self._admin.failure(next(iter(hidden.values())), f"look up {which}, {why}", needs)
+            raise self._admin.connection.failure(next(iter(hidden.values())), f"look up {which}, {why}", needs)
         return known
 
     def commit(self, group: str, rows: Mapping[TopicPartition, Committed]) -> None:

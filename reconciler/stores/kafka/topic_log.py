@@ -102,16 +102,10 @@ class TopicLog:
         self._seen: _Seen | None = None
         self._consumer: Any = None
         self._warned: set[int] = set()
-        self._watched: bytes | None = None
 
     def holds(self, topic: Look, token: bytes) -> bool:
         """True if the write with this token, begun after the last ``read``, was committed. Waits for its outcome."""
-        self._watched = token
-        try:
-            self.read(topic)
-            return self._seen is not None and self._seen.watched_seen
-        finally:
-            self._watched = None
+        return self._read(topic, waiting=True, watched=token).watched_seen
 
     def read(self, topic: Look, *, waiting: bool = True) -> Mapping[bytes, LatestRecord]:
         """The latest record of every key of the group, without deleted rows.
@@ -120,6 +114,9 @@ class TopicLog:
         Raises Unreachable if brokers do not answer, or a transaction does not end, in time; Refused for a topic of
         several partitions, and if this user may not read it.
         """
+        return self._read(topic, waiting=waiting).rows
+
+    def _read(self, topic: Look, *, waiting: bool, watched: bytes | None = None) -> _Seen:
         if topic.partitions != 1:
             raise Refused(
                 f"Topic {topic.name!r} has {topic.partitions} partitions; rows are kept in topics of one.",
@@ -131,14 +128,14 @@ class TopicLog:
         if seen is None or seen.topic_id != topic.topic_id or now - seen.read_at > KEPT_S or seen.position > end:
             seen = _Seen(topic.topic_id)
         self._seen = None  # until the read succeeds
-        seen.watched, seen.watched_seen = self._watched, False
+        seen.watched, seen.watched_seen = watched, False
         seen.position = max(seen.position, start)
         if seen.position < end:
             self._read_on(topic.name, seen, end, waiting=waiting)
         seen.rows = {key: row for key, row in seen.rows.items() if row.offset >= start}
         seen.read_at, self._seen = now, seen
         self._warn_of_foreign(topic.name, seen)
-        return seen.rows
+        return seen
 
     def close(self) -> None:
         if self._consumer is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -71,21 +71,19 @@ class TopicRequests:
     def edges(self, topic: str) -> tuple[int, int]:
         """The topic's only partition: its first offset, and the offset after its last record, committed or not."""
         place = KafkaPartition(topic, 0)
+        doing, needs = f"look up the offsets of topic {topic!r}", Needs(topic=f"Describe on topic {topic!r}")
 
-        def edge(spec: OffsetSpec) -> Callable[[AdminClient, float], int]:
+        def edge(spec: OffsetSpec) -> int:
             def ask(client: AdminClient, timeout_s: float) -> int:
                 futures = client.list_offsets(
                     {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
                 )
                 return int(futures[place].result().offset)
 
-            return ask
-
-        doing, needs = f"look up the offsets of topic {topic!r}", Needs(topic=f"Describe on topic {topic!r}")
+            return self._admin.call(doing, ask, needs)
 
         def once() -> tuple[int, int]:
-            first, last = edge(OffsetSpec.earliest()), edge(OffsetSpec.latest())
-            return self._admin.call(doing, first, needs), self._admin.call(doing, last, needs)
+            return edge(OffsetSpec.earliest()), edge(OffsetSpec.latest())
 
         # A topic just created, or a broker just started, has no leader for a moment.
         return insist(once, left_s=for_seconds(self._timeout_s), helps=_has_no_leader_yet)
