@@ -86,12 +86,11 @@ def _refused(err: psycopg.Error, code: str, place: str) -> Refused:
             hint="Give the column a default, or insert rows for the destination's topic yourself (any offset will do),"
             " then make a new plan.",
         )
-    return Refused(f"{place} refused it: {message} (SQLSTATE {code}); nothing was written.", hint=_hint(err))
-
-
-def _hint(err: psycopg.Error) -> str:
     constraint = err.diag.constraint_name
-    return f'See the constraint "{constraint}" of the table.' if constraint else "See the server's log for more."
+    return Refused(
+        f"{place} refused it: {message} (SQLSTATE {code}); nothing was written.",
+        hint=f'See the constraint "{constraint}" of the table.' if constraint else "See the server's log for more.",
+    )
 
 
 def explain_connecting(err: psycopg.Error, place: str) -> Unreachable:

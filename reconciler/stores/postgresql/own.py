@@ -213,11 +213,12 @@ class OwnStore:
     # ------------------------------------------------------------ tables
 
     def _kind(self, db: Session) -> Kind:
-        if not any(self._exists(db, name) for name in ("reconciler_store", "reconciler_offsets")):
+        tables = [quoted(self._schema, name) for name in ("reconciler_store", "reconciler_offsets")]
+        if db.one("SELECT to_regclass(%s) IS NULL AND to_regclass(%s) IS NULL", tables) == (True,):
             return Kind.EMPTY
         columns = db.all(
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            (quoted(self._schema, "reconciler_store"),),
+            tables[:1],
         )
         if not {("name",), ("version",)} <= {*columns}:
             return Kind.FOREIGN
@@ -225,10 +226,6 @@ class OwnStore:
         if found is None:
             return Kind.FOREIGN
         return Kind.OURS if found[0] == SCHEMA_VERSION else Kind.NEWER
-
-    def _exists(self, db: Session, name: str) -> bool:
-        found = db.one("SELECT to_regclass(%s) IS NOT NULL", (quoted(self._schema, name),))
-        return bool(found and found[0])
 
     def _name(self, db: Session) -> str:
         """The store's own name. Raises Refused for tables that this version must not touch."""
