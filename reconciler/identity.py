@@ -85,12 +85,8 @@ def may_read_headers(identity: Identity) -> bool:
 def _timestamp_function(spec: str, unit: str) -> Callable[[Record], int | None]:
     if spec == "record":
         return record_timestamp
-    kind, _, rest = spec.partition(":")
-    if kind == "json":
-        steps = _json_steps(spec, rest)
-        return lambda record: _epoch_ms(_json_value(record.value, steps), unit)
-    if kind == "header" and rest:
-        return lambda record: _epoch_ms(_text(_header(record, rest)), unit)
+    if (value_of := _value_function(spec)) is not None:
+        return lambda record: _epoch_ms(value_of(record), unit)
     raise ConfigError(f'timestamp = "{spec}" is not known: use "record", "json:$.path" or "header:NAME".')
 
 
@@ -99,13 +95,9 @@ def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
         return None
     if spec == "key":
         return lambda record: record.key
-    kind, _, rest = spec.partition(":")
-    if kind == "header" and rest:
-        return lambda record: _header(record, rest)
-    if kind == "json":
-        steps = _json_steps(spec, rest)
-        return lambda record: json_text(_json_value(record.value, steps))
-    if kind == "python":
+    if (value_of := _value_function(spec)) is not None:
+        return lambda record: _as_id(value_of(record))
+    if spec.partition(":")[0] == "python":
         return _guarded(load_function("id", spec))
     raise ConfigError(
         f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path" or "python:module:function".'
@@ -115,13 +107,24 @@ def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
 def _source_offset_function(spec: str) -> Callable[[Record], int | None] | None:
     if spec == "none":
         return None
+    if (value_of := _value_function(spec)) is not None:
+        return lambda record: _offset(value_of(record))
+    raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME" or "json:$.path".')
+
+
+def _value_function(spec: str) -> Callable[[Record], object] | None:
+    """Reads the bytes of ``header:NAME`` or the value at ``json:$.path``. None for a setting of another kind."""
     kind, _, rest = spec.partition(":")
     if kind == "header" and rest:
-        return lambda record: _offset(_header(record, rest))
+        return lambda record: _header(record, rest)
     if kind == "json":
         steps = _json_steps(spec, rest)
-        return lambda record: _offset(_json_value(record.value, steps))
-    raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME" or "json:$.path".')
+        return lambda record: _json_value(record.value, steps)
+    return None
+
+
+def _as_id(value: object) -> bytes | None:
+    return value if isinstance(value, bytes) else json_text(value)
 
 
 def _offset(value: object) -> int | None:
@@ -183,20 +186,21 @@ def _header(record: Record, name: str) -> bytes | None:
     return None
 
 
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
 def _epoch_ms(value: object, unit: str) -> int | None:
-    """A number, decimal text or ISO 8601 text with an offset, as epoch ms rounded down; None beyond 64 bits."""
+    """A number, decimal text or ISO 8601 text with an offset (bytes: in UTF-8), as epoch ms rounded down.
+
+    None for anything else, and beyond 64 bits.
+    """
     found = _any_epoch_ms(value, unit)
     return found if found is not None and -(2**63) <= found < 2**63 else None
 
 
 def _any_epoch_ms(value: object, unit: str) -> int | None:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
@@ -252,8 +256,7 @@ def _guarded(function: Callable[[Record], object]) -> Callable[[Record], bytes |
 
     def id_of(record: Record) -> bytes | None:
         try:
-            value = function(record)
-            return value if isinstance(value, bytes) else json_text(value)
+            return _as_id(function(record))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
             log.warning("the id function raised %s at offset %d: treated as no id", type(error).__name__, record.offset)
             return None
