@@ -10,35 +10,12 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
 _HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
 _SHOWN = frozenset(
     (
-        *(
-            "layout",
-            "timeout",
-            "group",
-            "of_group",
-            "schema",
-            "table",
-            "topic",
-            "partition",
-            "offset",
-            "prefix",
-            "column",
-        ),
-        *("protocol", "transport", "saves", "anchors", "anchor_family", "id_of", "key_of", "find"),
+        *("layout", "timeout", "group", "of_group", "schema", "table", "topic", "partition", "offset", "prefix"),
+        *("column", "protocol", "transport", "saves", "anchors", "anchor_family", "id_of", "key_of", "find"),
         *("keep", "mirrored", "position", "walk", "app_id", "app_column", "batch_column"),
         *("number", "property", "field", "lists", "branch", "topic_name", "partitions"),
-        *(
-            "user",
-            "host",
-            "hostaddr",
-            "port",
-            "dbname",
-            "ssl",
-            "sslmode",
-            "sslrootcert",
-            "connect_timeout",
-            "application_name",
-        ),
-        *("target_session_attrs", "load_balance_hosts", "gssencmode", "channel_binding"),
+        *("user", "host", "hostaddr", "port", "dbname", "ssl", "sslmode", "sslrootcert", "connect_timeout"),
+        *("application_name", "target_session_attrs", "load_balance_hosts", "gssencmode", "channel_binding"),
     )
 )
 """Parameters of stores, and of libpq, that hold no secret. The value of any other is not shown: it may be misplaced."""
@@ -107,12 +84,10 @@ def without_secrets(address: str) -> str:
         authority, slash, path = place.partition("/")
         hosts, is_cut, _ = authority.rpartition("@")[2].partition("#")
         path, is_cut_too, _ = path.partition("#")
-        if "://" in path or (
-            scheme in _SERVERS and not hosts and "@" in path
-        ):  # a second address, or a login at a wrong place
+        has_login = scheme in _SERVERS and not hosts and "@" in path
+        if "://" in path or has_login:  # a second address, or a login at a wrong place
             path = "…"
-        is_host = _HOSTS.fullmatch(hosts) is not None
-        if not is_host:  # a password with an unencoded slash or question mark, or in the place of a port
+        if not _HOSTS.fullmatch(hosts):  # a password with an unencoded slash or question mark, or in a port's place
             return f"{begin}://…"
         base, cut = f"{begin}://{hosts}{slash}{path}", bool(is_cut or is_cut_too)
     else:
