@@ -96,7 +96,7 @@ def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
     if spec == "key":
         return lambda record: record.key
     if (value_of := _value_function(spec)) is not None:
-        return lambda record: _as_id(value_of(record))
+        return lambda record: json_text(value_of(record))
     if spec.partition(":")[0] == "python":
         return _guarded(load_function("id", spec))
     raise ConfigError(
@@ -123,10 +123,6 @@ def _value_function(spec: str) -> Callable[[Record], object] | None:
     return None
 
 
-def _as_id(value: object) -> bytes | None:
-    return value if isinstance(value, bytes) else json_text(value)
-
-
 def _offset(value: object) -> int | None:
     """A whole number, decimal text, or 8 bytes big-endian, as an offset of Kafka. 8 digits are text."""
     if isinstance(value, str):
@@ -142,9 +138,9 @@ def _offset(value: object) -> int | None:
 
 
 def json_text(value: object) -> bytes | None:
-    """A JSON value as an id's bytes: its compact text, a string without its quotes; null is no id."""
-    if value is None:
-        return None
+    """A JSON value as an id's bytes: its compact text, a string without its quotes; null is no id, bytes are one."""
+    if value is None or isinstance(value, bytes):
+        return value
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     try:
@@ -187,10 +183,7 @@ def _header(record: Record, name: str) -> bytes | None:
 
 
 def _epoch_ms(value: object, unit: str) -> int | None:
-    """A number, decimal text or ISO 8601 text with an offset (bytes: in UTF-8), as epoch ms rounded down.
-
-    None for anything else, and beyond 64 bits.
-    """
+    """A number, decimal text or ISO 8601 text with an offset, as epoch ms rounded down; None beyond 64 bits."""
     found = _any_epoch_ms(value, unit)
     return found if found is not None and -(2**63) <= found < 2**63 else None
 
@@ -256,7 +249,7 @@ def _guarded(function: Callable[[Record], object]) -> Callable[[Record], bytes |
 
     def id_of(record: Record) -> bytes | None:
         try:
-            return _as_id(function(record))
+            return json_text(function(record))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
             log.warning("the id function raised %s at offset %d: treated as no id", type(error).__name__, record.offset)
             return None
