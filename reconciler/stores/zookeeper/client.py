@@ -92,15 +92,12 @@ class Ensemble:
     """
 
     def __init__(self, hosts: str, credentials: str | None = None, *, timeout_s: float) -> None:
+        self.name = f"ZooKeeper at {hosts}"
+        """The ensemble in messages."""
         self._hosts = hosts
         self._credentials = credentials
         self._timeout_s = timeout_s
         self._zk: Any = None
-
-    @property
-    def name(self) -> str:
-        """The ensemble in messages."""
-        return f"ZooKeeper at {self._hosts}"
 
     # ------------------------------------------------------------ reading
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
 from reconciler.core.errors import ConfigError, Refused
@@ -45,17 +44,12 @@ class Layout(Protocol):
     shared: ClassVar[bool]
     """One znode holds all offsets of a topic."""
 
-    @property
-    def base(self) -> str:
-        """The znode without which there is no store."""
-
-    @property
-    def anchors(self) -> str:
-        """The znode above all anchors."""
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The znodes below which topics' znodes are created: of offsets, and of anchors."""
+    base: str
+    """The znode without which there is no store."""
+    anchors: str
+    """The znode above all anchors."""
+    folders: tuple[str, ...]
+    """The znodes below which topics' znodes are created: of offsets, and of anchors."""
 
     def offset(self, topic: str, partition: int) -> str: ...
 
@@ -72,34 +66,15 @@ class Layout(Protocol):
         """A znode's bytes after the edits, None for no znode. An offset that stays the same number keeps its bytes."""
 
 
-@dataclass(frozen=True, slots=True)
 class Consumers(Layout):
     """A znode a partition."""
 
     shared: ClassVar[bool] = False
 
-    chroot: str
-    group: str
-
-    @property
-    def base(self) -> str:
-        return f"{self.chroot}/consumers"
-
-    @property
-    def offsets(self) -> str:
-        return f"{self.base}/{self.group}/offsets"
-
-    @property
-    def anchors(self) -> str:
-        return f"{self.base}/{self.group}/anchors"
-
-    @property
-    def members(self) -> str:
-        return f"{self.base}/{self.group}/ids"
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return self.offsets, self.anchors
+    def __init__(self, chroot: str, group: str) -> None:
+        self.base = f"{chroot}/consumers"
+        self.offsets, self.anchors, self.members = (f"{self.base}/{group}/{of}" for of in ("offsets", "anchors", "ids"))
+        self.folders = self.offsets, self.anchors
 
     def offset(self, topic: str, partition: int) -> str:
         return f"{self.offsets}/{topic}/{partition}"
@@ -133,29 +108,19 @@ class Consumers(Layout):
         return b"%d" % edit
 
 
-@dataclass(frozen=True, slots=True)
 class Single(Layout):
     """A znode a topic, and no groups."""
 
     shared: ClassVar[bool] = True
 
-    chroot: str
-
-    @property
-    def base(self) -> str:
-        return self.chroot or "/"
-
-    @property
-    def anchors(self) -> str:
-        return f"{self.chroot}/{ANCHORS}"
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return self.base, self.anchors
+    def __init__(self, chroot: str) -> None:
+        self.base, self.anchors = chroot or "/", f"{chroot}/{ANCHORS}"
+        self.folders = self.base, self.anchors
+        self._chroot = chroot
 
     def offset(self, topic: str, partition: int) -> str:
         """The same znode for all partitions of a topic."""
-        return f"{self.chroot}/{topic}"
+        return f"{self._chroot}/{topic}"
 
     def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> Places | None:
         names = ensemble.children([self.base])[self.base]

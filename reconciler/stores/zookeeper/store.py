@@ -141,11 +141,11 @@ class ZookeeperStore:
     def _written(self, layout: Layout, places: Places) -> list[str]:
         """The existing znodes that writing the rows of ``places`` changes: of offsets, and of anchors."""
         if layout.shared:
+            nodes = self._ensemble.get(places)
             numbers = {
                 topic: single_text.partitions(node.data)
-                for path, node in self._ensemble.get(places).items()
-                if node is not None
-                for topic, _ in [places[path]]
+                for path, (topic, _) in places.items()
+                if (node := nodes[path]) is not None
             }
         else:
             numbers = {}
