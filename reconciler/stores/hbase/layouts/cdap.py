@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
 from reconciler.formats import json_fields
@@ -68,13 +68,12 @@ class RowReader(Protocol):
 class CdapLayout(Protocol):
     """One of CDAP's layouts."""
 
+    no_anchor_note: ClassVar[str]
+    """Why a row may have no anchor, as the end of a sentence."""
+
     @property
     def columns(self) -> tuple[bytes, ...]:
         """The layout's own columns."""
-
-    @property
-    def no_anchor_note(self) -> str:
-        """Why a row may have no anchor, as the end of a sentence."""
 
     def row_key(self, key: TopicPartition) -> bytes: ...
 
@@ -143,12 +142,10 @@ def _topic(name: bytes) -> str | None:
 class LogSaver(CdapLayout):
     """``cdap_system:log.meta`` and its like: the rows of one prefix."""
 
+    no_anchor_note: ClassVar[str] = "its maxEventTime is not set"
+
     prefix: int
     columns: tuple[bytes, ...] = (NEXT_OFFSET, MAX_EVENT_TIME)
-
-    @property
-    def no_anchor_note(self) -> str:
-        return "its maxEventTime is not set"
 
     def row_key(self, key: TopicPartition) -> bytes:
         return self.key_prefix(key.topic) + struct.pack(">i", key.partition)
@@ -206,11 +203,9 @@ def _max_event_time(cells: Cells) -> int | None:
 class Metrics(CdapLayout):
     """``cdap_system:metrics.kafka.meta``."""
 
-    columns: tuple[bytes, ...] = (OFFSET, TIMESTAMP)
+    no_anchor_note: ClassVar[str] = "it has no d:t as new as its offset (where anchors are tracked, set anchors=apart)"
 
-    @property
-    def no_anchor_note(self) -> str:
-        return "it has no d:t as new as its offset (where anchors are tracked, set anchors=apart)"
+    columns: tuple[bytes, ...] = (OFFSET, TIMESTAMP)
 
     def row_key(self, key: TopicPartition) -> bytes:
         return f"{key.topic}.{key.partition:02d}".encode()

@@ -60,10 +60,6 @@ class Companion:
         """The state of the last write, finished or intended."""
         return self.states[0] if self.states else None
 
-    def state_of(self, cells: Cells) -> CompanionState | None:
-        """The state with these cells, None if another program wrote them."""
-        return next((state for state in self.states if state.cells == cells), None)
-
     def is_in_place(self, cells: Cells) -> bool:
         """True if these cells are the last write's."""
         return self.written is not None and self.written.cells == cells
@@ -81,7 +77,7 @@ def meaning(companion: Companion | None, cells: Cells, legacy: StoredOffset) -> 
     """The meaning of a legacy row with these cells; ``legacy`` is its meaning without a companion."""
     if companion is None:
         return Meaning(legacy)
-    state = companion.state_of(cells)
+    state = next((each for each in companion.states if each.cells == cells), None)
     if state is not None and state.stored is not None:
         return Meaning(state.stored)
     return continued(companion.written.stored if companion.settled and companion.written else None, legacy)

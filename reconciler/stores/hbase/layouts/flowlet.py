@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError
@@ -39,6 +40,8 @@ class Flowlet(CdapLayout):
     a message id (``find_message``).
     """
 
+    no_anchor_note: ClassVar[str] = "its value is an offset without a message id"
+
     message_ids: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]]
     key_of: Callable[[str, int], object] | None = None
     find_message: Callable[[str, int, int], object] | None = None
@@ -47,10 +50,6 @@ class Flowlet(CdapLayout):
     @property
     def columns(self) -> tuple[bytes, ...]:
         return (self.column,)
-
-    @property
-    def no_anchor_note(self) -> str:
-        return "its value is an offset without a message id"
 
     def row_key(self, key: TopicPartition) -> bytes:
         """Raises ConfigError for a key function that fails or gives no key."""
