@@ -71,13 +71,14 @@ class Connection:
 
     def admin(self) -> AdminClient:
         """A new admin client. Raises ConfigError for settings that cannot be used."""
-        return self._made(AdminClient, {"allow.auto.create.topics": "false"})
+        return self.made(AdminClient, {"allow.auto.create.topics": "false"})
 
     def consumer(self, properties: Mapping[str, Any]) -> Consumer:
         """A new consumer; ``properties`` override the user's settings. Raises ConfigError as ``admin`` does."""
-        return self._made(Consumer, properties)
+        return self.made(Consumer, properties)
 
-    def _made(self, kind: Any, properties: Mapping[str, Any]) -> Any:
+    def made(self, kind: Any, properties: Mapping[str, Any]) -> Any:
+        """A new client of this class of the library, as ``consumer``."""
         try:
             return kind({**self._settings, **properties, "error_cb": self._hear}, logger=_Demoted(log.name))
         except (KafkaException, TypeError, ValueError) as error:

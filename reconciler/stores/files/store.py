@@ -77,7 +77,7 @@ class _State:
         """The group's rows; ``folder`` is named by malformed ones."""
         rows = []
         for key, place in sorted(self.places.items()):
-            stored, version = place.range.stored, _version(key, place)
+            stored, version = place.range.stored, f"{place.version} {key.topic}:{key.partition}"
             if isinstance(stored, Malformed):
                 name = range_manifests.name_of(int(place.version.partition(".")[0]))
                 where = f"the manifest {folder}/{folder_of(group)}/{name}"
@@ -286,10 +286,6 @@ class FilesStore:
 
     def close(self) -> None:
         """Nothing is held between calls."""
-
-
-def _version(key: TopicPartition, place: _Place) -> str:
-    return f"{place.version} {key.topic}:{key.partition}"
 
 
 def _note(place: _Place) -> str:

@@ -71,13 +71,6 @@ def encode_key(name: RowName) -> bytes:
 
 def decode_key(key: bytes) -> RowName:
     """Raises FieldError for bytes that ``encode_key`` does not make."""
-    name = _name(key)
-    if encode_key(name) != key:
-        raise FieldError("the key", "is not written as this format writes it")
-    return name
-
-
-def _name(key: bytes) -> RowName:
     try:
         content = json.loads(key.decode("ascii"))
     except (ValueError, RecursionError) as err:
@@ -89,7 +82,10 @@ def _name(key: bytes) -> RowName:
     partition = json_fields.integer(parts, "partition", 0, json_fields.INT32_MAX)
     if not group or not topic or partition is None:
         raise FieldError("the key", "lacks a group, a topic or a partition")
-    return RowName(group, topic, partition)
+    name = RowName(group, topic, partition)
+    if encode_key(name) != key:
+        raise FieldError("the key", "is not written as this format writes it")
+    return name
 
 
 def encode_value(stored: StoredOffset) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -40,19 +39,6 @@ class Fenced(Exception):
     """Another writer of the group was admitted; as far as this one can tell, its records were not committed (W3)."""
 
 
-class _Client(Connection):
-    def producer(self, transactional_id: str) -> Any:
-        return self._made(
-            Producer,
-            {
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": int(TRANSACTION_S * 1000),
-                "linger.ms": 0,
-                "socket.keepalive.enable": True,
-            },
-        )
-
-
 class Writer:
     """An admitted writer of one group's rows in one topic."""
 
@@ -61,12 +47,18 @@ class Writer:
 
         Raises Unreachable and Refused, with nothing written.
         """
-        self._connection = _Client(client, timeout_s=timeout_s)
+        self._connection = Connection(client, timeout_s=timeout_s)
         self._topic = topic
         # Topic names have no slash, so no two pairs share an id.
         self._id = f"reconciler/{topic}/{group}"
         self._doing = f"write to topic {topic!r}"
-        self._producer = self._connection.producer(self._id)
+        properties = {
+            "transactional.id": self._id,
+            "transaction.timeout.ms": int(TRANSACTION_S * 1000),
+            "linger.ms": 0,
+            "socket.keepalive.enable": True,
+        }
+        self._producer = self._connection.made(Producer, properties)
         try:
             # Connects first: without a connection, the client looks for its coordinator only every 0.5 s.
             with self._connection.waiting():

@@ -69,7 +69,10 @@ def parse(address: str) -> Address:
     if database := known.get("dbname"):
         place += f", database {database!s}"
     schema, columns = _columns(own)
-    return Address(uri, place, _seconds(own.get("timeout")), schema, columns)
+    seconds = TIMEOUT_S if (text := own.get("timeout")) is None else common.timeout_s(text)
+    if seconds is None:
+        raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
+    return Address(uri, place, seconds, schema, columns)
 
 
 def _split(query: str) -> tuple[dict[str, str], list[str]]:
@@ -114,10 +117,3 @@ def _columns(own: Mapping[str, str]) -> tuple[str | None, MappedTable | None]:
     return schema, MappedTable(
         table, own["topic"], own["partition"], own["offset"], own.get("group"), own.get("of_group")
     )
-
-
-def _seconds(text: str | None) -> float:
-    seconds = TIMEOUT_S if text is None else common.timeout_s(text)
-    if seconds is None:
-        raise _wrong(f"timeout={text!a} is not a time in seconds, above 0 and up to 600")
-    return seconds

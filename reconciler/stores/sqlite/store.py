@@ -38,7 +38,6 @@ class SqliteStore:
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         common.check_name("group's name", group)
-        wanted = common.wanted_topics(topics)
         with self._reading() as db:
             name = self._store_name(db)
             found = db.execute(
@@ -53,7 +52,7 @@ class SqliteStore:
             ).fetchall()
         rows = [self._decoder.row(name, group, *values) for values in found if isinstance(values[0], str)]
         rows += [self._decoder.misnamed(group, *values) for values in blobs]
-        return common.of_topics(rows, wanted)
+        return common.of_topics(rows, topics)
 
     def groups(self) -> list[str]:
         with self._reading() as db:
