@@ -40,6 +40,16 @@ STEP_S = 0.05
 ANY_TOPIC = "__consumer_offsets"
 """The topic to ask for where no topic matters: nearly every cluster has it. It is not created."""
 
+READS_ONLY = {
+    "group.id": "reconciler-reads-only",  # required by the client; never joined, and nothing is committed
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "check.crcs": True,
+}
+"""Properties of every consumer of records: a position that is gone, and a damaged batch, are errors."""
+
 log = logging.getLogger(__name__)
 
 

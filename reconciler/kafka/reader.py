@@ -27,20 +27,19 @@ from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Chunk
-from reconciler.kafka.connection import Connection
+from reconciler.kafka.connection import READS_ONLY, Connection
 from reconciler.kafka.errors import Needs
 from reconciler.kafka.records import Gathering, turns, turns_of
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import heard
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
     from reconciler.kafka.apart import ApartReader
 
 log = logging.getLogger(__name__)
@@ -83,12 +82,7 @@ DESCRIBE = "describe the cluster"
 LOOKUP_NEEDS = Needs(topic="Describe on the job's topics")
 
 POINT_READS = {
-    "group.id": "reconciler-reads-only",  # required by the client; never joined, and nothing is committed
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "check.crcs": True,
+    **READS_ONLY,
     "fetch.wait.max.ms": 10,
     "fetch.queue.backoff.ms": 1,
     "fetch.error.backoff.ms": 10,
@@ -144,9 +138,6 @@ class KafkaLogReader:
 
     def describe(self, topics: Iterable[str]) -> ClusterInfo:
         """Cluster id, and ids and partitions of those of ``topics`` that exist."""
-        from confluent_kafka import TopicCollection
-        from confluent_kafka.admin import ConfigResource
-
         names = sorted(set(topics))
         admin = self._administration()
         described, configs = {}, {}
@@ -222,8 +213,6 @@ class KafkaLogReader:
 
         None where the broker is too old or silent, or cannot say, as the batch with that timestamp has been emptied.
         """
-        from confluent_kafka.admin import OffsetSpec
-
         if not partitions:
             return {}
         query = {KafkaPartition(tp.topic, tp.partition): OffsetSpec.max_timestamp() for tp in partitions}

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from reconciler.core.errors import Refused, Unreachable
-from reconciler.kafka.connection import Connection
+from reconciler.kafka.connection import READS_ONLY, Connection
 from reconciler.kafka.errors import Needs
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.kafka.topic_requests import Look, TopicRequests
@@ -38,12 +38,7 @@ TOKEN = "reconciler-write"
 """The header that names the write a record belongs to."""
 
 _READING = {
-    "group.id": "reconciler-reads-only",  # the client requires one; this consumer never joins or commits
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "check.crcs": True,
+    **READS_ONLY,
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 10,
