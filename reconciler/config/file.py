@@ -250,10 +250,10 @@ class _Reader:
         """Whether ``text`` may be used: a module that it names is listed in ``[policy] python``."""
         if self._modules is None:
             return not text.startswith("python:")
-        before = len(self._faults.found)
         with self._faults.collect():
             refuse_unlisted(where, text, self._modules)
-        return len(self._faults.found) == before
+            return True
+        return False
 
     # ------------------------------------------------------------ jobs
 

@@ -29,15 +29,9 @@ class ReadOnlyStore:
     """A store for callers that must not change it. Satisfies ``ports.OffsetStore``; all but reading raises Refused."""
 
     def __init__(self, rows: OffsetReader) -> None:
+        self.capabilities = replace(rows.capabilities, writable=False)
+        self.address = rows.address
         self._rows = rows
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self._rows.capabilities, writable=False)
-
-    @property
-    def address(self) -> str:
-        return self._rows.address
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         return self._rows.read(group, topics)
@@ -150,6 +144,11 @@ def malformed(key: TopicPartition, problem: str, *, group: str, place: str, vers
     which = key.topic if key.partition == UNKNOWN_PARTITION else str(key)
     message = f"The row of group {group!a} for {which!a} in {place} cannot be read: {problem}."
     return Row(key, Malformed(message, hint or "Correct or delete the row."), version)
+
+
+def unread(key: TopicPartition, error: Refused, version: str = "") -> Row:
+    """The row of ``key`` for which ``error`` was raised."""
+    return Row(key, Malformed(error.message, error.hint or ""), version)
 
 
 def partition_of(value: object) -> int:

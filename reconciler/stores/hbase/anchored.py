@@ -18,7 +18,7 @@ from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicParti
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import anchored as layout
 from reconciler.stores.hbase.layouts.cells import Cell, Cells
-from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write
+from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, partial_write
 
 HISTORY_KEPT = 100
 """Versions that HBase keeps of a cell."""
@@ -55,7 +55,7 @@ class AnchoredStore(HBaseStore):
         try:
             current = self._parsed(cells)
         except UnreadableRow as error:
-            return malformed(key, error)
+            return common.unread(key, error)
         if current is None or current.entry.stored is None or current.version is None:
             return None
         return Row(key, current.entry.stored, current.version)

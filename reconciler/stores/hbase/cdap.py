@@ -46,7 +46,6 @@ from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, so
 from reconciler.stores.hbase.store import (
     HBaseStore,
     UnreadableRow,
-    malformed,
     partial_write,
     unreadable,
     write_parts,
@@ -159,7 +158,7 @@ class CdapStore(HBaseStore):
         for key, pair in pairs.items():
             self._settle(key, pair)
         rows = [row for key, pair in pairs.items() if (row := self._row(key, pair)) is not None]
-        rows += [malformed(key, error) for key, error in faults.items()]
+        rows += [common.unread(key, error) for key, error in faults.items()]
         return sorted(rows, key=lambda row: row.key)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:

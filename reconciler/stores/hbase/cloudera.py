@@ -36,7 +36,7 @@ from reconciler.stores.hbase.cloudera_rows import BatchRow, ClouderaRows, Latest
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
 from reconciler.stores.hbase.layouts.cells import companion_row
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
-from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, malformed, partial_write, write_parts
+from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, partial_write, write_parts
 from reconciler.stores.hbase.table import HBaseTable
 
 HISTORY_ROWS = 100
@@ -67,7 +67,7 @@ class ClouderaStore(HBaseStore):
             try:
                 latest = self._rows.latest(topic, group)
             except UnreadableRow as error:  # of the claim: it concerns all partitions
-                rows.append(malformed(TopicPartition(topic, UNKNOWN_PARTITION), error))
+                rows.append(common.unread(TopicPartition(topic, UNKNOWN_PARTITION), error))
                 continue
             self._settle(topic, group, latest)
             rows += self._rows_of(topic, latest)
@@ -110,7 +110,7 @@ class ClouderaStore(HBaseStore):
             rows.append(Row(key, stored, versions[key], lag, note, text))
         for number, error in latest.faults.items():
             key = TopicPartition(topic, number)
-            rows.append(malformed(key, error, versions[key]))
+            rows.append(common.unread(key, error, versions[key]))
         return sorted(rows, key=lambda row: row.key)
 
     def _settle(self, topic: str, group: str, latest: LatestBatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused
-from reconciler.ports import Malformed, Row, TopicPartition
+from reconciler.ports import TopicPartition
 from reconciler.stores import common
 from reconciler.stores.hbase.table import HBaseTable
 
@@ -38,11 +38,6 @@ class HBaseStore:
 
 class UnreadableRow(Refused):
     """A row that does not fit the layout."""
-
-
-def malformed(key: TopicPartition, error: UnreadableRow, version: str = "") -> Row:
-    """The row of ``key`` for which ``error`` was raised."""
-    return Row(key, Malformed(error.message, error.hint or ""), version)
 
 
 def unreadable(table: HBaseTable, row: bytes, error: ValueError) -> UnreadableRow:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.formats.json_fields import FieldError
-from reconciler.ports import Capabilities, Change, Malformed, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
 from reconciler.stores import common
 from reconciler.stores.kafka import require_client, topic_rows
@@ -87,8 +87,7 @@ class _Found:
         try:
             return self.row(name)
         except Refused as err:
-            bad = Malformed(err.message, err.hint or "")
-            return Row(TopicPartition(name.topic, name.partition), bad, self.version(name))
+            return common.unread(TopicPartition(name.topic, name.partition), err, self.version(name))
 
     def version(self, name: RowName) -> str:
         """Changes with every record, and when a topic is recreated."""

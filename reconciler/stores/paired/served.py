@@ -12,7 +12,6 @@ from functools import cached_property
 
 from reconciler.core.errors import Refused
 from reconciler.ports import (
-    Capabilities,
     Change,
     HistoryEntry,
     KeepsHistory,
@@ -46,13 +45,10 @@ class ServedStore:
     """
 
     def __init__(self, store: OffsetStore, open_anchors: Callable[[], OffsetStore]) -> None:
+        self.capabilities = store.capabilities
         self.address = store.address
         self._store = store
         self._open_anchors = open_anchors
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._store.capabilities
 
     @cached_property
     def _pair(self) -> PairedStore:

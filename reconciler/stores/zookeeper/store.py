@@ -68,7 +68,7 @@ class ZookeeperStore:
         rows = [row.row(key) for key, row in found.rows.items()]
         if not self._anchors_beside:
             rows = [replace(row, stored=replace(row.stored, anchor=None), anchor_lag=None, note="") for row in rows]
-        rows += [Row(key, malformed, "") for key, malformed in found.faults.items()]
+        rows += [common.unread(key, error) for key, error in found.faults.items()]
         return sorted(rows, key=lambda row: row.key)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.formats.decimal_text import NotDecimal
-from reconciler.ports import Change, Malformed, Row, TopicPartition, WriteResult
+from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.zookeeper import anchor_node, single_text
 from reconciler.stores.zookeeper.anchor_node import PairedOffset, Znode
@@ -65,7 +65,7 @@ class Snapshot:
 
     rows: Mapping[TopicPartition, StoredRow]
     nodes: Mapping[str, Znode | None]
-    faults: Mapping[TopicPartition, Malformed] = field(default_factory=dict)
+    faults: Mapping[TopicPartition, Refused] = field(default_factory=dict)
 
 
 State: TypeAlias = tuple[int, int]
@@ -92,7 +92,7 @@ def snapshot(
     beside = {} if layout.shared else ensemble.get([layout.anchor(key.topic, key.partition) for key in keys])
     nodes = ensemble.get(paths)
     entries: dict[TopicPartition, tuple[PartitionText, Znode]] = {}
-    faults: dict[TopicPartition, Malformed] = {}
+    faults: dict[TopicPartition, Refused] = {}
     for path, key in paths.items():
         node = nodes[path]
         if node is None:
@@ -104,8 +104,7 @@ def snapshot(
             if to_write:
                 raise error from err
             found, bad = single_text.salvage(node.data) if layout.shared else ({}, [key.partition])
-            malformed = Malformed(error.message, error.hint or "")
-            faults |= {TopicPartition(key.topic, number): malformed for number in bad}
+            faults |= {TopicPartition(key.topic, number): error for number in bad}
         if noted and noted.get(path) == (node.czxid, node.version):
             found = {number: entry for number, entry in found.items() if TopicPartition(key.topic, number) in wanted}
         entries |= {TopicPartition(key.topic, number): (entry, node) for number, entry in found.items()}
