@@ -20,20 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
-from reconciler.kafka.errors import (
-    UNANSWERED,
-    ClusterLabel,
-    Needs,
-    ReportedErrors,
-    bad_settings,
-    explain,
-    login_refused,
-    no_answer,
-    other_protocol,
-    plain_text,
-    tls_refused,
-    unresolved,
-)
+from reconciler.kafka.errors import UNANSWERED, ClusterErrors, Needs, bad_settings, plain_text
 from reconciler.waits import for_seconds, waiting
 
 STEP_S = 0.05
@@ -61,8 +48,8 @@ class Connection:
         servers = self._settings.get("bootstrap.servers", "?")
         user = self._settings.get("sasl.username")
         who = f"user {user!r}" if user else "this user"
-        self.cluster = ClusterLabel(" ".join(filter(None, ("the", whose, "cluster at", servers))), who, timeout_s)
-        self._reported = ReportedErrors()
+        name = " ".join(filter(None, ("the", whose, "cluster at", servers)))
+        self.cluster = ClusterErrors(name, who, timeout_s, self._settings)
 
     @property
     def timeout_s(self) -> float:
@@ -73,7 +60,7 @@ class Connection:
         """Note a wait for the cluster while a request is under way."""
 
         def cause() -> str:
-            last = self._reported.last
+            last = self.cluster.last
             return "" if last is None else plain_text(last)
 
         with waiting(self._settings.get("bootstrap.servers", "?"), for_seconds(self.timeout_s), cause):
@@ -96,7 +83,7 @@ class Connection:
 
     def _hear(self, error: Any) -> None:
         log.debug("kafka client: %s", error)
-        self._reported(error)
+        self.cluster(error)
 
     def cluster_id(self, admin: AdminClient, doing: str) -> str:
         """The id of the cluster, once it answers. Raises as ``await_answer`` does."""
@@ -113,7 +100,7 @@ class Connection:
             self._await_answer(admin, doing)
 
     def _await_answer(self, admin: AdminClient, doing: str) -> None:
-        self._reported.clear()  # errors of earlier calls do not explain this one
+        self.cluster.clear()  # errors of earlier calls do not explain this one
         asked = admin.describe_topics(TopicCollection([ANY_TOPIC]), request_timeout=self.timeout_s)[ANY_TOPIC]
         while True:
             try:
@@ -126,26 +113,21 @@ class Connection:
                 if error.args[0].code() > KafkaError.NO_ERROR:
                     return  # no such topic, or not for this user: a broker has answered
                 raise
-            if self._reported.all_down:
-                if (refusal := tls_refused(doing, self.cluster, self._reported, self._settings)) is not None:
-                    raise refusal
-                if self._reported.login is not None:
-                    raise login_refused(self._reported.login, doing, self.cluster)
-                if (refusal := unresolved(doing, self.cluster, self._reported, self._settings)) is not None:
-                    raise refusal
+            if self.cluster.all_down and (refusal := self.cluster.refusal(doing)) is not None:
+                raise refusal
 
     def failure(self, error: KafkaException, doing: str, needs: Needs | None = None) -> ReconcilerError:
         """The product's error for the client's: ``doing`` (an infinitive) failed, which ``needs`` permissions."""
-        found = explain(error.args[0], doing, self.cluster, self._reported, needs or Needs())
-        if error.args[0].code() not in UNANSWERED or isinstance(found, Refused) or not self._reported.all_down:
+        found = self.cluster.explain(error.args[0], doing, needs or Needs())
+        if error.args[0].code() not in UNANSWERED or isinstance(found, Refused) or not self.cluster.all_down:
             return found
-        refusal = tls_refused(doing, self.cluster, self._reported, self._settings)
-        hint = None if refusal is not None else other_protocol(self._reported, self._settings)
+        refusal = self.cluster.tls_refused(doing)
+        hint = None if refusal is not None else self.cluster.other_protocol()
         return refusal or (found if hint is None else Unreachable(found.message, hint=hint))
 
     def no_answer(self, what: str) -> Unreachable:
         """The error where no record came and no call failed. ``what`` begins the sentence."""
-        return no_answer(what, self.cluster, self._reported)
+        return self.cluster.no_answer(what)
 
 
 class _Demoted(logging.Logger):

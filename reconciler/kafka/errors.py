@@ -1,7 +1,7 @@
 """The Kafka client's errors as the product's: who must act, and what to do next. Only this module decides that.
 
 The client library reports a failed call by a code, and errors of its connections (a refused login, a certificate)
-through a callback; ``ReportedErrors`` keeps the latter, ``explain`` joins the two.
+through a callback; ``ClusterErrors`` keeps the latter, and joins the two.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import floor
 
 from confluent_kafka import KafkaError
@@ -94,6 +94,7 @@ _PROPERTIES = (
     *("ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification", "socket.timeout.ms"),
 )
 """Properties to suggest for a misspelt one."""
+_OWN_CERTIFICATE = ("ssl.keystore.location", "ssl.certificate.location", "ssl.certificate.pem")
 _FILES = {
     "ssl.ca.location": "See that the file holds certificates in PEM.",
     "ssl.certificate.location": "See that the file holds certificates in PEM.",
@@ -111,22 +112,21 @@ class Needs:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterLabel:
-    """A cluster and its user in sentences, and the timeout of a call in seconds."""
+@dataclass(slots=True)
+class ClusterErrors:
+    """The errors of one cluster's clients, as the product's: ``name`` and ``user`` are for sentences.
+
+    ``client`` are the settings, and a call times out after ``timeout_s``. It keeps what the clients' connections have
+    reported since ``clear``: pass it as ``error_cb``.
+    """
 
     name: str
     user: str
     timeout_s: float
-
-
-@dataclass(slots=True)
-class ReportedErrors:
-    """Errors of the client's connections since ``clear``; pass it as ``error_cb``."""
-
+    client: Mapping[str, str]
     login: KafkaError | None = None
     last: KafkaError | None = None
-    all_down: bool = field(default=False)
+    all_down: bool = False
     """No broker that the client knows of can be used."""
 
     def __call__(self, error: KafkaError) -> None:
@@ -141,120 +141,142 @@ class ReportedErrors:
         self.login = self.last = None
         self.all_down = False
 
+    def explain(self, error: KafkaError, doing: str, needs: Needs) -> ReconcilerError:
+        """The product's error for the client's. ``doing`` is the failed action, an infinitive."""
+        code = error.code()
+        if self.login is not None and code in UNANSWERED and _NO_TOKEN in self.login.str():
+            return self._no_token(self.login, doing)
+        if code in LOGIN or (self.login is not None and code in UNANSWERED):
+            return self._login_refused(self.login or error, doing)
+        if code in FORBIDDEN:
+            return self._forbidden(code, doing, needs)
+        if code in TOPIC_GONE:
+            gone = Changed(
+                f"Could not {doing}: {self.name} no longer knows the topic or partition ({plain_text(error)}).",
+                hint="See whether it is being deleted or recreated, or the Describe permission on it was withdrawn, "
+                "then run this again.",
+            )
+            gone.retryable = True  # a broker that has just come back knows no partition for a moment
+            return gone
+        if code in COORDINATOR_MOVING or code in LEADER_MOVING:
+            waited = round(waited_s())  # a broker says so at once: what counts is how long it was asked again
+            after = f" after {waited:,} s" if waited else ""
+            return Unreachable(
+                f"Could not {doing}: {self.name} was not ready for it{after} ({plain_text(error)}).",
+                hint="Run this again in a moment; if that does not help, look at the brokers' health.",
+            )
+        if code in DAMAGED:
+            return Refused(
+                f"Could not {doing}: {self.name} delivered records that are damaged ({plain_text(error)}).",
+                hint="Look at the disk and the log of the broker that leads the partition; have a replica that is "
+                "whole lead it, then run this again.",
+            )
+        if code > 0 and code not in UNANSWERED:
+            return Refused(
+                f"Could not {doing}: {self.name} refused ({plain_text(error)}).",
+                hint="Correct what it names, then run this again.",
+            )
+        return self.no_answer(f"Could not {doing}", plain_text(error))
 
-def explain(
-    error: KafkaError, doing: str, cluster: ClusterLabel, reported: ReportedErrors, needs: Needs
-) -> ReconcilerError:
-    """The product's error for the client's. ``doing`` is the failed action, an infinitive."""
-    code = error.code()
-    if reported.login is not None and code in UNANSWERED and _NO_TOKEN in reported.login.str():
-        return _no_token(reported.login, doing, cluster)
-    if code in LOGIN or (reported.login is not None and code in UNANSWERED):
-        return login_refused(reported.login or error, doing, cluster)
-    if code in FORBIDDEN:
-        return _forbidden(code, doing, cluster, needs)
-    if code in TOPIC_GONE:
-        gone = Changed(
-            f"Could not {doing}: {cluster.name} no longer knows the topic or partition ({plain_text(error)}).",
-            hint="See whether it is being deleted or recreated, or the Describe permission on it was withdrawn, "
-            "then run this again.",
-        )
-        gone.retryable = True  # a broker that has just come back knows no partition for a moment
-        return gone
-    if code in COORDINATOR_MOVING or code in LEADER_MOVING:
-        waited = round(waited_s())  # a broker says so at once: what counts is how long it was asked again
-        after = f" after {waited:,} s" if waited else ""
+    def no_answer(self, what: str, why: str = "") -> Unreachable:
+        """The error for a call without an answer in time. ``what`` begins the sentence.
+
+        The seconds are those of all calls that were repeated for it, not of the last one alone.
+        """
+        text = plain_text(self.last) if self.last is not None else why
+        silent_s = max(self.timeout_s, floor(waited_s()))
         return Unreachable(
-            f"Could not {doing}: {cluster.name} was not ready for it{after} ({plain_text(error)}).",
-            hint="Run this again in a moment; if that does not help, look at the brokers' health.",
+            f"{what}: {self.name} gave no answer in {silent_s:,g} s{f' ({text})' if text else ''}.",
+            hint="See that its brokers are up and reachable from here, then run this again.",
         )
-    if code in DAMAGED:
+
+    def refusal(self, doing: str) -> Refused | None:
+        """The error that no wait can mend: a certificate or the login is refused, or no server's name resolves."""
+        login = None if self.login is None else self._login_refused(self.login, doing)
+        return self.tls_refused(doing) or login or self._unresolved(doing)
+
+    def _login_refused(self, error: KafkaError, doing: str) -> Refused:
+        why = plain_text(error)
+        hint = f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there."
+        if why.endswith("supported mechanisms:"):  # none
+            hint = f"That port takes no logins: take another, or set security.protocol without SASL_ under {SECTION}."
+        return Refused(f"Could not {doing}: {self.name} refused the login of {self.user} ({why}).", hint=hint)
+
+    def tls_refused(self, doing: str) -> Refused | None:
+        """The error for a certificate that one side does not accept; None if the client has said none.
+
+        The client has one text for a certificate of an unknown authority, an expired one, and one for another name.
+        """
+        text = plain_text(self.last) if self.last is not None else ""
+        if "certificate verify failed" in text:
+            what = "shows a certificate that is not trusted here, is out of date, or is not made out to its address"
+            hint = (
+                f"Set ssl.ca.location under {SECTION} to the certificate of the authority that signed the brokers', "
+                "and use the name that their certificate holds in bootstrap_servers."
+            )
+        elif not _CERTIFICATE_ALERT.search(text):
+            return None
+        elif any(name in self.client for name in _OWN_CERTIFICATE):
+            what = f"does not accept the client's certificate ({text})"
+            hint = "Have it signed by an authority that the brokers trust, or use another."
+        else:
+            what = "asks for a client certificate, and none is configured"
+            hint = f"Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location, under {SECTION}."
+        return Refused(f"Could not {doing}: {self.name} {what}.", hint=hint)
+
+    def _unresolved(self, doing: str) -> Refused | None:
+        """The error for servers of which none has a name that resolves; None if one has, or none is reported."""
+        if self.last is None or self.last.code() != KafkaError._RESOLVE:
+            return None
+        if not none_resolves(addresses(self.client.get("bootstrap.servers", ""))):
+            return None
         return Refused(
-            f"Could not {doing}: {cluster.name} delivered records that are damaged ({plain_text(error)}).",
-            hint="Look at the disk and the log of the broker that leads the partition; have a replica that is whole "
-            "lead it, then run this again.",
+            f"Could not {doing}: {self.name} has no address ({plain_text(self.last)}).",
+            hint="Correct bootstrap_servers, or this machine's name resolution (DNS).",
         )
-    if code > 0 and code not in UNANSWERED:
+
+    def other_protocol(self) -> str | None:
+        """A hint that a broker may speak another security.protocol than the client; None without a sign of that.
+
+        A broker closes such a connection without an answer. So does a proxy whose broker is away: hence only a hint.
+        """
+        protocol = self.client.get("security.protocol", "PLAINTEXT").upper()
+        text = self.last.str() if self.last is not None else ""
+        if _NO_KAFKA in text:
+            return (
+                f"What answers on that port does not speak Kafka over {protocol}: correct bootstrap_servers, or "
+                f"security.protocol under {SECTION}."
+            )
+        if text and "Disconnected" not in text:
+            return None
+        if _IN_HANDSHAKE in text:
+            return (
+                f"That port may speak without TLS, and security.protocol is {protocol}: take the port that speaks TLS, "
+                f"or set security.protocol under {SECTION} to one without it (not encrypted)."
+            )
+        places = addresses(self.client.get("bootstrap.servers", ""))[:_MOST_ADDRESSES]
+        if not any(_hangs_up(host, port) for host, port in places):
+            return None
+        return (
+            f"It accepts connections and closes them, as a port does that speaks another protocol than {protocol}: set "
+            f"security.protocol under {SECTION} to SSL, SASL_SSL, SASL_PLAINTEXT or PLAINTEXT, as the port has it."
+        )
+
+    def _no_token(self, error: KafkaError, doing: str) -> Unreachable:
+        why = plain_text(error).partition(_NO_TOKEN)[2].lstrip(": ")
+        return Unreachable(
+            f"Could not {doing}: there was no token for {self.name} in {self.timeout_s:g} s ({why}).",
+            hint=f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
+            f"sasl.oauthbearer.client.id and its secret, under {SECTION}.",
+        )
+
+    def _forbidden(self, code: int, doing: str, needs: Needs) -> Refused:
+        wanted = needs.topic if code in ON_TOPIC else needs.group if code in ON_GROUP else ""
+        lack = f"needs {wanted}" if wanted else f"lacks a permission ({plain_text(KafkaError(code))})"
         return Refused(
-            f"Could not {doing}: {cluster.name} refused ({plain_text(error)}).",
-            hint="Correct what it names, then run this again.",
+            f"Could not {doing}: {self.name} does not allow it, {self.user} {lack}.",
+            hint="Ask its administrator for that permission.",
         )
-    return no_answer(f"Could not {doing}", cluster, reported, plain_text(error))
-
-
-def login_refused(error: KafkaError, doing: str, cluster: ClusterLabel) -> Refused:
-    why = plain_text(error)
-    hint = f"Correct sasl.username, sasl.password or sasl.mechanism under {SECTION}, or have the user made there."
-    if why.endswith("supported mechanisms:"):  # none
-        hint = f"That port takes no logins: take another, or set security.protocol without SASL_ under {SECTION}."
-    return Refused(f"Could not {doing}: {cluster.name} refused the login of {cluster.user} ({why}).", hint=hint)
-
-
-def tls_refused(
-    doing: str, cluster: ClusterLabel, reported: ReportedErrors, client: Mapping[str, str]
-) -> Refused | None:
-    """The error for a certificate that one side does not accept; None if the client has reported none.
-
-    The client has one text for a certificate of an unknown authority, an expired one, and one for another name.
-    """
-    text = plain_text(reported.last) if reported.last is not None else ""
-    if "certificate verify failed" in text:
-        what = "shows a certificate that is not trusted here, is out of date, or is not made out to its address"
-        hint = (
-            f"Set ssl.ca.location under {SECTION} to the certificate of the authority that signed the brokers', and "
-            "use the name that their certificate holds in bootstrap_servers."
-        )
-    elif not _CERTIFICATE_ALERT.search(text):
-        return None
-    elif any(name in client for name in ("ssl.keystore.location", "ssl.certificate.location", "ssl.certificate.pem")):
-        what = f"does not accept the client's certificate ({text})"
-        hint = "Have it signed by an authority that the brokers trust, or use another."
-    else:
-        what = "asks for a client certificate, and none is configured"
-        hint = f"Set ssl.keystore.location, or ssl.certificate.location and ssl.key.location, under {SECTION}."
-    return Refused(f"Could not {doing}: {cluster.name} {what}.", hint=hint)
-
-
-def unresolved(
-    doing: str, cluster: ClusterLabel, reported: ReportedErrors, client: Mapping[str, str]
-) -> Refused | None:
-    """The error for servers of which none has a name that resolves; None if one has, or the client reports no such."""
-    if reported.last is None or reported.last.code() != KafkaError._RESOLVE:
-        return None
-    if not none_resolves(addresses(client.get("bootstrap.servers", ""))):
-        return None
-    return Refused(
-        f"Could not {doing}: {cluster.name} has no address ({plain_text(reported.last)}).",
-        hint="Correct bootstrap_servers, or this machine's name resolution (DNS).",
-    )
-
-
-def other_protocol(reported: ReportedErrors, client: Mapping[str, str]) -> str | None:
-    """A hint that a broker may speak another security.protocol than the client; None without a sign of that.
-
-    A broker closes such a connection without an answer. So does a proxy whose broker is away: hence only a hint.
-    """
-    protocol = client.get("security.protocol", "PLAINTEXT").upper()
-    text = reported.last.str() if reported.last is not None else ""
-    if _NO_KAFKA in text:
-        return (
-            f"What answers on that port does not speak Kafka over {protocol}: correct bootstrap_servers, or "
-            f"security.protocol under {SECTION}."
-        )
-    if text and "Disconnected" not in text:
-        return None
-    if _IN_HANDSHAKE in text:
-        return (
-            f"That port may speak without TLS, and security.protocol is {protocol}: take the port that speaks TLS, or "
-            f"set security.protocol under {SECTION} to one without it (not encrypted)."
-        )
-    places = addresses(client.get("bootstrap.servers", ""))[:_MOST_ADDRESSES]
-    if not any(_hangs_up(host, port) for host, port in places):
-        return None
-    return (
-        f"It accepts connections and closes them, as a port does that speaks another protocol than {protocol}: set "
-        f"security.protocol under {SECTION} to SSL, SASL_SSL, SASL_PLAINTEXT or PLAINTEXT, as the port has it."
-    )
 
 
 def addresses(servers: str) -> list[tuple[str, int]]:
@@ -281,37 +303,6 @@ def _hangs_up(host: str, port: int) -> bool:
     except OSError:  # nobody listens, or nothing comes in time
         return False
     return True
-
-
-def _no_token(error: KafkaError, doing: str, cluster: ClusterLabel) -> Unreachable:
-    why = plain_text(error).partition(_NO_TOKEN)[2].lstrip(": ")
-    return Unreachable(
-        f"Could not {doing}: there was no token for {cluster.name} in {cluster.timeout_s:g} s ({why}).",
-        hint=f"See that the provider at sasl.oauthbearer.token.endpoint.url is up, and that it knows "
-        f"sasl.oauthbearer.client.id and its secret, under {SECTION}.",
-    )
-
-
-def no_answer(what: str, cluster: ClusterLabel, reported: ReportedErrors, why: str = "") -> Unreachable:
-    """The error for a call without an answer in time. ``what`` begins the sentence.
-
-    The seconds are those of all calls that were repeated for it, not of the last one alone.
-    """
-    text = plain_text(reported.last) if reported.last is not None else why
-    silent_s = max(cluster.timeout_s, floor(waited_s()))
-    return Unreachable(
-        f"{what}: {cluster.name} gave no answer in {silent_s:,g} s{f' ({text})' if text else ''}.",
-        hint="See that its brokers are up and reachable from here, then run this again.",
-    )
-
-
-def _forbidden(code: int, doing: str, cluster: ClusterLabel, needs: Needs) -> Refused:
-    wanted = needs.topic if code in ON_TOPIC else needs.group if code in ON_GROUP else ""
-    lack = f"needs {wanted}" if wanted else f"lacks a permission ({plain_text(KafkaError(code))})"
-    return Refused(
-        f"Could not {doing}: {cluster.name} does not allow it, {cluster.user} {lack}.",
-        hint="Ask its administrator for that permission.",
-    )
 
 
 def plain_text(error: KafkaError) -> str:

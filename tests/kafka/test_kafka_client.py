@@ -12,28 +12,22 @@ from confluent_kafka import KafkaError
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.kafka.connection import Connection
-from reconciler.kafka.errors import (
-    ClusterLabel,
-    Needs,
-    ReportedErrors,
-    addresses,
-    explain,
-    other_protocol,
-    plain_text,
-    tls_refused,
-)
+from reconciler.kafka.errors import ClusterErrors, Needs, addresses, plain_text
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.waits import waiting
 
-HERE = ClusterLabel("the destination cluster at b:9092", "user 'clicks'", 10.0)
 LOGIN = KafkaError(
     KafkaError._AUTHENTICATION,
     "sasl_ssl://b:9092/bootstrap: SASL authentication error: Authentication failed (after 311ms in state AUTH_REQ)",
 )
 
 
-def explained(code: int, reported: ReportedErrors | None = None, needs: Needs | None = None) -> ReconcilerError:
-    return explain(KafkaError(code), "read a.events-0", HERE, reported or ReportedErrors(), needs or Needs())
+def cluster(client: dict[str, str] | None = None) -> ClusterErrors:
+    return ClusterErrors("the destination cluster at b:9092", "user 'clicks'", 10.0, client or {})
+
+
+def explained(code: int, reported: ClusterErrors | None = None, needs: Needs | None = None) -> ReconcilerError:
+    return (reported or cluster()).explain(KafkaError(code), "read a.events-0", needs or Needs())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +67,7 @@ def test_a_cluster_that_was_not_ready_is_told_with_the_time_it_was_asked_again(m
 
 
 def test_a_call_that_timed_out_because_the_login_was_refused_is_no_timeout() -> None:
-    reported = ReportedErrors()
+    reported = cluster()
     reported(LOGIN)
     reported(KafkaError(KafkaError._TRANSPORT, "b:9092/1: Disconnected (after 2ms in state UP)"))
     error = explained(KafkaError._TIMED_OUT, reported)
@@ -82,7 +76,7 @@ def test_a_call_that_timed_out_because_the_login_was_refused_is_no_timeout() -> 
 
 
 def test_a_refused_login_of_an_earlier_call_explains_nothing() -> None:
-    reported = ReportedErrors()
+    reported = cluster()
     reported(LOGIN)
     reported(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     reported.clear()
@@ -91,7 +85,7 @@ def test_a_refused_login_of_an_earlier_call_explains_nothing() -> None:
 
 
 def test_a_group_that_may_not_be_looked_up_is_not_about_the_connection() -> None:
-    reported = ReportedErrors()
+    reported = cluster()
     reported(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "FindCoordinator response error"))
     assert reported.last is None
 
@@ -131,8 +125,8 @@ NOT_VERIFIED = "ssl://b:9092/bootstrap: SSL handshake failed: error:0A000086:SSL
 ALERT = "ssl://b:9092/bootstrap: Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required: SSL"
 
 
-def after(said: str | None) -> ReportedErrors:
-    reported = ReportedErrors()
+def after(said: str | None, client: dict[str, str]) -> ClusterErrors:
+    reported = cluster(client)
     if said is not None:
         reported(KafkaError(KafkaError._SSL, said))
     reported(KafkaError(KafkaError._ALL_BROKERS_DOWN))
@@ -153,7 +147,7 @@ def after(said: str | None) -> ReportedErrors:
 def test_a_certificate_is_blamed_only_where_the_client_does_so(
     said: str | None, client: dict[str, str], words: str | None
 ) -> None:
-    found = tls_refused("read a.events-0", HERE, after(said), {**CLIENT, **client})
+    found = after(said, {**CLIENT, **client}).tls_refused("read a.events-0")
     if words is None:
         assert found is None
     else:
@@ -172,12 +166,12 @@ def test_a_certificate_is_blamed_only_where_the_client_does_so(
 )
 def test_a_plain_port_is_told_by_any_of_the_texts_that_the_client_has_for_it(why: str) -> None:
     said = f"ssl://b:9092/bootstrap: {why} (after 0ms in state SSL_HANDSHAKE)"
-    assert "That port may speak without TLS" in (other_protocol(after(said), CLIENT) or "")
+    assert "That port may speak without TLS" in (after(said, CLIENT).other_protocol() or "")
 
 
 def test_a_port_of_another_program_is_told_by_the_size_of_its_answer() -> None:
     said = "b:9092/bootstrap: Receive failed: Invalid response size 1008813135 (0..100000000): increase …"
-    assert "does not speak Kafka over PLAINTEXT: correct bootstrap_servers" in (other_protocol(after(said), {}) or "")
+    assert "does not speak Kafka over PLAINTEXT: correct bootstrap_servers" in (after(said, {}).other_protocol() or "")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +243,7 @@ def test_a_server_that_is_not_kafka_gives_no_answer_and_a_retry_may_help(
 
 def test_a_server_that_hangs_up_may_speak_another_protocol() -> None:
     with server(hangs_up) as address:
-        said = other_protocol(after(None), {"bootstrap.servers": address})
+        said = after(None, {"bootstrap.servers": address}).other_protocol()
     assert said is not None
     assert said.startswith("It accepts connections and closes them")
 
@@ -258,10 +252,10 @@ def test_a_server_that_hangs_is_not_blamed_for_its_protocol() -> None:
     """A frozen broker's connections are accepted by its kernel; security.protocol is right, and no cure."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        assert other_protocol(after(None), {"bootstrap.servers": address}) is None
+        assert after(None, {"bootstrap.servers": address}).other_protocol() is None
 
 
 def test_without_a_listener_no_protocol_is_blamed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    assert other_protocol(after(None), {"bootstrap.servers": f"127.0.0.1:{port}"}) is None
+    assert after(None, {"bootstrap.servers": f"127.0.0.1:{port}"}).other_protocol() is None
