@@ -31,6 +31,16 @@ _SENTENCES = {
     "57014": "did not finish a statement within {timeout:g} s",
     "55P03": "could not get a lock within {timeout:g} s: another transaction holds the rows or the table",
 }
+_REFUSALS = {
+    "42501": (
+        "does not allow it",
+        "Have it granted to the user of the store's address (GRANT … ON …), or use another one.",
+    ),
+    "25006": (
+        "is read-only",
+        "A standby cannot be written: name the primary, or several hosts and target_session_attrs=read-write.",
+    ),
+}
 
 
 def raise_explained(err: psycopg.Error, place: str, timeout_s: float) -> NoReturn:
@@ -63,21 +73,9 @@ def _by_code(err: psycopg.Error, code: str, place: str, timeout_s: float) -> Unr
         )
     if _UNREACHABLE_CODES.fullmatch(code):
         return Unreachable(f"{place} gave up ({message}); nothing was written.", hint="See the server's log for why.")
-    return _refused(err, code, place)
-
-
-def _refused(err: psycopg.Error, code: str, place: str) -> Refused:
-    message = server_message(err)
-    if code == "42501":
-        return Refused(
-            f"{place} does not allow it ({message}); nothing was written.",
-            hint="Have it granted to the user of the store's address (GRANT … ON …), or use another one.",
-        )
-    if code == "25006":
-        return Refused(
-            f"{place} is read-only ({message}); nothing was written.",
-            hint="A standby cannot be written: name the primary, or several hosts and target_session_attrs=read-write.",
-        )
+    if code in _REFUSALS:
+        what, hint = _REFUSALS[code]
+        return Refused(f"{place} {what} ({message}); nothing was written.", hint=hint)
     if code == "23502":
         column = err.diag.column_name or "?"
         return Refused(
