@@ -81,7 +81,11 @@ class ClouderaStore(HBaseStore):
         common.check_changes(group, changes)
         by_topic: dict[str, list[Change]] = {}
         for change in changes:
-            _check_topic(change.key.topic)
+            if not cloudera.is_topic(change.key.topic):
+                raise ConfigError(
+                    f"{change.key.topic[:80]!r} cannot be a topic in Cloudera's layout: Kafka allows no such name.",
+                    hint="Correct the job's topics.",
+                )
             by_topic.setdefault(change.key.topic, []).append(change)
         lost = write_parts(by_topic.items(), lambda part: self._write_topic(part[0], group, part[1], now_ms))
         return common.written(changes, lost)
@@ -271,11 +275,3 @@ def _changed(topic: str, before: BatchRow | None, after: BatchRow) -> list[Histo
 
 def _stored(batch: BatchRow | None) -> dict[int, StoredOffset]:
     return {number: StoredOffset(n, None, batch.epoch_ms) for number, n in batch.offsets.items()} if batch else {}
-
-
-def _check_topic(topic: str) -> None:
-    if not cloudera.is_topic(topic):
-        raise ConfigError(
-            f"{topic[:80]!r} cannot be a topic in Cloudera's layout: Kafka allows no such name.",
-            hint="Correct the job's topics.",
-        )

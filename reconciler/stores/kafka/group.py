@@ -100,8 +100,11 @@ class KafkaGroupStore:
         before = self._requests.committed(group, [change.key for change in changes])
         conflicts = set(common.conflicts(changes, {key: row.version for key, row in before.items()}))
         good = [change for change in changes if change.key not in conflicts]
-        stamped = {change: common.stamped(change, now_ms) for change in good}
-        new = {change.key: _committed(change, stored) for change, stored in stamped.items() if stored is not None}
+        new = {
+            change.key: Committed(stored.offset, anchor_text.restored(change.text, stored))
+            for change in good
+            if (stored := common.stamped(change, now_ms)) is not None
+        }
         gone = [change.key for change in good if change.new is None and change.key in before]
         self._refuse_unknown_topics(group, new)
         if gone:
@@ -132,7 +135,13 @@ class KafkaGroupStore:
         """The group's state. Raises Refused if it has live members."""
         found = self._requests.state(group)
         if found.live:
-            raise _live(group, found)
+            count = len(found.members)
+            shown = ", ".join(sorted(found.members)[:10]) or f"state {found.state}"
+            raise Refused(
+                f"Group {group!r} has {count or 'perhaps'} live member{'s' if count != 1 else ''} ({shown});"
+                " nothing was written.",
+                hint="Stop the job, wait until its members have left or their session has timed out, then run again.",
+            )
         return found
 
     def _refuse_unknown_topics(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
@@ -193,10 +202,6 @@ def _row(key: TopicPartition, committed: Committed) -> Row:
     return Row(key, stored, committed.version, note=note, text=committed.metadata)
 
 
-def _committed(change: Change, stored: StoredOffset) -> Committed:
-    return Committed(stored.offset, anchor_text.restored(change.text, stored))
-
-
 def _refuse_sentinels(changes: Iterable[Change]) -> None:
     for change in changes:
         if change.new is not None and change.new.is_sentinel:
@@ -205,16 +210,6 @@ def _refuse_sentinels(changes: Iterable[Change]) -> None:
                 f"{change.key.partition} cannot be committed; nothing was written.",
                 hint="Leave the row out: a group without a row starts by its own auto.offset.reset.",
             )
-
-
-def _live(group: str, found: GroupState) -> Refused:
-    count = len(found.members)
-    shown = ", ".join(sorted(found.members)[:10]) or f"state {found.state}"
-    return Refused(
-        f"Group {group!r} has {count or 'perhaps'} live member{'s' if count != 1 else ''} ({shown});"
-        " nothing was written.",
-        hint="Stop the job, wait until its members have left or their session has timed out, then run again.",
-    )
 
 
 def _topic_options(keys: Iterable[TopicPartition]) -> str:

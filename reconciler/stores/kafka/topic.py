@@ -32,7 +32,7 @@ from reconciler.waits import for_seconds
 
 if TYPE_CHECKING:
     from reconciler.stores.kafka.topic_log import LatestRecord, TopicLog
-    from reconciler.stores.kafka.topic_requests import Look, TopicRequests
+    from reconciler.stores.kafka.topic_requests import TopicRequests
     from reconciler.stores.kafka.topic_writer import Writer
 
 CONTENDED_S = 30.0
@@ -292,20 +292,17 @@ class KafkaTopicStore:
         look = self._requests.look([self._name]).get(self._name)
         if look is None:
             raise self._missing()
-        self._refuse_unfit(look)
-        if not look.may_write:
-            raise Refused(
-                f"This user may not write to topic {self._name!r}.",
-                hint=f"Ask the cluster's administrator for Write on topic {self._name!r}.",
-            )
-
-    def _refuse_unfit(self, look: Look) -> None:
         if look.partitions != 1 or self._requests.is_compacted(self._name) is False:
             raise Refused(
                 f"Topic {self._name!r} cannot keep rows: it must have one partition and cleanup.policy compact, or old"
                 " rows are deleted.",
                 hint=f"Run kafka-configs.sh --alter --topic {self._name} --add-config cleanup.policy=compact, or name"
                 " another topic.",
+            )
+        if not look.may_write:
+            raise Refused(
+                f"This user may not write to topic {self._name!r}.",
+                hint=f"Ask the cluster's administrator for Write on topic {self._name!r}.",
             )
 
     def _missing(self, *also: str) -> Refused:
