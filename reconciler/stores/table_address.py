@@ -7,6 +7,7 @@ Nothing is opened here. A library is imported when the table is first read.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ from reconciler.core.errors import NotCreated, Refused
 from reconciler.ports import Row
 from reconciler.stores import common
 from reconciler.stores.parameters import Parameters, wrong_address
-from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists, Number, Reader
+from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists, Number
 
 WALK = 1000
 """The most commits that a read looks at, unless the address says otherwise."""
@@ -154,25 +155,27 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
 
 
 class TableStore(common.JobsOwnStore):
-    """A table as a store: only the job writes to it. Satisfies ``ports.OffsetStore``. Raises what ``read`` raises."""
+    """A table as a store: only the job writes to it. Satisfies ``ports.OffsetStore``. Raises what ``_rows`` raises."""
 
-    def __init__(self, at: TableAddress, read: Reader) -> None:
+    def __init__(self, at: TableAddress) -> None:
         self.address = at.shown
-        self._table = at.table
-        self._of_group = at.of_group
-        self._read = read
+        self._at = at
+
+    @abstractmethod
+    def _rows(self, group: str, topics: frozenset[str] | None) -> list[Row]:
+        """The rows of a group, of these topics or all."""
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition; a row's time is that of its commit."""
-        common.check_group(group, self._of_group, self._table)
+        common.check_group(group, self._at.of_group, self._at.table)
         wanted = common.wanted_topics(topics)
-        return common.of_topics(self._read(group, wanted), wanted)
+        return common.of_topics(self._rows(group, wanted), wanted)
 
     def check_writable(self, group: str) -> None:
         """Raise Refused: the offsets belong to the table's data, and change in one transaction with it."""
-        common.check_group(group, self._of_group, self._table)
+        common.check_group(group, self._at.of_group, self._at.table)
         raise Refused(
-            f"The table {self._table} is the job's own, and read-only here; nothing was written.",
+            f"The table {self._at.table} is the job's own, and read-only here; nothing was written.",
             hint="Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
             "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets.",
         )

@@ -18,7 +18,7 @@ Whether a number is the last processed offset or the next one to read, no table 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -258,7 +258,3 @@ def filled(pattern: str, *, group: str, topic: str = "", partition: int = 0) -> 
     """The name that a pattern gives. A group or topic with a placeholder in it stays as it is."""
     values = {GROUP: group, TOPIC: topic, PARTITION: str(partition)}
     return re.sub("|".join(map(re.escape, values)), lambda name: values[name[0]], pattern)
-
-
-Reader = Callable[[str, frozenset[str] | None], list[Row]]
-"""Reads the rows of a group, of these topics or all."""

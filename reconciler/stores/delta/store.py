@@ -42,17 +42,17 @@ _INTEGERS = frozenset({"byte", "short", "integer", "long"})
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``delta:PATH?layout=commit|txn|columns&number=next|last``, with the parameters of the layout."""
     at = parse(address, named="commit", others=("txn",), property_=USER_METADATA, example=EXAMPLE)
-    return TableStore(at, DeltaOffsets(at).read)
+    return DeltaStore(at)
 
 
-class DeltaOffsets:
-    """Reads the rows of a table. Raises NotCreated where there is no table; Refused, Unreachable, ConfigError."""
+class DeltaStore(TableStore):
+    """Raises NotCreated where there is no table; Refused, Unreachable, ConfigError."""
 
     def __init__(self, at: TableAddress) -> None:
-        self._at = at
+        super().__init__(at)
         self._delta = DeltaAt(at.place, at.table, "store")
 
-    def read(self, group: str, topics: frozenset[str] | None) -> list[Row]:
+    def _rows(self, group: str, topics: frozenset[str] | None) -> list[Row]:
         with self._delta.errors():
             table = self._delta.table()
             if table is None:

@@ -39,17 +39,17 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
             hint="Read the offsets off the table's rows (layout=columns), where the sink writes them, for example by "
             "its KafkaMetadataTransform.",
         )
-    return TableStore(at, IcebergOffsets(at).read)
+    return IcebergStore(at)
 
 
-class IcebergOffsets:
-    """Reads the rows of a table. Raises NotCreated where there is no table; Refused, Unreachable, ConfigError."""
+class IcebergStore(TableStore):
+    """Raises NotCreated where there is no table; Refused, Unreachable, ConfigError."""
 
     def __init__(self, at: TableAddress) -> None:
-        self._at = at
+        super().__init__(at)
         self._iceberg = IcebergAt(at.place, at.table, "store")
 
-    def read(self, group: str, topics: frozenset[str] | None) -> list[Row]:
+    def _rows(self, group: str, topics: frozenset[str] | None) -> list[Row]:
         with self._iceberg.errors():
             table = self._iceberg.table()
             if table is None:
