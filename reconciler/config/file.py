@@ -18,17 +18,7 @@ from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, are_brokers,
 from reconciler.config.ownership import Doubt, doubt_about
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
-from reconciler.config.settings import (
-    Cluster,
-    Config,
-    Job,
-    MetricsSettings,
-    Policy,
-    SearchSettings,
-    TopicNames,
-    TrustSettings,
-    WatchSettings,
-)
+from reconciler.config.settings import Cluster, Config, Job, Policy, SearchSettings, TopicNames
 from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError
@@ -38,19 +28,7 @@ from reconciler.fileio import why
 from reconciler.formats.plan import StartPolicy
 from reconciler.identity import identity_from_spec
 
-__all__ = [
-    "Cluster",
-    "Config",
-    "Job",
-    "MetricsSettings",
-    "Policy",
-    "SearchSettings",
-    "TopicNames",
-    "TrustSettings",
-    "WatchSettings",
-    "load_config",
-    "read_config",
-]
+__all__ = ["Cluster", "Config", "Job", "Policy", "SearchSettings", "TopicNames", "load_config", "read_config"]
 
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
