@@ -21,18 +21,7 @@ from typing import Generic, NoReturn, Protocol, Self, TypeVar
 from reconciler import ports
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Unreachable
-from reconciler.core.probes import (
-    Answer,
-    Chunk,
-    Cleaning,
-    Edges,
-    LogRange,
-    Probe,
-    Read,
-    Round,
-    TimeLookup,
-    Withheld,
-)
+from reconciler.core.probes import Answer, Chunk, Cleaning, Edges, LogRange, Probe, Read, Round, TimeLookup, Withheld
 from reconciler.ports import LogReader, ReadRequest
 from reconciler.retry import insist
 

@@ -43,13 +43,7 @@ from reconciler.stores.hbase.layouts import cdap_companion
 from reconciler.stores.hbase.layouts.cdap import CdapLayout, NewRow, NotARow
 from reconciler.stores.hbase.layouts.cdap_companion import COLUMN, Companion, CompanionState, Meaning
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
-from reconciler.stores.hbase.store import (
-    HBaseStore,
-    UnreadableRow,
-    partial_write,
-    unreadable,
-    write_parts,
-)
+from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, partial_write, unreadable, write_parts
 from reconciler.stores.hbase.table import HBaseTable
 
 BATCH = 200

@@ -211,11 +211,7 @@ class KafkaTopicStore:
                 raise
 
         try:
-            result = insist(
-                once,
-                left_s=for_seconds(CONTENDED_S),
-                helps=lambda err: isinstance(err, Fenced),
-            )
+            result = insist(once, left_s=for_seconds(CONTENDED_S), helps=lambda err: isinstance(err, Fenced))
         except Fenced as err:
             raise Unreachable(
                 f"Other writers of group {group!r} kept this one from writing to topic {self._name!r} for"
