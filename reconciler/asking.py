@@ -11,6 +11,7 @@ for two threads. Any other log is asked by one thread, one call after the other.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,7 +50,7 @@ class Log:
     reader: LogReader
     clock: Callable[[], float]
     until: float
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     """Probes of each kind, so far."""
     given_up: bool = False
     """Nothing is asked or repeated any more."""
@@ -57,10 +58,7 @@ class Log:
     reading: Lock = field(default_factory=Lock)
 
     def count(self, active: Sequence[Asking]) -> None:
-        for task in active:
-            for probe in task.asked:
-                name = type(probe).__name__
-                self.counts[name] = self.counts.get(name, 0) + 1
+        self.counts.update(type(probe).__name__ for task in active for probe in task.asked)
 
 
 class Asker(Generic[W]):
