@@ -82,16 +82,11 @@ def _read(path: Path) -> tuple[str, Doubt | None]:
         return data.decode("utf-8-sig"), doubt  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError as error:
         raise ConfigError(f"There is no configuration file {path}.", hint="Name one with -c FILE.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"The configuration file {path} cannot be read: {why(error)}.",
-            hint="Save it as UTF-8, or name another file with -c FILE.",
-        ) from error
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"The configuration file {path} cannot be read: {why(error)}.",
-            hint="Name a file that this user may read with -c FILE.",
-        ) from error
+        hint = "Name a file that this user may read with -c FILE."
+        if isinstance(error, UnicodeDecodeError):
+            hint = "Save it as UTF-8, or name another file with -c FILE."
+        raise ConfigError(f"The configuration file {path} cannot be read: {why(error)}.", hint=hint) from error
 
 
 def _parsed(text: str) -> dict[str, Any]:

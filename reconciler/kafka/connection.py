@@ -96,25 +96,22 @@ class Connection:
         Raises KafkaException where no answer comes in time, and Refused, at once, where none can come: the login
         or a certificate is refused, or no server's name resolves.
         """
-        with self.waiting():
-            self._await_answer(admin, doing)
-
-    def _await_answer(self, admin: AdminClient, doing: str) -> None:
         self.cluster.clear()  # errors of earlier calls do not explain this one
         asked = admin.describe_topics(TopicCollection([ANY_TOPIC]), request_timeout=self.timeout_s)[ANY_TOPIC]
-        while True:
-            try:
-                asked.result(timeout=STEP_S)
-                return
-            except TimeoutError:
-                admin.poll(0)  # runs the callback
-            except KafkaException as error:
-                admin.poll(0)
-                if error.args[0].code() > KafkaError.NO_ERROR:
-                    return  # no such topic, or not for this user: a broker has answered
-                raise
-            if self.cluster.all_down and (refusal := self.cluster.refusal(doing)) is not None:
-                raise refusal
+        with self.waiting():
+            while True:
+                try:
+                    asked.result(timeout=STEP_S)
+                    return
+                except TimeoutError:
+                    admin.poll(0)  # runs the callback
+                except KafkaException as error:
+                    admin.poll(0)
+                    if error.args[0].code() > KafkaError.NO_ERROR:
+                        return  # no such topic, or not for this user: a broker has answered
+                    raise
+                if self.cluster.all_down and (refusal := self.cluster.refusal(doing)) is not None:
+                    raise refusal
 
     def failure(self, error: KafkaException, doing: str, needs: Needs | None = None) -> ReconcilerError:
         """The product's error for the client's: ``doing`` (an infinitive) failed, which ``needs`` permissions."""

@@ -201,13 +201,10 @@ class KafkaTopicStore:
         def once() -> WriteResult:
             try:
                 return self._write(group, changes, token, now_ms)
-            except Fenced:
+            except BaseException as error:
                 self._writers.pop(group, None)
-                if self._was_committed(group, token):
+                if isinstance(error, Fenced) and self._was_committed(group, token):
                     return common.written(changes)
-                raise
-            except BaseException:
-                self._writers.pop(group, None)
                 raise
 
         try:
