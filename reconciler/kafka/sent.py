@@ -10,7 +10,7 @@ import json
 import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, starmap
 from typing import Any, NamedTuple, overload
 
@@ -61,8 +61,6 @@ class SentRecord:
 class Columns:
     """The records of one frame, column by column."""
 
-    __slots__ = ("_key_starts", "_value_starts", "content", "headers", "keys", "kinds", "offsets", "stamps", "values")
-
     def __init__(
         self, numbers: Sequence[array[int]], kinds: bytes, content: memoryview, headers: Mapping[int, Headers]
     ) -> None:
@@ -71,21 +69,15 @@ class Columns:
         self.content = content
         """All keys, then all values."""
         self.headers = headers
-        self._key_starts: Sequence[int] | None = None
-        self._value_starts: Sequence[int] | None = None
 
-    @property
+    @cached_property
     def key_starts(self) -> Sequence[int]:
         """Where each record's key starts in ``content``, and where the last one ends."""
-        if self._key_starts is None:
-            self._key_starts = list(accumulate(_sizes(self.keys), initial=0))
-        return self._key_starts
+        return list(accumulate(_sizes(self.keys), initial=0))
 
-    @property
+    @cached_property
     def value_starts(self) -> Sequence[int]:
-        if self._value_starts is None:
-            self._value_starts = list(accumulate(_sizes(self.values), initial=sum(_sizes(self.keys))))
-        return self._value_starts
+        return list(accumulate(_sizes(self.values), initial=sum(_sizes(self.keys))))
 
 
 def _sizes(lengths: array[int]) -> Sequence[int]:
