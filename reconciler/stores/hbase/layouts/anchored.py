@@ -21,7 +21,7 @@ from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import required
-from reconciler.stores.hbase.layouts.cells import decode_json, encode_json
+from reconciler.stores.hbase.layouts.cells import decode_json
 
 FORMAT = "reconciler.hbase/1"
 FAMILY = b"o"
@@ -67,7 +67,7 @@ def parse_row_key(row: bytes) -> tuple[str, TopicPartition] | None:
 def encode(entry: RowChange, nonce: str) -> bytes:
     """The cell's value; ``nonce`` distinguishes it from other writers' values of the same content and time."""
     content = {"format": FORMAT, "change": entry.change, "nonce": nonce, **anchor_fields.dump_stored(entry.stored)}
-    return encode_json({**content, "reason": entry.reason, "at_ms": entry.at_ms})
+    return json_fields.compact({**content, "reason": entry.reason, "at_ms": entry.at_ms}).encode()
 
 
 def decode(value: bytes) -> RowChange:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.json_fields import FieldError
-from reconciler.stores.hbase.layouts.cells import Cell, Cells, decode_json, encode_json
+from reconciler.stores.hbase.layouts.cells import Cell, Cells, decode_json
 
 FORMAT = "reconciler.hbase-beside/1"
 COLUMN = b"d:beside"
@@ -122,7 +122,8 @@ def decode(value: bytes, at: int) -> Companion:
 
 
 def _cell_text(nonce: str, floor: int, *, settled: bool, states: list[dict[str, object]]) -> bytes:
-    return encode_json({"format": FORMAT, "nonce": nonce, "floor": floor, "settled": settled, "states": states})
+    content = {"format": FORMAT, "nonce": nonce, "floor": floor, "settled": settled, "states": states}
+    return json_fields.compact(content).encode()
 
 
 def _state_fields(state: CompanionState, *, stamped: bool = True) -> dict[str, object]:

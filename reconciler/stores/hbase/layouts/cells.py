@@ -35,11 +35,6 @@ def companion_row(legacy_row: bytes) -> bytes:
     return COMPANION_PREFIX + legacy_row
 
 
-def encode_json(content: Mapping[str, object]) -> bytes:
-    """The cell's value: one JSON object in ASCII, without spaces."""
-    return json_fields.compact(content).encode()
-
-
 def decode_json(value: bytes, expected_format: str | None = None) -> dict[str, object]:
     """Read a cell. Raises FieldError, and nothing else, for JSON of another program or another ``format``."""
     content = json_fields.json_object(value.decode("ascii", "replace"))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from reconciler.core.anchors import StoredOffset
 from reconciler.formats import anchor_fields, decimal_text, json_fields
 from reconciler.formats.json_fields import FieldError
-from reconciler.stores.hbase.layouts.cells import decode_json, encode_json
+from reconciler.stores.hbase.layouts.cells import decode_json
 from reconciler.stores.hbase.layouts.cloudera import MAX_EPOCH_MS
 
 FORMAT = "reconciler.hbase-claim/1"
@@ -43,7 +43,7 @@ class Claim:
 
 def encode_claim(claim: Claim) -> bytes:
     content = {"format": FORMAT, "nonce": claim.nonce, "epoch_ms": claim.epoch_ms}
-    return encode_json({**content, "before": claim.before, "settled": claim.settled})
+    return json_fields.compact({**content, "before": claim.before, "settled": claim.settled}).encode()
 
 
 def decode_claim(value: bytes) -> Claim:
@@ -57,7 +57,7 @@ def decode_claim(value: bytes) -> Claim:
 
 
 def encode(stored: StoredOffset) -> bytes:
-    return encode_json(anchor_fields.dump_stored(stored))
+    return json_fields.compact(anchor_fields.dump_stored(stored)).encode()
 
 
 def decode(value: bytes) -> StoredOffset | None:
