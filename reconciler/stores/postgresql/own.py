@@ -54,7 +54,6 @@ class OwnStore:
         self.address = address
         self._database = database
         self._schema = schema
-        self._decoder = sql_rows.Decoder(database.place, self._damaged)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         common.check_name("group's name", group)
@@ -140,6 +139,10 @@ class OwnStore:
         return self._database.transaction(lambda db: work(db, self._name(db)))
 
     # ------------------------------------------------------------ rows
+
+    @property
+    def _decoder(self) -> sql_rows.Decoder:
+        return sql_rows.Decoder(self._database.place, self._damaged)
 
     def _rows(
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
