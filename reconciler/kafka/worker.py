@@ -56,9 +56,8 @@ def serve(connection: socket.socket) -> None:
         file.write("1000")  # where memory runs out, the system ends this process and not its parent
     with contextlib.suppress(EOFError, ConnectionError):
         orders = json.loads(bytes(receive(connection)))
-        with contextlib.suppress(
-            OSError, ValueError, IndexError
-        ):  # for what the client does while the parent does not look
+        # For what the client does while the parent does not look.
+        with contextlib.suppress(OSError, ValueError, IndexError):
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             with open("/proc/self/statm") as file:
