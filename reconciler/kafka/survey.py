@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TypeVar
 
 from confluent_kafka.admin import AdminClient
 
@@ -12,7 +11,6 @@ from reconciler.kafka.errors import Needs
 from reconciler.kafka.requests import Admin
 
 TIMEOUT_S = 10.0
-T = TypeVar("T")
 
 
 class Surveyor:

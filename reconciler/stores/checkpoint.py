@@ -10,7 +10,6 @@ that a batch planned in between is seen as planned and not committed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,8 +30,6 @@ T = TypeVar("T")
 
 PATIENCE_S = 15.0
 """Seconds for which a checkpoint is read again if its files vanish while they are read."""
-
-_log = logging.getLogger(__name__)
 
 
 def read_checkpoint(path: str) -> Checkpoint:

@@ -132,13 +132,6 @@ def stamped(change: Change, now_ms: int) -> StoredOffset | None:
     return replace(new, written_at_ms=now_ms)
 
 
-def sound(row: Row) -> Row:
-    """The row itself. Raises Refused if it is malformed."""
-    if row.malformed is not None:
-        raise row.malformed.refused
-    return row
-
-
 def malformed(key: TopicPartition, problem: str, *, group: str, place: str, version: str = "", hint: str = "") -> Row:
     """The row of ``key`` that cannot be read. ``problem`` is a clause; ``place`` names the store."""
     which = key.topic if key.partition == UNKNOWN_PARTITION else str(key)

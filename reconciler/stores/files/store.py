@@ -43,7 +43,6 @@ CONTENDED_S = 30.0
 
 # Not a name below reconciler.stores: the command line silences those, because client libraries log there.
 notes = logging.getLogger("reconciler.notes.files")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

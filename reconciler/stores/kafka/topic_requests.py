@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -15,8 +14,6 @@ from reconciler.kafka.errors import FORBIDDEN, LEADER_MOVING, TOPIC_GONE, Needs
 from reconciler.kafka.requests import Admin, code_of, may_have_happened
 from reconciler.retry import insist
 from reconciler.waits import for_seconds
-
-T = TypeVar("T")
 
 SETTINGS = {
     "cleanup.policy": "compact",
