@@ -169,7 +169,7 @@ def _apart_from_the_parent(control: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
     os.closerange(3, control)
-    os.closerange(control + 1, os.sysconf("SC_OPEN_MAX") if os.sysconf("SC_OPEN_MAX") < 65_536 else 65_536)
+    os.closerange(control + 1, min(os.sysconf("SC_OPEN_MAX"), 65_536))
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):  # where a client library aborts, it would write between the lines of the log
         os.dup2(nothing, standard)
