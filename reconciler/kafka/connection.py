@@ -122,10 +122,6 @@ class Connection:
         hint = None if refusal is not None else self.cluster.other_protocol()
         return refusal or (found if hint is None else Unreachable(found.message, hint=hint))
 
-    def no_answer(self, what: str) -> Unreachable:
-        """The error where no record came and no call failed. ``what`` begins the sentence."""
-        return self.cluster.no_answer(what)
-
 
 class _Demoted(logging.Logger):
     """librdkafka's log, at debug level whatever level it chose: its errors are reported by this module."""

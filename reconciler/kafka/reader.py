@@ -301,7 +301,7 @@ class KafkaLogReader:
             if waiting:
                 self._forget()
                 names = ", ".join(str(tp) for tp in sorted(waiting)[:3])
-                raise self._connection.no_answer(f"Could not read {names}")
+                raise self._connection.cluster.no_answer(f"Could not read {names}")
 
     @property
     def _may_ask_for_less(self) -> bool:

@@ -159,11 +159,9 @@ class TopicLog:
                     last_news = now
                     heard()
                 elif now - last_news > (UNFINISHED_S if stuck else self._connection.timeout_s):
-                    raise (
-                        self._unfinished(topic, seen.position)
-                        if stuck
-                        else self._connection.no_answer(f"Could not read topic {topic!r}")
-                    )
+                    if stuck:
+                        raise self._unfinished(topic, seen.position)
+                    raise self._connection.cluster.no_answer(f"Could not read topic {topic!r}")
                 if now - last_progress > PROGRESS_S:
                     last_progress = now
                     done, whole = seen.position - begun_at, end - begun_at

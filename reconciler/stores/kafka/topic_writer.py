@@ -88,7 +88,7 @@ class Writer:
         except BufferError as err:
             raise Unreachable(f"Could not {self._doing}: too many rows at once.") from err
         if left:
-            raise self._connection.no_answer(f"Could not {self._doing}; nothing was written")
+            raise self._connection.cluster.no_answer(f"Could not {self._doing}; nothing was written")
 
     def _commit(self) -> None:
         began = monotonic()
