@@ -95,9 +95,12 @@ def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
         return None
     if spec == "key":
         return lambda record: record.key
+    kind, _, rest = spec.partition(":")
+    if kind == "header" and rest:  # the usual id, and it is read off many records: without another call
+        return lambda record: _header(record, rest)
     if (value_of := _value_function(spec)) is not None:
         return lambda record: json_text(value_of(record))
-    if spec.partition(":")[0] == "python":
+    if kind == "python":
         return _guarded(load_function("id", spec))
     raise ConfigError(
         f'id = "{spec}" is not known: use "none", "key", "header:NAME", "json:$.path" or "python:module:function".'
