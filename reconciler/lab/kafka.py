@@ -15,7 +15,7 @@ from reconciler.lab.ports import free_ports
 from reconciler.lab.processes import Child
 
 T = TypeVar("T")
-_PORT_ATTEMPTS = 3
+PORT_ATTEMPTS = 3
 
 
 class KafkaCluster(ClusterInUse):
@@ -174,18 +174,21 @@ class KafkaCluster(ClusterInUse):
 
     def _wait_ready(self) -> None:
         """Wait until every broker answers with this cluster's metadata. Take other ports if one was taken."""
-        for attempts_left in reversed(range(_PORT_ATTEMPTS)):
+        for attempts_left in reversed(range(PORT_ATTEMPTS)):
             try:
                 for broker in self.brokers:
                     self.wait_for_broker(broker.number)
                 return
             except Unreachable:
-                stolen = any(broker.port_was_taken() for broker in self.brokers)
                 self.kill()
                 # A second start must keep its address: clients and the other cluster know it.
-                if not (stolen and attempts_left and self._first_start):
+                if not (self.port_was_taken() and attempts_left and self._first_start):
                     raise
                 self._start_over()
+
+    def port_was_taken(self) -> bool:
+        """True if a broker's log shows that another process had one of its ports."""
+        return any(broker.port_was_taken() for broker in self.brokers)
 
     @property
     def _first_start(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from reconciler.core.visible import command
 from reconciler.fileio import locked, write_whole
 from reconciler.lab import traffic
 from reconciler.lab.in_use import ClusterAt, ClusterInUse
-from reconciler.lab.kafka import KafkaCluster, start_all
+from reconciler.lab.kafka import PORT_ATTEMPTS, KafkaCluster, start_all
 from reconciler.lab.mirror import MIRROR_SECONDS, MirrorMaker
 from reconciler.lab.ports import HOST, free_ports, this_or_free
 from reconciler.lab.servers import kill, servers_in
@@ -127,7 +127,7 @@ class StandingLab:
                 return True
             missing = {A, B, MIRROR} - self._running().keys()
             if missing:
-                self._go_on(record, missing)
+                record = self._go_on(record, missing)
             for name in (A, B):
                 _await_answer(record.cluster(name))
             return bool(missing)
@@ -219,30 +219,43 @@ class StandingLab:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
 
-    def _go_on(self, record: SavedLab, missing: set[str]) -> None:
-        """Start the missing parts with their old data, on their old ports if those are free."""
+    def _go_on(self, record: SavedLab, missing: set[str]) -> SavedLab:
+        """Start the missing parts with their old data, on their old ports if those are free; the lab as it is then."""
         jars = kafka_jars(self._say)
         self._say(f"Not running: {', '.join(sorted(missing))}. Starting it again, with its data.")
         before = servers_in(self.folder)
-        clusters: dict[str, ClusterInUse] = {name: record.cluster(name) for name in (A, B)}
-        started = []
-        for name in sorted({A, B} & missing):
-            clients, controllers = record.ports[name]
-            ports = (this_or_free(clients), this_or_free(controllers))
-            record = replace(record, ports={**record.ports, name: ports})
-            cluster = clusters[name] = self._cluster(name, jars, ports)
-            cluster.cluster_id = record.cluster_ids[name]
-            started.append(cluster)
         try:
-            self._write(record)
-            start_all(started)
-            if MIRROR not in missing and started:
+            lost = sorted({A, B} & missing)
+            record = self._start_again(record, lost, jars)
+            if MIRROR not in missing and lost:
                 kill([server for server in before if server.name == MIRROR], self.folder)  # it may have an old address
-            if MIRROR in missing or started:
-                self._mirror(clusters[A], clusters[B], jars).start()
+            if MIRROR in missing or lost:
+                self._mirror(record.cluster(A), record.cluster(B), jars).start()
         except BaseException:
             kill([server for server in servers_in(self.folder) if server not in before], self.folder)
             raise
+        return record
+
+    def _start_again(self, record: SavedLab, names: Sequence[str], jars: Path) -> SavedLab:
+        """Start these clusters. If another program takes one of their ports meanwhile, they take free ones."""
+        attempts_left = PORT_ATTEMPTS
+        while True:
+            clusters = []
+            for name in names:
+                clients, controllers = record.ports[name]
+                ports = (this_or_free(clients), this_or_free(controllers))
+                record = replace(record, ports={**record.ports, name: ports})
+                cluster = self._cluster(name, jars, ports)
+                cluster.cluster_id = record.cluster_ids[name]
+                clusters.append(cluster)
+            self._write(record)
+            try:
+                start_all(clusters)
+                return record
+            except Unreachable:
+                attempts_left -= 1
+                if not attempts_left or not any(cluster.port_was_taken() for cluster in clusters):
+                    raise
 
     def _cluster(self, name: str, jars: Path, ports: tuple[int, int]) -> KafkaCluster:
         cluster = KafkaCluster(name, self.folder / name, jars, properties=_REMEMBERS, detached=True)

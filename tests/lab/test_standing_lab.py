@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.lab import standing
 from reconciler.lab.ports import HOST, free_ports, this_or_free
 from reconciler.lab.servers import servers_in
+from reconciler.lab.standing import StandingLab
 from tests.world import environment
 
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -174,6 +176,27 @@ def test_a_lab_outlives_its_command_and_a_reboot(place: Path) -> None:
     sent = zip(places(now, "b"), places(was, "b"), strict=True)
     assert all(after["next"] >= before["next"] for after, before in sent), "a killed mirror may send records again"
     assert runs(place, "produce", "--records", "40").returncode == 0
+
+
+@pytest.mark.system
+@pytest.mark.thorough
+def test_a_port_that_another_program_takes_during_a_restart_does_not_matter(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runs(place, "up").returncode == 0
+    (source,) = (server for server in servers_in(place) if server.name == "a")
+    os.kill(source.pid, signal.SIGKILL)
+    with socket.socket() as thief:
+        thief.bind((HOST, 0))
+        thief.listen()
+        stolen = thief.getsockname()[1]
+        answers = iter([stolen])
+        monkeypatch.setattr(standing, "this_or_free", lambda port: next(answers, None) or this_or_free(port))
+        StandingLab(place, print).up()
+    state = json.loads(runs(place, "status", "--format", "json").stdout)
+    assert all(part["pid"] for part in state["parts"])
+    assert places(state, "a")
+    assert state["parts"][0]["address"] != f"{HOST}:{stolen}"
 
 
 @pytest.mark.system
