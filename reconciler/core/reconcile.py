@@ -70,7 +70,7 @@ def _start_new(question: Question) -> Search[Finding]:
     start, end = edges.start, edges.end
 
     def found(offset: int, word: str, record_offset: int | None = None) -> Finding:
-        most = end - offset if question.no_rows else 0
+        most = max(0, end - offset) if question.no_rows else 0  # the log may have grown since its end was asked
         detail = f"{NO_OFFSET}: starts at {word}"
         return Finding(Verdict.NEW, offset, most, None if most else 0, None, record_offset, detail)
 

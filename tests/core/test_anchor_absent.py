@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from reconciler.core.anchors import Anchor, Identity, Names, StoredOffset
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits, Question, StartAt
 from reconciler.core.timebound import remap
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import TopicPartition
 from tests.core.stories import (
     BY_CONTENT,
     BY_EVENT_TIME,
@@ -17,6 +20,7 @@ from tests.core.stories import (
     BY_INCREASING_ID,
     HERE,
     HERE_TOPIC,
+    PLACE,
     Marker,
     Rec,
     anchor_of,
@@ -200,6 +204,22 @@ def test_a_new_partition_starts_where_the_policy_says() -> None:
     assert found(ask(log, None, new=StartAt(StartPlace.TIME, 5))) == ("new", 1, 0, 0)
     assert found(ask(log, None, new=StartAt(StartPlace.TIME, -1))) == ("new", 1, 0, 0)  # to a broker -1 is the end
     assert found(ask(log, None, new=StartAt(StartPlace.TIME, 9999))) == ("new", 3, 0, 0)
+
+
+def test_a_log_that_grows_before_the_policy_s_time_is_looked_up_is_no_bug() -> None:
+    """The record of that time was not there when the log's end was asked: nothing repeats."""
+    log = log_of(A, B)
+
+    class Growing(MemoryLog):
+        def offsets_for_times(self, asked: Sequence[tuple[TopicPartition, int]]) -> Sequence[int | None]:
+            for ms in (120, 130):
+                self.partitions[PLACE].append(ms, None, b"new")
+            return super().offsets_for_times(asked)
+
+    log.__class__ = Growing
+    finding = ask(log, None, new=StartAt(StartPlace.TIME, 130), no_rows=True)
+    assert found(finding) == ("new", 3, 0, 0)
+    assert finding.detail.endswith("3 records before it skipped, by policy")
 
 
 def test_different_partition_counts_resume_by_the_earliest_anchor() -> None:
