@@ -114,7 +114,7 @@ def records(job: Job) -> CommandResult:
     end = LastRecord(TopicPartition(job.world.mirrored, 0), 5, 1, False, b"k", b"v")
     try:
         recorder.open()
-        recorder.store([end], reason="batch 0")
+        recorder.batch(0, [end])
     except ReconcilerError as error:
         return CommandResult(int(error.exit_code), "", str(error))
     finally:

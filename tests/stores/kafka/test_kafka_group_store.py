@@ -355,7 +355,7 @@ def test_a_request_to_a_loading_coordinator_is_repeated(store, case, group, monk
     from confluent_kafka import KafkaError, KafkaException
 
     put(store, group, {case.key(): StoredOffset(1)})
-    real = store._requests._admin.consumer
+    real = store._requests._admin.connection.consumer
     answers = [
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -375,7 +375,7 @@ def test_a_request_to_a_loading_coordinator_is_repeated(store, case, group, monk
             self._consumer.close()
 
     codes = list(answers)
-    monkeypatch.setattr(store._requests._admin, "consumer", NotYet)
+    monkeypatch.setattr(store._requests._admin.connection, "consumer", NotYet)
     for topics in ([case.key().topic], None):
         store._requests.close()  # the next read opens another consumer
         answers[:] = codes

@@ -78,7 +78,7 @@ def record(source: KafkaCluster, failed: Failed) -> None:
     for number in range(50, LAST + 1, 50):
         at = TopicPartition(failed.events, 0)
         last = LastRecord(at, number, BEGIN + number // 5, False, b"key %d" % number, b"value %d" % number)
-        recorder.store([last], reason=f"batch {number}")
+        recorder.batch(number, [last])
     recorder.close()
     loser = topic_writer.Writer(client, failed.rows, "another group", timeout_s=30)
     loser._producer.begin_transaction()
