@@ -31,7 +31,7 @@ from reconciler.checkpoints.verify import verify, verify_configured
 from reconciler.clock import stamp
 from reconciler.config.file import Config, SearchSettings, load_config
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import PROVEN
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import both, ends_of, planned_ends
@@ -313,7 +313,7 @@ def _made(
 
 def _repeated(found: Checkpoint, moved: Translation, job: JobPlan) -> int:
     """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records."""
-    ends = [row for row in job.partitions if row.position == END and row.verdict in (Verdict.MATCH, Verdict.MOVED)]
+    ends = [row for row in job.partitions if row.position == END and row.verdict in PROVEN]
     proven = {(name, row.partition) for row in ends for name in (row.source_topic, row.topic)}
     starts: dict[tuple[str, tuple[str, int]], int] = {}
     count = 0

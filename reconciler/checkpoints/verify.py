@@ -12,16 +12,18 @@ from dataclasses import replace
 from reconciler.config.file import Config
 from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.verdicts import MatchedBy, Verdict
+from reconciler.core.verdicts import MatchedBy
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import ends_of
 from reconciler.failover.writing.apply import prepare
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
+    another_record,
     check_destination,
     check_expiry,
     check_offsets,
     records_before,
+    rests_on,
 )
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.formats.spark_checkpoint import END, NEXT
@@ -71,14 +73,17 @@ def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
 
 
 def _compare(row: PartitionPlan, record: Record) -> None:
-    anchor = row.anchor
-    if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
-        return
-    if row.resume_offset != record.offset + 1 or anchor.fingerprint == fingerprint(record.key, record.value):
-        return
-    if row.matched_by == MatchedBy.FINGERPRINT:
-        raise Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)
-    raise ConfigError(
+    same = row.names(record)
+    if same is None and row.anchor is not None and rests_on(row, record):
+        same = row.anchor.fingerprint == fingerprint(record.key, record.value)
+        if not same and row.matched_by != MatchedBy.FINGERPRINT:
+            raise _undecided(row, record)
+    if same is False:
+        raise another_record(row, record)
+
+
+def _undecided(row: PartitionPlan, record: Record) -> ConfigError:
+    return ConfigError(
         f"{row.key}: whether the record at {record.offset} is still the one that the plan found by "
         f"its {row.matched_by or 'time'} cannot be told from the plan alone.",
         hint="Give the configuration that the plan was made with: -c FILE.",

@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
+from reconciler.core.anchors import Anchor, Record, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.verdicts import Finding, MatchedBy, Position, Skips, Verdict
 from reconciler.formats.json_fields import INT32_MAX, INT64_MIN, FieldError, Fields
 
@@ -115,7 +115,7 @@ class PartitionPlan:
     skips_counted: bool = True
     """False for a row of an older plan, which does not say what an offset set by hand skips."""
     record_fingerprint: str | None = None
-    """The fingerprint of the record at ``record_offset``, for a stored offset without anchor. None is not written."""
+    """The fingerprint of the record at ``record_offset``, where no anchor says it. None is not written."""
 
     @classmethod
     def of(
@@ -172,6 +172,12 @@ class PartitionPlan:
         if stored is None:
             return self.stored_offset is None
         return self.stored_offset == stored.offset and self.anchor == PlanAnchor.of(stored.anchor)
+
+    def names(self, record: Record) -> bool | None:
+        """Whether the plan's fingerprint is of the record at ``record_offset``; None: the plan keeps none."""
+        if self.record_fingerprint is None:
+            return None
+        return self.record_fingerprint == fingerprint(record.key, record.value)
 
     def to_json(self) -> dict[str, Any]:
         """The row as JSON values; one of an older plan as it was, so that the plan keeps its ``sha256``."""

@@ -171,6 +171,16 @@ def test_another_record_in_front_of_the_offset_is_refused(files: Files) -> None:
     refused(files, Changed, r"a\.o-0: another record is at 2 now", known=other)
 
 
+def test_another_record_than_the_one_located_without_an_anchor_is_refused(files: Files) -> None:
+    located = replace(row(0, 30, 3, verdict=Verdict.BOUNDED), record_fingerprint=anchor_of(7).fingerprint)
+    refused(files, Changed, r"a\.o-0: another record is at 2 now", known=plan(job(located, proven(1, 31, 4))))
+
+
+def test_the_record_behind_those_sent_again_need_not_be_the_anchors(files: Files) -> None:
+    stepped = replace(proven(0, 30, 3, anchor=anchor_of(0)), record_fingerprint=anchor_of(2).fingerprint)
+    assert cloned(files, known=plan(job(stepped, proven(1, 31, 4)))).batch == 2
+
+
 def test_what_an_id_decided_needs_the_configuration_where_the_content_differs(files: Files) -> None:
     by_id = plan(job(proven(0, 30, 3, anchor=anchor_of(7), by="id"), proven(1, 31, 4)))
     refused(files, ConfigError, "cannot be told from the plan alone", known=by_id)

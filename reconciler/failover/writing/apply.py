@@ -13,21 +13,23 @@ from pathlib import Path
 
 from reconciler import written
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Anchor, Record, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, Record, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
-from reconciler.core.verdicts import PROVEN, Position, Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
+    another_record,
     check_configuration,
     check_destination,
     check_offsets,
     check_time,
     records_before,
+    rests_on,
 )
 from reconciler.fileio import locked, read_regular, write_whole
 from reconciler.formats import snapshot
@@ -215,14 +217,11 @@ def anchor_for(row: PartitionPlan, record: Record | None, job: Job, cluster_id: 
 def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Record) -> None:
     """Raise Changed if the record that the plan rests on is no longer the anchor."""
     anchor = selected.stored.anchor if selected.stored else None
-    if row.record_fingerprint is not None:
-        if row.record_fingerprint != fingerprint(record.key, record.value):
-            raise Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)
-        return
-    if anchor is None or row.set_by_hand or row.verdict not in PROVEN:
-        return
-    if row.resume_offset == record.offset + 1 and not Matcher(anchor, job.identity).is_anchor_or_before(record):
-        raise Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)
+    same = row.names(record)
+    if same is None and anchor is not None and rests_on(row, record):
+        same = Matcher(anchor, job.identity).is_anchor_or_before(record)
+    if same is False:
+        raise another_record(row, record)
 
 
 # ---------------------------------------------------------------- writing

@@ -13,7 +13,7 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config, Job, Policy
 from reconciler.core.anchors import Record
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import PROVEN, Verdict
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
@@ -179,3 +179,13 @@ def records_before(rows: Sequence[PartitionPlan], reader: LogReader) -> dict[Par
             raise Changed(f"{row.key}: the record at {offset} is gone.", hint=AGAIN)
         found[row] = chunk.records[0]
     return found
+
+
+def rests_on(row: PartitionPlan, record: Record) -> bool:
+    """True if the row was found, not set by hand, because its anchor is the record right before its resume offset."""
+    return row.verdict in PROVEN and not row.set_by_hand and row.resume_offset == record.offset + 1
+
+
+def another_record(row: PartitionPlan, record: Record) -> Changed:
+    """The error for a record that is not the one at its offset when the plan was made."""
+    return Changed(f"{row.key}: another record is at {record.offset} now.", hint=AGAIN)

@@ -23,7 +23,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import LogRange
-from reconciler.core.verdicts import MatchedBy, Verdict
+from reconciler.core.verdicts import PROVEN, MatchedBy
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
@@ -218,7 +218,7 @@ def _judged(
     if anchor is None or anchor.offset != row.record_offset or not _is_anchor(row, identity, anchor):
         return "", f"the record at {row.record_offset} is not the one that the plan rests on"
     between = sum(row.record_offset < record.offset < where.start for record in records)
-    if between and row.verdict in (Verdict.MATCH, Verdict.MOVED) and identity.id_order is not IdOrder.INCREASING:
+    if between and row.verdict in PROVEN and identity.id_order is not IdOrder.INCREASING:
         return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
     nothing = "" if read else ", end of log"
     return f"after {row.record_offset:,}{nothing}", None
@@ -226,11 +226,11 @@ def _judged(
 
 def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     """True if the record is the plan's anchor; increasing ids may prove another record."""
-    anchor = row.anchor
-    if anchor is None or row.set_by_hand or row.verdict not in (Verdict.MATCH, Verdict.MOVED):
+    anchor, same = row.anchor, row.names(record)
+    if same is not None:
+        return same
+    if anchor is None or row.set_by_hand or row.verdict not in PROVEN:
         return True
-    if row.record_fingerprint is not None:
-        return fingerprint(record.key, record.value) == row.record_fingerprint
     if row.matched_by == MatchedBy.ID and anchor.id_hash is not None and identity.id_of is not None:
         if identity.id_order is IdOrder.INCREASING:
             return True
