@@ -234,8 +234,8 @@ def load(plan: PlanSource, job: Jobs = None, *, trusted_keys: proof.Keys = None)
     """The starting point of one job of a plan, or of several as one; ``job`` may be left out when there is only one.
 
     ``trusted_keys`` are paths of public keys, by default those of ``$RECONCILER_TRUSTED_KEYS``: with any, the plan must
-    be signed by one of them, and must not have expired. Without, a plan's expiry is ignored: old offsets only mean more
-    replay.
+    be signed by one of them, and must not have expired. Without, an expired plan is only warned of, in the log: a query
+    that has a checkpoint does not use the plan's offsets.
 
     Raises ``Changed`` if this is not a plan or was altered, ``NeedsPerson`` if a partition has no offset to start at or
     it is not clear which job is meant, ``ConfigError`` if the file cannot be read or Spark could not use its

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,6 +32,8 @@ DIGEST_VARIABLE = "RECONCILER_START_SHA256"
 CLUSTER_VARIABLE = "RECONCILER_BOOTSTRAP_SERVERS"
 """The clusters that a file may name, separated by white space, each as the configuration has it."""
 
+log = logging.getLogger(__name__)
+
 Keys = Iterable[str | os.PathLike[str]] | None
 _Source = Mapping[str, object] | str | os.PathLike[str]
 
@@ -45,17 +48,28 @@ def read(source: PlanSource, environ: Mapping[str, str], *, trusted_keys: Keys, 
 
     Raises Changed for a plan that is altered, expired or not signed by a trusted key; ConfigError for a file that
     cannot be read, and for a cluster that the environment does not name.
+
+    Where no key is trusted, a plan that has expired is warned of, not refused: a query that restarts from its
+    checkpoint does not use the plan's offsets, and must be able to restart a month later.
     """
     if isinstance(source, Plan):
         return source, True  # made in this very process
     keys = keys_of(trusted_keys, environ)
     text = json.dumps(source) if isinstance(source, Mapping) else _text(source)
     plan = parse_plan(text)
+    has_expired = stamp(now_ms) >= plan.expires_at
     if keys:
         _require_signature(source, text, plan, keys)
-        if stamp(now_ms) >= plan.expires_at:
+        if has_expired:
             raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one, and have it signed.")
         return plan, True
+    if has_expired:
+        log.warning(
+            "The plan was made at %s and expired at %s: its offsets have not been checked since. Make a new plan if "
+            "the query starts with a new checkpoint; one that has a checkpoint does not use them.",
+            plan.created_at,
+            plan.expires_at,
+        )
     return plan, _names(plan.bootstrap_servers, environ)
 
 

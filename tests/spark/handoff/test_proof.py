@@ -145,6 +145,17 @@ def test_with_trusted_keys_an_expired_plan_is_refused_though_it_is_signed(tmp_pa
         load(path, trusted_keys=[key.public])
 
 
+def test_without_keys_an_expired_plan_is_warned_of_for_a_query_may_restart_with_it(tmp_path, caplog):
+    path = tmp_path / "plan.json"
+    path.write_text(SMALL.to_text())
+    assert load(path).offsets
+    assert "The plan was made at 2026-01-01T00:00:00Z and expired at 2026-01-01T01:00:00Z" in caplog.text
+    caplog.clear()
+    path.write_text(LASTS.to_text())
+    assert load(path).offsets
+    assert not caplog.text
+
+
 def test_under_the_hook_trusted_keys_are_not_replaced_by_the_digest(hooked, key):
     keys = {KEYS_VARIABLE: str(key.public)}
     with pytest.raises(Changed, match="is not signed"):
