@@ -31,6 +31,14 @@ def known_names(wanted: str, names: Iterable[str]) -> str:
     return near or f"{len(listed):,} others, none with a name like it"
 
 
+def tables_like(wanted: str, tables: Iterable[tuple[str, str]]) -> str:
+    """The front of a hint for a missing table, from each one that exists: its name and full name."""
+    there = list(tables)
+    near = near_names(wanted, (name for name, _ in there))
+    full = sorted(each for name, each in there if name in near)[:MOST_NAMES]
+    return f"A name like it has {' and '.join(full)}. " if full else ""
+
+
 def near_topics(wanted: str, source: str, names: Iterable[str]) -> list[str]:
     """The topics that may be meant by ``wanted``, the destination's name of the source's topic ``source``; sorted.
 

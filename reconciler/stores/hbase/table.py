@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reconciler.core.errors import Away, NotCreated, OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.near import tables_like
 from reconciler.retry import insist
 from reconciler.stores.hbase.layouts.cells import Cell, Cells
 from reconciler.waits import for_seconds, is_unresolved, waiting
@@ -287,11 +288,19 @@ class HBaseTable:
         """The error for HBase's own ``message``."""
         for exception, (what, hint) in self._refusals().items():
             if exception in message:
-                return (NotCreated if exception == "TableNotFoundException" else Refused)(what, hint=hint)
+                if exception == "TableNotFoundException":
+                    return NotCreated(what, hint=f"{self._tables_like_it()}{hint}")
+                return Refused(what, hint=hint)
         _log.debug("HBase's error for %s: %s", self.name, message)
         if writing:
             return OutcomeUnknown(f"HBase could not say whether it wrote to {self.name!r}: {message}.", hint=RUN_AGAIN)
         return Unreachable(f"HBase could not read {self.name!r}: {message}.", hint="Check that HBase is healthy.")
+
+    def _tables_like_it(self) -> str:
+        with suppress(Exception):  # the missing table is the error to report, whatever this lookup meets
+            names = [name.decode() for name in self._client().getTableNames()]
+            return tables_like(self.name, [(name, repr(name)) for name in names])
+        return ""
 
     def _refusals(self) -> dict[str, tuple[str, str]]:
         """Message and hint by the Java exception that HBase names."""

@@ -21,6 +21,7 @@ from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, shown
 from reconciler.core.errors import Refused
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
+from reconciler.near import tables_like
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.postgresql.address import MappedTable
@@ -182,7 +183,8 @@ class MappedStore:
             group = f'"{columns.group}" text NOT NULL, ' if columns.group else ""
             raise Refused(
                 f"There is no table {name} in {self._database.place}.",
-                hint=f"Correct the store's address, or make the table, for example: CREATE TABLE {name} ({group}"
+                hint=f"{self._tables_like_it(db)}Correct the store's address, or make the table, for example:"
+                f" CREATE TABLE {name} ({group}"
                 f'"{columns.topic}" text NOT NULL, "{columns.partition}" integer NOT NULL, "{columns.offset}" bigint'
                 " NOT NULL).",
             )
@@ -205,6 +207,15 @@ class MappedStore:
                     hint=f"Correct the store's address; the table has: {', '.join(there)}.",
                 )
         self._checked = True
+
+    def _tables_like_it(self, db: Session) -> str:
+        """Tables of a like name in every schema, since the search path may lack the right one."""
+        found = db.all(
+            "SELECT relname::text, nspname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+            " WHERE relkind::text = ANY(%s) AND nspname !~ '^pg_' AND nspname <> 'information_schema'",
+            (sorted(_TABLES),),
+        )
+        return tables_like(self._columns.table, [(table, quoted(schema, table)) for table, schema in found])
 
     def _sql(self, text: str, **parts: sql.Composable) -> sql.Composable:
         columns: dict[str, Any] = {

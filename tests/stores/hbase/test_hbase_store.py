@@ -65,6 +65,14 @@ def test_a_missing_table_is_refused_with_its_ddl_and_created_only_on_request(tab
         assert families[b"o"]["max_versions"] == 100
 
 
+def test_a_misspelt_table_is_told_with_one_of_a_like_name(tables: Tables):
+    tables.open("anchored").create()
+    name = tables.name("anchored")
+    with pytest.raises(Refused, match=f"There is no table '{name}x' in HBase") as caught:
+        tables.at(f"{name}x", "anchored").read("g")
+    assert f"'{name}'" in caught.value.hint.partition("Correct the store's address")[0]
+
+
 def test_a_missing_namespace_is_refused_with_the_command_that_creates_it(hbase, tables: Tables):
     store = tables.at("no_such_space:log.meta", "cdap-logsaver&prefix=100")
     with pytest.raises(Refused, match="There is no namespace 'no_such_space' in HBase") as caught:

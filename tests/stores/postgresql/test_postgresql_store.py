@@ -254,6 +254,15 @@ def test_a_missing_table_or_column_is_refused_with_a_hint_and_never_created(open
 
 
 @system
+def test_a_misspelt_table_is_told_with_those_of_a_like_name_in_any_schema(open_at, psql):
+    psql.execute("CREATE SCHEMA jobs")
+    psql.execute("CREATE TABLE jobs.read_by_clicks (topic text, part integer, off bigint)")
+    with pytest.raises(Refused, match='There is no table "read_by_click"') as caught:
+        open_at(MAPPED.replace("txn_offsets", "read_by_click")).read("g")
+    assert caught.value.hint.startswith('A name like it has "jobs"."read_by_clicks". Correct the store')
+
+
+@system
 def test_a_view_is_not_a_table(open_at, psql):
     psql.execute("CREATE VIEW txn_offsets AS SELECT 'events' AS topic, 0 AS part, 5 AS off")
     with pytest.raises(Refused, match="is not a table"):
