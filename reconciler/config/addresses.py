@@ -84,7 +84,8 @@ def without_secrets(address: str) -> str:
         authority, slash, path = place.partition("/")
         hosts, is_cut, _ = authority.rpartition("@")[2].partition("#")
         path, is_cut_too, _ = path.partition("#")
-        has_login = scheme in _SERVERS and not hosts and "@" in path
+        in_front, at, _ = path.rpartition("@")
+        has_login = scheme in _SERVERS and bool(at) and (not hosts or ":" in in_front)
         if "://" in path or has_login:  # a second address, or a login at a wrong place
             path = "…"
         if not _HOSTS.fullmatch(hosts):  # a password with an unencoded slash or question mark, or in a port's place

@@ -138,7 +138,7 @@ def _offsets(value: object) -> dict[str, dict[str, int]]:
         raise FieldError("offsets", "is not an object of topics")
     found: dict[str, dict[str, int]] = {}
     for topic, partitions in value.items():
-        if not isinstance(partitions, dict):
+        if not topic or not isinstance(partitions, dict):
             raise FieldError("offsets", "is not an object of topics and partitions")
         for number in partitions:
             if partition_of(number) is None or integer(partitions, number, 0) is None:

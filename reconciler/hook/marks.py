@@ -19,6 +19,8 @@ from reconciler.formats.json_fields import FieldError, Fields, json_value
 
 FORMAT = "reconciler.failover/1"
 _FIELDS = frozenset({"format", "job", "source_alias", "since", "by"})
+_LONGEST_ALIAS = 249
+"""Characters of a topic's name, which begins with the alias (``org.apache.kafka.common.internals.Topic``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Marks:
             if fields.text("format") != FORMAT or fields.text("job") != job:
                 raise FieldError("format", f"is not {FORMAT} of this job")
             alias = fields.text_or_null("source_alias")
+            if alias is not None and len(alias) > _LONGEST_ALIAS:
+                raise FieldError("source_alias", "is not a cluster's name")
             mark = Mark(fields.text("since"), fields.text("by"))
         except FileNotFoundError:
             return None

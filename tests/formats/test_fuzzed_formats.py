@@ -252,6 +252,12 @@ def test_a_start_whose_partitions_have_no_number_is_refused(partition: str) -> N
         start.parse_start(json.dumps(altered), "a start")
 
 
+def test_a_start_of_a_topic_without_a_name_is_refused() -> None:
+    altered = summed_start({**START, "offsets": {"": {"0": 7}}})
+    with pytest.raises(ConfigError, match="is not an object of topics and partitions"):
+        start.parse_start(json.dumps(altered), "a start")
+
+
 def test_a_start_of_half_a_character_is_refused() -> None:
     with pytest.raises(ConfigError, match="is not what the hook wrote"):
         start.parse_start(json.dumps({**START, "offsets": {"\ud800": {"0": 7}}}), "a start")

@@ -6,9 +6,10 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ExitCode, Refused
 from reconciler.hook import environment
 from reconciler.hook.kept import files, last_correction
 from reconciler.hook.marks import Mark, Marks, file_name
@@ -29,6 +30,15 @@ def test_any_mark_is_read_or_refused_with_a_sentence(memory: Memory, runs: int) 
         assert mark is None or (json.loads(data)["since"], json.loads(data)["by"]) == (mark.since, mark.by)
 
     fuzz(runs, documents([original]), claim)
+
+
+def test_a_mark_whose_source_has_a_name_of_any_length_is_refused_in_a_few_words(memory: Memory) -> None:
+    marks = Marks(memory.config())
+    assert marks.set("clicks", Mark("2026-01-31T06:00:00Z", "ada@ops-1"))
+    path = Path(marks.place) / file_name("clicks")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "source_alias": "x" * 100_000}))
+    with pytest.raises(Refused, match="source_alias is not a cluster's name"):
+        marks.of("clicks")
 
 
 @sized
