@@ -141,6 +141,7 @@ def test_the_tutorials_commands_fail_a_group_and_a_job_over(reader: Reader) -> N
     assert list(start) == ["a.events"]
     assert f" {start['a.events']['3']:,} " in shown
     reader.runs(back)
+    reader.saves_the_files()  # `up` names another address where another program has taken the port meanwhile
 
     run_on_a, export, more, kill, mark, fail_over, down = own_job
     with reader.starts(run_on_a) as job:
