@@ -36,7 +36,7 @@ def tables_like(wanted: str, tables: Iterable[tuple[str, str]]) -> str:
     there = list(tables)
     near = near_names(wanted, (name for name, _ in there))
     full = sorted(each for name, each in there if name in near)[:MOST_NAMES]
-    return f"A name like it has {' and '.join(full)}. " if full else ""
+    return f"Did you mean {' or '.join(full)}? " if full else ""
 
 
 def near_topics(wanted: str, source: str, names: Iterable[str]) -> list[str]:

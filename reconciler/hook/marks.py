@@ -8,6 +8,7 @@ with ``format``, ``job``, ``source_alias`` (or null), ``since`` (RFC 3339) and `
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,8 +20,8 @@ from reconciler.formats.json_fields import FieldError, Fields, json_value
 
 FORMAT = "reconciler.failover/1"
 _FIELDS = frozenset({"format", "job", "source_alias", "since", "by"})
-_LONGEST_ALIAS = 249
-"""Characters of a topic's name, which begins with the alias (``org.apache.kafka.common.internals.Topic``)."""
+_ALIAS = re.compile(r".{1,249}", re.DOTALL)
+"""As long as a topic's name, which begins with it, may be (``org.apache.kafka.common.internals.Topic``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,7 @@ class Marks:
             fields = Fields(json_value(text), "", _FIELDS)
             if fields.text("format") != FORMAT or fields.text("job") != job:
                 raise FieldError("format", f"is not {FORMAT} of this job")
-            alias = fields.text_or_null("source_alias")
-            if alias is not None and len(alias) > _LONGEST_ALIAS:
-                raise FieldError("source_alias", "is not a cluster's name")
+            alias = fields.matching_or_null("source_alias", _ALIAS, "a cluster's name")
             mark = Mark(fields.text("since"), fields.text("by"))
         except FileNotFoundError:
             return None

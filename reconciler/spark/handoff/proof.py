@@ -26,13 +26,13 @@ from reconciler.fileio import read_regular, why
 from reconciler.formats.json_fields import json_value
 from reconciler.formats.plan import Plan, PlanSource, parse_plan
 
+log = logging.getLogger(__name__)
+
 KEYS_VARIABLE = "RECONCILER_TRUSTED_KEYS"
 """Paths of public keys (PEM), separated by colons."""
 DIGEST_VARIABLE = "RECONCILER_START_SHA256"
 CLUSTER_VARIABLE = "RECONCILER_BOOTSTRAP_SERVERS"
 """The clusters that a file may name, separated by white space, each as the configuration has it."""
-
-log = logging.getLogger(__name__)
 
 Keys = Iterable[str | os.PathLike[str]] | None
 _Source = Mapping[str, object] | str | os.PathLike[str]

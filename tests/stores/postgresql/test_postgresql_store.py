@@ -259,7 +259,7 @@ def test_a_misspelt_table_is_told_with_those_of_a_like_name_in_any_schema(open_a
     psql.execute("CREATE TABLE jobs.read_by_clicks (topic text, part integer, off bigint)")
     with pytest.raises(Refused, match='There is no table "read_by_click"') as caught:
         open_at(MAPPED.replace("txn_offsets", "read_by_click")).read("g")
-    assert caught.value.hint.startswith('A name like it has "jobs"."read_by_clicks". Correct the store')
+    assert caught.value.hint.startswith('Did you mean "jobs"."read_by_clicks"? Correct the store')
 
 
 @system
