@@ -84,12 +84,12 @@ def without_secrets(address: str) -> str:
         authority, slash, path = place.partition("/")
         hosts, is_cut, _ = authority.rpartition("@")[2].partition("#")
         path, is_cut_too, _ = path.partition("#")
-        in_front, at, _ = path.rpartition("@")
-        has_login = scheme in _SERVERS and bool(at) and (not hosts or ":" in in_front)
-        if "://" in path or has_login:  # a second address, or a login at a wrong place
-            path = "…"
-        if not _HOSTS.fullmatch(hosts):  # a password with an unencoded slash or question mark, or in a port's place
+        # A login at a wrong place, or a password with an unencoded slash. Behind several hosts a ZooKeeper root may hold @.
+        has_login = scheme in _SERVERS and "@" in path and not (scheme == "zookeeper" and "," in hosts)
+        if has_login or not _HOSTS.fullmatch(hosts):
             return f"{begin}://…"
+        if "://" in path:  # a second address
+            path = "…"
         base, cut = f"{begin}://{hosts}{slash}{path}", bool(is_cut or is_cut_too)
     else:
         if scheme in _SERVERS:  # slashes are missing, and what follows may be a login
