@@ -33,6 +33,7 @@ _SYNONYMS = {
     "clone": "checkpoint clone",
     "completions": "completion",
 }
+_OPTION_SYNONYMS = dict.fromkeys(("--destination", "--broker", "--brokers", "--servers"), "--bootstrap-servers")
 _NO_NUMBER = re.compile(r"(?P<option>argument .*): invalid (?P<kind>int|float) value: (?P<value>'.*')", re.DOTALL)
 
 
@@ -98,7 +99,8 @@ def _hint(
             return f"One of {', '.join(choices)} comes before the options."
         return meant
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):
-        near = _similar(found[1], sorted(options), 1)
+        meant = _OPTION_SYNONYMS.get(found[1])
+        near = [meant] if meant in options else _similar(found[1], sorted(options), 1)
         return f"Did you mean {near[0]}?" if near else None
     return None
 

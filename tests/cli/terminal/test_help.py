@@ -103,6 +103,7 @@ def test_exit_codes_have_their_words_in_one_place() -> None:
         ("check reconciler.toml", "Give the configuration with -c: -c reconciler.toml"),
         ("--debug plan -o p.json mine.toml", "Give the configuration with -c: -c mine.toml"),
         ("init --topics events -o mine.toml", "Did you mean --topic?"),
+        ("init --destination kafka-b:9092", "Did you mean --bootstrap-servers?"),
     ],
 )
 def test_a_slip_of_the_keyboard_is_met_with_what_was_probably_meant(run: Run, line: str, hint: str) -> None:
