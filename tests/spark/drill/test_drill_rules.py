@@ -1,0 +1,85 @@
+"""The record in front of a drill's first batch must still be the one that its plan rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.config.file import load_config
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.failover.outside import Outside
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, TopicPartition
+from reconciler.spark.drill.drill import Drill, drill
+from reconciler.spark.drill.reading import FirstRecords, Ranges, by_client
+from reconciler.stores.registry import open_store
+
+BEGIN = 1_700_000_000_000
+ONCE, AGAIN = "abcdefgh", "abcdab"
+"""Records as a mirror delivers them, and as one left them that was killed while it sent some again."""
+
+
+def write(log: MemoryLog, names: Iterable[str]) -> None:
+    log.create("a.events", 1)
+    for name in names:
+        text = name.encode()
+        log.partition("a.events", 0).append(BEGIN + ord(name.lower()), text, text, (("id", b"id-" + text),))
+
+
+def stored(*, by: str) -> StoredOffset:
+    """What the job stored after record d, at offset 700 of the source."""
+    named = {"id": b"id-d"} if by == "id" else {"fingerprint": fingerprint(b"d", b"d")}
+    return StoredOffset(701, Anchor(700, BEGIN + ord("d"), **named), BEGIN)
+
+
+def drilled(folder: Path, by: str, names: str, *, then: str) -> Drill:
+    """A drill whose topic is made anew, with the records ``then``, once the plan is made."""
+    store = f"sqlite:///{folder}/offsets.db"
+    with closing(open_store(store)) as rows:
+        rows.create()
+        rows.write("clicks", [Change(TopicPartition("events", 0), None, stored(by=by))], reason="test", now_ms=BEGIN)
+    file = folder / "reconciler.toml"
+    file.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
+        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
+        f'[jobs.identity]\nid = "header:id"\nunique_ids = true\n'
+    )
+    log = MemoryLog("b")
+    write(log, names)
+
+    def batch(ranges: Ranges) -> FirstRecords:
+        log.delete("a.events")
+        write(log, then)
+        return by_client(log)(ranges)
+
+    config = load_config(file)
+    outside = Outside(log, open_store, lambda: 0.0, lambda: BEGIN)
+    return drill(config, config.jobs[0], outside, folder / "place", batch=batch)
+
+
+TOLD = pytest.mark.parametrize(
+    ("by", "names", "changed", "place"),
+    [
+        pytest.param("id", ONCE, "abcDefgh", 3, id="an id"),
+        pytest.param("fingerprint", ONCE, "abcDefgh", 3, id="a fingerprint"),
+        pytest.param("id", AGAIN, "abcdaB", 5, id="a record sent again"),
+    ],
+)
+
+
+@TOLD
+def test_the_record_that_the_plan_rests_on_is_told_from_another(
+    tmp_path: Path, by: str, names: str, changed: str, place: int
+) -> None:
+    found = drilled(tmp_path, by, names, then=changed)
+    (partition,) = found.partitions
+    assert partition.row.record_offset == place
+    assert found.faults == (f"a.events-0: the record at {place} is not the one that the plan rests on",)
+
+
+@TOLD
+def test_a_log_that_stays_as_it_was_has_no_fault(tmp_path: Path, by: str, names: str, changed: str, place: int) -> None:
+    assert drilled(tmp_path, by, names, then=names).faults == ()
