@@ -35,6 +35,7 @@ from functools import partial
 from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
@@ -120,6 +121,8 @@ class Observer:
         self._identity = recorder.target.identity
         self._group = recorder.target.group
         self._payload = payload
+        self._metric = f"reconciler:{self._group}:{uuid4().hex[:8]}"
+        """Begins the names of this observer's observations: a late report of a closed one's query is not its own."""
         self._units: dict[str, str] = {}
         self._watched: dict[str, Watched] = {}
         """Of the observations in ``_units``, those that only count records."""
@@ -153,7 +156,7 @@ class Observer:
         own = self._identity.own_columns(frame)
         types = dict(frame.select(*(column.alias(name) for name, column in own.items())).dtypes) if own else {}
         self._identity.require_types(types)
-        name = f"reconciler:{self._group}:{len(self._units)}"
+        name = f"{self._metric}:{len(self._units)}"
         self._units[name] = "ms" if types.get(OWN_TIME) == "timestamp" else self._identity.unit
         if self._listener is None:
             self._listener = _listener(self._hear)

@@ -26,6 +26,8 @@ class Job:
         self.spark, self.kafka, self.place = spark, kafka, place
         self.checkpoint = place / "checkpoint"
         self.anchors = f"sqlite:///{place / 'anchors.db'}"
+        self.query: Any = None
+        """The last one that was run."""
 
     def frame(self, topics: str, **options: str) -> Any:
         named = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topics, "startingOffsets": "earliest"}
@@ -41,9 +43,9 @@ class Job:
         try:
             frame = prepare(observer)
             sink = {"path": str(self.place / "out"), "checkpointLocation": str(self.checkpoint)}
-            query = frame.writeStream.format("parquet").options(**sink).trigger(availableNow=True).start()
-            query.awaitTermination()
-            observer.settle(query)
+            self.query = frame.writeStream.format("parquet").options(**sink).trigger(availableNow=True).start()
+            self.query.awaitTermination()
+            observer.settle(self.query)
         finally:
             observer.close()
         return observer
@@ -122,6 +124,23 @@ def test_a_partition_that_was_silent_from_the_start_is_looked_up(job: Job, topic
     row = job.rows()[TopicPartition(topic_name, 1)]
     assert (row.stored.offset, row.stored.anchor.offset, row.anchor_lag) == (6, 5, 0)
     assert row.stored.anchor.fingerprint == fingerprint(b"k5", b'{"id":5}')
+
+
+def test_a_late_report_of_a_closed_observers_query_is_not_taken_for_an_own_one(
+    job: Job, topic_name: str, tmp_path: Path
+) -> None:
+    """Spark's listeners hear of a query later than the program that has ended it and watches the next."""
+    job.kafka.create(topic_name, 1)
+    job.kafka.send(topic_name, records(0, 3))
+    job.run(lambda observer: observer.watch(job.frame(topic_name), [topic_name]))
+    store = open_store(f"sqlite:///{tmp_path / 'offsets.db'}")
+    observer = job.observing(store=store, anchors=None)
+    observer.watch(job.frame(topic_name), [topic_name])
+    assert job.query.recentProgress
+    for late in job.query.recentProgress:
+        observer._hear(late)
+    assert (store.read("clicks"), observer.trouble) == ([], None)
+    observer.close()
 
 
 @pytest.mark.parametrize("fingerprinted", [True, False])
