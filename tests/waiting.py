@@ -8,8 +8,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LIMIT_S = 300
-"""Seconds after which a wait has failed. It bounds a hang and judges no speed: a busy machine is ten times slower."""
+LIMIT_S = 900
+"""Seconds after which a wait has failed. It bounds a hang and judges no speed: on a busy machine, Spark takes 300 s to
+start."""
 LOOK_S = 0.1
 
 

@@ -25,6 +25,7 @@ from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.registry import open_store
 from tests import ROOT
+from tests.waiting import LIMIT_S
 
 BASE = 5_000
 BEGIN = 1_700_000_000_000
@@ -279,7 +280,7 @@ def environment(**more: str) -> dict[str, str]:
 def run_process(*arguments: object, options: tuple[str, ...] = (), **more: str) -> CommandResult:
     """Run ``python -m reconciler`` as a process of its own."""
     command = [sys.executable, *options, "-m", "reconciler", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, timeout=120, env=environment(**more), check=False)
+    done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, env=environment(**more), check=False)
     return CommandResult(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from reconciler import artifacts
 from reconciler.core.errors import ConfigError, Unreachable
+from tests.waiting import LIMIT_S
 
 CONNECTOR = {
     "spark-sql-kafka-0-10_2.13-4.2.0.jar": b"connector",
@@ -193,7 +194,7 @@ def test_two_processes_do_not_fetch_at_once(mvn, tools: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    assert [racer.communicate(timeout=60)[0].strip() for racer in racers] == ["4", "4"]
+    assert [racer.communicate(timeout=LIMIT_S)[0].strip() for racer in racers] == ["4", "4"]
     assert runs.read_text().count("<project") == 1
 
 

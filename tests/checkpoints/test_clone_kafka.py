@@ -25,7 +25,7 @@ from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
 from tests.spark.sent import Kafka, Sent
 from tests.spark.sessions import set_for_now
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.system
 NOW = 1_795_000_000_000
@@ -58,7 +58,8 @@ def topics(kafka: Kafka, topic_name: str) -> tuple[str, str]:
         kafka.create(name)
     kafka.send(topic_name, [Sent(value=b"early")] * 3 + [Sent(value=b"x"), Sent(value=b"y")])
     kafka.send(there, [Sent(value=b"x"), Sent(value=b"y")], transaction=topic_name)
-    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60)):  # the mark is written after the answer
+    # The mark is written after the answer.
+    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(LIMIT_S)):
         with attempt:
             assert kafka.end(there, 0) == 3
     kafka.send(there, [Sent(value=b"y"), Sent(value=b"z")])

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests import ROOT
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 T = TypeVar("T")
 CODE, PACKAGES = "/opt/reconciler", "/opt/packages"
@@ -75,7 +75,7 @@ class Systemd:
             "--root",
             "--wd",
         ]
-        return subprocess.run([*enter, *command], capture_output=True, text=True, timeout=120, check=check)
+        return subprocess.run([*enter, *command], capture_output=True, text=True, timeout=LIMIT_S, check=check)
 
     def shown(self, unit: str, *names: str) -> dict[str, str]:
         """Properties of a unit."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.deployed import DEPLOY, ENDS_WITH, Deployed
+from tests.waiting import LIMIT_S
 from tests.world import World, environment
 
 pytestmark = pytest.mark.system
@@ -65,7 +66,7 @@ def test_the_dags_hook_starts_a_job_or_does_not(deployed: Deployed) -> None:
 
     def run() -> int:
         words_now = [*words, "--", "spark-submit", deployed.moved("/srv/clicks/clicks.py")]
-        return subprocess.run(words_now, env=deployed.environment, timeout=120, check=False).returncode
+        return subprocess.run(words_now, env=deployed.environment, timeout=LIMIT_S, check=False).returncode
 
     assert (run(), deployed.starts) == (4, [])
     deployed.may_start()
@@ -114,7 +115,7 @@ class Airflow:
             env={**names, **self._names, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=LIMIT_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

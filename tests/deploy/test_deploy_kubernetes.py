@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.deploy.deployed import DEPLOY, ENDS_WITH, Deployed
+from tests.waiting import LIMIT_S
 from tests.world import World
 
 pytestmark = pytest.mark.system
@@ -118,7 +119,7 @@ def run(pod: dict[str, Any], deployed: Deployed) -> tuple[str, int]:
     for container in [*spec["initContainers"], *spec["containers"]]:
         words = [deployed.moved(word) for word in [*container["command"], *container.get("args", [])]]
         names = {each["name"]: deployed.moved(each["value"]) for each in container.get("env", [])}
-        ended = subprocess.run(words, env={**deployed.environment, **names}, timeout=120, check=False)
+        ended = subprocess.run(words, env={**deployed.environment, **names}, timeout=LIMIT_S, check=False)
         if ended.returncode != 0:
             break
     return container["name"], ended.returncode

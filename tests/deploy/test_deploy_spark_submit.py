@@ -11,6 +11,7 @@ import sysconfig
 import pytest
 
 from tests.deploy.deployed import DEPLOY, ENDS_WITH, LAST, Deployed
+from tests.waiting import LIMIT_S
 from tests.world import BASE, World, free_port
 
 pytestmark = pytest.mark.system
@@ -41,7 +42,7 @@ def start(deployed: Deployed, *arguments: str, wait: str = "0", **more: str) -> 
     names = {"RECONCILER_CONFIG": str(deployed.path("/etc/clicks/reconciler.toml")), "RECONCILER_WAIT": wait, **more}
     words = [str(DEPLOY / "spark-submit.sh"), *arguments]
     return subprocess.run(
-        words, env={**deployed.environment, **names}, capture_output=True, text=True, timeout=300, check=False
+        words, env={**deployed.environment, **names}, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
 
 

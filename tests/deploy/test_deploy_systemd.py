@@ -19,6 +19,7 @@ import pytest
 from tests.deploy import systemd_root
 from tests.deploy.deployed import DEPLOY, Deployed
 from tests.deploy.systemd_root import Systemd
+from tests.waiting import LIMIT_S
 from tests.world import World, free_port
 
 pytestmark = pytest.mark.system
@@ -51,7 +52,7 @@ def started(unit: str, deployed: Deployed) -> int:
             if os.path.exists(file[1:]):
                 read |= dict(line.split("=", 1) for line in shlex.split(Path(file[1:]).read_text()))
         ended = subprocess.run(
-            shlex.split(command), env={**deployed.environment, **fixed, **read}, timeout=120, check=False
+            shlex.split(command), env={**deployed.environment, **fixed, **read}, timeout=LIMIT_S, check=False
         )
         if ended.returncode != 0:
             return ended.returncode
@@ -92,7 +93,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(unit: str, tmp_path: Path) -> N
     for name in ("reconciler", "spark-submit"):
         (programs / name).touch(mode=0o755)
     words = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", f"--root={tmp_path}", unit]
-    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (said.returncode, said.stdout + said.stderr) == (0, "")
 
 

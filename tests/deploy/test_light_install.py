@@ -12,6 +12,7 @@ import pytest
 
 from tests import ROOT
 from tests.spark.environments import python_with
+from tests.waiting import LIMIT_S
 from tests.world import CommandResult, World, environment
 
 pytestmark = pytest.mark.system
@@ -33,7 +34,7 @@ def runner(python: str | Path, path: str) -> Run:
         command = [str(python), "-c", WITHOUT, *map(str, arguments)]
         # No program is found by PATH: neither java nor spark-submit.
         variables = environment(PATH="/nowhere", JAVA_HOME="/nowhere", PYTHONPATH=path)
-        done = subprocess.run(command, capture_output=True, timeout=120, env=variables, check=False, text=True)
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, env=variables, check=False, text=True)
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     return run

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.waiting import LIMIT_S
 from tests.world import ROOT, CommandResult, environment
 
 PAGES = ROOT / "docs" / "how-to"
@@ -46,7 +47,7 @@ class Person:
         try:
             os.write(keyboard, b"y\n")
             done = subprocess.run(
-                words, stdin=terminal, capture_output=True, cwd=self.folder, env=variables, timeout=120, check=False
+                words, stdin=terminal, capture_output=True, cwd=self.folder, env=variables, timeout=LIMIT_S, check=False
             )
         finally:
             os.close(keyboard)

@@ -20,7 +20,7 @@ import pytest
 from reconciler.artifacts import cache_directory
 from reconciler.lab.servers import servers_in
 from tests import ROOT
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = pytest.mark.system
 RECORDS, MORE = 6_000, 1_000
@@ -61,7 +61,7 @@ class Reader:
         try:
             os.write(keyboard, b"y\n")
             done = subprocess.run(
-                words, cwd=self.folder, env=environment, stdin=terminal, capture_output=True, text=True, timeout=180
+                words, cwd=self.folder, env=environment, stdin=terminal, capture_output=True, text=True, timeout=LIMIT_S
             )
         finally:
             os.close(keyboard)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kafka.bombs import MIB, plant
 from tests.sizes import sampled
+from tests.waiting import LIMIT_S
 from tests.watch.watching import watching
 from tests.world import World, environment
 
@@ -36,7 +37,7 @@ def at_most(kind: int, size: int) -> None:
 def test_the_bombed_partition_alone_is_unresolved_whatever_packed_it(bombed: World, codec: str) -> None:
     plant(bombed.cluster.bootstrap, bombed.mirrored, 1, codec, each_mib=50, count=4)
     command = [sys.executable, "-m", "reconciler", "check", "-c", str(bombed.config(extra=LIMIT)), "--format", "json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment(), check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment(), check=False)
     assert ended.returncode == 4, ended.stderr
     (job,) = json.loads(ended.stdout)["jobs"]
     rows = {row["partition"]: row for row in job["partitions"]}
@@ -61,7 +62,7 @@ def test_a_limit_of_the_system_ends_no_command(bombed: World) -> None:
         command,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         env=environment(),
         check=False,
         preexec_fn=lambda: at_most(resource.RLIMIT_AS, 1_200 * MIB),

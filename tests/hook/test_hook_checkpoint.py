@@ -20,6 +20,7 @@ from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.checkpoints.checkpoint_files import Files
 from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
 STORED, RIGHT = 5, 2
@@ -50,7 +51,7 @@ class Query:
     def run(self, command: str, *options: object) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "reconciler", *command.split(), "-c", str(self.config), *map(str, options)]
         plans = {"RECONCILER_PLANS": str(self.folder / "plans"), "PYTHONPATH": str(ROOT)}
-        return subprocess.run(words, env={**os.environ, **plans}, capture_output=True, text=True, timeout=300)
+        return subprocess.run(words, env={**os.environ, **plans}, capture_output=True, text=True, timeout=LIMIT_S)
 
     @property
     def started(self) -> Path:

@@ -32,7 +32,7 @@ from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.worker import IN_BULK, error_of
 from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
 from tests.kafka.bombs import MIB, plant
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 TOPIC = "events"
 MEMORY = 128 * MIB
@@ -208,7 +208,7 @@ starter.stop() if sys.argv[2] == "stop" else os._exit(0)
 @pytest.mark.parametrize("end", ["stop", "killed"])
 def test_what_it_started_ends_with_the_process(bootstrap: str, end: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", ALONE, bootstrap, end], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", ALONE, bootstrap, end], capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
     following, child = map(int, ended.stdout.split())
     assert following == 10

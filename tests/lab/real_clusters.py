@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from reconciler.core.errors import ConfigError
 from reconciler.lab.in_use import ClusterAt, ClusterInUse
+from tests.waiting import LIMIT_S
 
 VARIABLE = "RECONCILER_TEST_SERVERS"
 Begin = Callable[[str], AbstractContextManager[Any]]
@@ -136,7 +137,10 @@ def await_coordinator(cluster: ClusterInUse) -> None:
 
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "first", "log_level": 0})
     retrying = Retrying(
-        retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True
+        retry=retry_if_exception_type(KafkaException),
+        stop=stop_after_delay(LIMIT_S),
+        wait=wait_fixed(0.2),
+        reraise=True,
     )
     try:
         retrying(consumer.committed, [TopicPartition("any", 0)], timeout=10)

@@ -19,6 +19,7 @@ from reconciler.lab import standing
 from reconciler.lab.ports import HOST, free_ports, this_or_free
 from reconciler.lab.servers import servers_in
 from reconciler.lab.standing import StandingLab
+from tests.waiting import LIMIT_S
 from tests.world import environment
 
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -134,7 +135,7 @@ def lab(folder: Path, *words: str) -> tuple[list[str], dict[str, str]]:
 
 def runs(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command, variables = lab(folder, *words)
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
 def places(state: Mapping[str, Any], cluster: str) -> list[dict[str, Any]]:

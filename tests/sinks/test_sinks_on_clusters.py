@@ -26,6 +26,7 @@ from tests.sizes import SEED
 from tests.spark.environments import python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.spark.test_other_pysparks import OURS
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
 
@@ -102,7 +103,7 @@ def ran(*words: object) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own."""
     command = [sys.executable, "-m", "reconciler", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def refused_at_home(world: World, config: Path) -> None:
     started = world.folder / "started"
     words = ["hook", "-c", config, "--job", "clicks", "--to", "source", "--", "touch", started]
     command = [sys.executable, "-m", "reconciler", *map(str, words)]
-    hooked = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    hooked = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
     assert hooked.returncode == 4, hooked.stderr
     assert "without an error" in hooked.stderr
     assert not started.exists()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import LIMIT_S
+
 PUBLIC = {
     "reconciler.spark.recording": ["Recording", "recording"],
     "reconciler.spark.observing": ["Observer", "observing"],
@@ -101,4 +103,4 @@ def test_the_handoff_needs_no_pyspark() -> None:
         f"from reconciler.spark.handoff import {names}\n"
         "assert not [name for name in sys.modules if name.startswith('pyspark.')]\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT_S)

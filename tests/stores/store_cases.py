@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.waiting import LIMIT_S
 
 PATIENCE_S = 60.0
 """For a request to a broker of a busy machine."""
@@ -64,7 +65,7 @@ def topics_of_groups(bootstrap: str) -> tuple[str, str]:
         created.result()
 
     # The broker that answers next may not have heard of them yet.
-    @retry(stop=stop_after_delay(30), wait=wait_fixed(0.1))
+    @retry(stop=stop_after_delay(LIMIT_S), wait=wait_fixed(0.1))
     def known() -> None:
         for described in admin.describe_topics(TopicCollection(list(topics))).values():
             described.result()

@@ -17,6 +17,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.registry import open_store
 from tests.stores.bare_store import BareStore, bare_scheme
+from tests.waiting import LIMIT_S
 from tests.world import BASE, CommandResult, World, environment, free_port, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
@@ -188,7 +189,7 @@ def test_tracking_says_once_that_the_source_is_away_goes_on_and_ends_in_order(
     lines = [json.loads(process.stderr.readline()) for _ in range(4)]
     began = time.monotonic()
     process.send_signal(number)
-    out, rest = process.communicate(timeout=60)
+    out, rest = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, out) == (0, "")
     assert time.monotonic() - began < 30
     lines += [json.loads(line) for line in rest.splitlines()]

@@ -68,7 +68,7 @@ def patiently(call: Callable[[], Any]) -> Any:
     from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
     retry = retry_if_exception_type(KafkaException)
-    return Retrying(retry=retry, stop=stop_after_delay(30), wait=wait_fixed(0.2), reraise=True)(call)
+    return Retrying(retry=retry, stop=stop_after_delay(LIMIT_S), wait=wait_fixed(0.2), reraise=True)(call)
 
 
 def consume(cluster: KafkaCluster, topic: str, group: str, count: int) -> dict[int, list[bytes]]:

@@ -14,6 +14,7 @@ from reconciler.hook.figures import HookRun
 from reconciler.watch.figures import Figures
 from tests import ROOT
 from tests.lab.servers.prometheus import program
+from tests.waiting import LIMIT_S
 
 RULES = ROOT / "deploy" / "prometheus" / "reconciler.rules.yml"
 TESTS = RULES.with_name("reconciler.rules.test.yml")
@@ -56,7 +57,7 @@ def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
     except ConfigError as error:
         pytest.skip(str(error))
     command = [tool, *map(str, arguments)]
-    return subprocess.run(command, cwd=RULES.parent, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=RULES.parent, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
 
 def test_every_alert_fires_resolves_and_stays_silent_as_its_tests_say() -> None:

@@ -21,6 +21,7 @@ from reconciler.core.errors import Unreachable
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
+from tests.waiting import LIMIT_S
 from tests.watch.watching import Watching, runs_here, watching
 from tests.world import CommandResult, World, environment, free_port, run_process
 
@@ -197,7 +198,7 @@ def test_a_last_broker_that_answers_while_it_shuts_down_does_not_end_who_asks(ow
         for _ in range(2):
             own_cluster.stop()
             own_cluster.restart()
-        asking.communicate(timeout=120)
+        asking.communicate(timeout=LIMIT_S)
         assert asking.returncode == 0
     finally:
         asking.kill()

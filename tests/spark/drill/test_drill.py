@@ -20,6 +20,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.place import LOCK
 from reconciler.spark.drill.reading import FirstRecord, FirstRecords, Ranges, by_client
+from tests.waiting import LIMIT_S
 from tests.world import BASE, CommandResult, World, environment, free_port, source_record
 
 pytestmark = pytest.mark.system
@@ -147,7 +148,7 @@ def interrupted(config: Path, temp: Path, number: signal.Signals) -> int:
     before = set(temp.iterdir())
     with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as running:
         try:
-            for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60), reraise=True):
+            for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(LIMIT_S), reraise=True):
                 with attempt:
                     assert {folder for folder in temp.iterdir() if (folder / LOCK).exists()} - before
             running.send_signal(number)

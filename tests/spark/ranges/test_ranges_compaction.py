@@ -18,6 +18,7 @@ from reconciler.spark.ranges.compaction import compact
 from reconciler.spark.ranges.output import Catalogue, CatalogueEntry
 from tests import ROOT
 from tests.spark.ranges.world import collected, ids
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
 
@@ -108,6 +109,6 @@ def test_the_command_merges_and_reports_the_result(spark: Any, tmp_path: Path) -
     world.more(2)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "reconciler", "compact", str(world.path), "--grace-hours", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
     assert (done.returncode, done.stdout) == (0, "2 files became 1; 0 old ones were removed.\n"), done.stderr
     assert world.seen() == ids(range(6))

@@ -27,6 +27,7 @@ from reconciler.stores.registry import open_store
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.spark.sessions import set_for_now
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
 
@@ -76,7 +77,7 @@ def test_a_changed_topic_is_noticed_and_nothing_is_skipped_silently(
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(30)
-    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(60)):  # the broker hears of it
+    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(LIMIT_S)):  # the broker hears of it
         with attempt:
             assert len(admin.list_topics(topic_name, timeout=30).topics[topic_name].partitions) == 3
     kafka.send(topic_name, [Sent(2, b"k", b"id-40", BASE_MS)])

@@ -22,6 +22,7 @@ from reconciler.stores.files.store import FilesStore
 from tests import ROOT
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import Kafka
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
 
@@ -31,7 +32,7 @@ TABLE = '(id text {key}, topic text, partition integer, "offset" bigint)'
 def command(*arguments: object) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     line = [sys.executable, "-m", "reconciler", *map(str, arguments)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -16,6 +16,7 @@ from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.spark.environments import packages
 from tests.spark.sent import Kafka, Sent
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
 
@@ -79,7 +80,7 @@ def run_job(place: Path, *addresses: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **any_free_port, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LIMIT_S,
         preexec_fn=go_first,
         check=False,
     )

@@ -20,6 +20,7 @@ from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores import postgresql
 from tests.stores.postgresql.fixtures import MAPPED, PATIENT, TABLES, a_server
 from tests.stores.store_cases import NOW, put
+from tests.waiting import LIMIT_S
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 KEY = TopicPartition("events", 0)
@@ -355,6 +356,6 @@ def test_nothing_of_the_client_library_reaches_the_terminal(mortal):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"read\n"
         mortal.kill()
-        out, err = process.communicate(b"\n", timeout=60)
+        out, err = process.communicate(b"\n", timeout=LIMIT_S)
     assert b"could not be reached" in out
     assert err == b""

@@ -17,6 +17,7 @@ from reconciler.stores.zookeeper.store import ZookeeperStore
 from tests.stores.servers import cannot
 from tests.stores.store_cases import NOW, put
 from tests.stores.zookeeper.fixtures import PATIENT_S, change, only, zookeeper_case
+from tests.waiting import LIMIT_S
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 KEY = TopicPartition("events", 0)
@@ -245,7 +246,7 @@ def test_the_client_library_prints_nothing(mortal, chroot):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"read\n"
         mortal.kill()
-        out, err = process.communicate(b"\n", timeout=60)
+        out, err = process.communicate(b"\n", timeout=LIMIT_S)
     assert b"could not be reached" in out
     assert err == b""
 
