@@ -193,12 +193,14 @@ class Observer:
             raise self.trouble
 
     def close(self) -> None:
-        """Stop listening, and close the store."""
+        """Stop listening, and close the store. A report that is being stored is finished first."""
         if self._listener is not None:
             self._spark.streams.removeListener(self._listener)
             self._listener = None
-        self._ranges.close()
-        self._recorder.close()
+        with self._lock:
+            self._units.clear()  # Spark may have begun to pass on a report before it took the listener away
+            self._ranges.close()
+            self._recorder.close()
 
     def _fields(self, frame: DataFrame, own: Mapping[str, Column], types: Mapping[str, str]) -> list[Column]:
         from pyspark.sql import functions as f

@@ -112,6 +112,13 @@ def test_reports_of_other_queries_are_ignored(store: MemoryStore, tmp_path: Path
     assert (store.read(GROUP), mine.trouble) == ([], None)
 
 
+def test_a_report_that_comes_after_the_end_is_not_heard(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine.close()
+    mine._hear(report(0, 0, 10))
+    assert (store.read(GROUP), mine.trouble) == ([], None)
+
+
 def test_a_failed_store_is_reported_and_the_next_report_repairs_it(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
