@@ -13,6 +13,7 @@ from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
 from reconciler.spark.recording.observing import Observer, observing
+from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
@@ -126,14 +127,12 @@ def test_a_partition_that_was_silent_from_the_start_is_looked_up(job: Job, topic
     assert row.stored.anchor.fingerprint == fingerprint(b"k5", b'{"id":5}')
 
 
-def test_a_late_report_of_a_closed_observers_query_is_not_taken_for_an_own_one(
-    job: Job, topic_name: str, tmp_path: Path
-) -> None:
+def test_a_late_report_of_a_closed_observers_query_is_not_taken_for_an_own_one(job: Job, topic_name: str) -> None:
     """Spark's listeners hear of a query later than the program that has ended it and watches the next."""
     job.kafka.create(topic_name, 1)
     job.kafka.send(topic_name, records(0, 3))
     job.run(lambda observer: observer.watch(job.frame(topic_name), [topic_name]))
-    store = open_store(f"sqlite:///{tmp_path / 'offsets.db'}")
+    store = MemoryStore(topic_name)
     observer = job.observing(store=store, anchors=None)
     observer.watch(job.frame(topic_name), [topic_name])
     assert job.query.recentProgress
