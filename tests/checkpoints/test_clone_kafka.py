@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.files import BARRIER
@@ -25,7 +24,7 @@ from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
 from tests.spark.sent import Kafka, Sent
 from tests.spark.sessions import set_for_now
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 NOW = 1_795_000_000_000
@@ -58,10 +57,7 @@ def topics(kafka: Kafka, topic_name: str) -> tuple[str, str]:
         kafka.create(name)
     kafka.send(topic_name, [Sent(value=b"early")] * 3 + [Sent(value=b"x"), Sent(value=b"y")])
     kafka.send(there, [Sent(value=b"x"), Sent(value=b"y")], transaction=topic_name)
-    # The mark is written after the answer.
-    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(LIMIT_S)):
-        with attempt:
-            assert kafka.end(there, 0) == 3
+    wait_until(lambda: kafka.end(there, 0) == 3, "the mark, which is written after the answer")
     kafka.send(there, [Sent(value=b"y"), Sent(value=b"z")])
     return topic_name, there
 

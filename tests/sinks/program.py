@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests import ROOT
 from tests.sinks.queries import Flow
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 STEPS = ("planned", "writing", "taken", "committed")
 """Of a batch: in the offset log, with data files, in the sink's log, in the commit log."""
@@ -57,7 +57,7 @@ class Program:
     def run(self, bootstrap: str, topic: str, checkpoints: Mapping[str, Path]) -> dict[str, list[int]]:
         """The queries to their end, and what the sinks hold then."""
         with self.running(bootstrap, topic, checkpoints) as child:
-            assert child.wait(400) == 0, (self.folder / "queries.log").read_text()[-3000:]
+            assert child.wait(LIMIT_S) == 0, (self.folder / "queries.log").read_text()[-3000:]
         found: dict[str, list[int]] = json.loads((self.folder / "ids.json").read_text())
         return found
 

@@ -36,7 +36,6 @@ T = TypeVar("T")
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 EVERY_S = 2
 FOR = "2s"
-PATIENCE_S = 300
 HOUR_MS = 3_600_000
 
 HEAD = """

@@ -276,7 +276,7 @@ def test_every_text_can_be_read_in_light_and_dark(opened: Opened, scheme: str, m
 
 @plans
 @pytest.mark.thorough
-@pytest.mark.parametrize("width", [320, 360, 740, 1000, 1360])
+@pytest.mark.parametrize("width", [320, 360, 740, 1000, 1130, 1200, 1360])
 def test_no_width_makes_it_scroll_sideways(opened: Opened, made: Plan, width: int) -> None:
     view = opened(made, width=width, height=800)
     assert view.evaluate("document.documentElement.scrollWidth") <= width

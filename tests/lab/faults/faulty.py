@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,10 +11,10 @@ from typing import Any, Self
 from reconciler.core.probes import Chunk
 from reconciler.lab.broker import Broker
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+from tests.waiting import wait_until
 
 Act = Callable[[], object]
 Moment = int | str | tuple[str, int]
-_PATIENCE_S = 60
 
 
 class Acting:
@@ -84,11 +83,7 @@ class Ambush:
 
     def _lie_in_wait(self) -> None:
         try:
-            deadline = time.monotonic() + _PATIENCE_S
-            while not request_waits(self._broker):
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"no request came to {self._broker.address}")
-                time.sleep(0.01)
+            wait_until(lambda: request_waits(self._broker), f"a request to {self._broker.address}", look_s=0.01)
             self._strike()
             self.struck = True
         except BaseException as error:  # noqa: BLE001 - it is raised again where the test looks

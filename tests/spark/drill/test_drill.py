@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from reconciler.cli import context
 from reconciler.config.file import load_config
@@ -20,7 +19,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.place import LOCK
 from reconciler.spark.drill.reading import FirstRecord, FirstRecords, Ranges, by_client
-from tests.waiting import LIMIT_S
+from tests.waiting import wait_until
 from tests.world import BASE, CommandResult, World, environment, free_port, source_record
 
 pytestmark = pytest.mark.system
@@ -148,9 +147,11 @@ def interrupted(config: Path, temp: Path, number: signal.Signals) -> int:
     before = set(temp.iterdir())
     with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as running:
         try:
-            for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(LIMIT_S), reraise=True):
-                with attempt:
-                    assert {folder for folder in temp.iterdir() if (folder / LOCK).exists()} - before
+            wait_until(
+                lambda: {folder for folder in temp.iterdir() if (folder / LOCK).exists()} - before,
+                "the drill's temporary folder",
+                ended=lambda: running.poll() is not None,
+            )
             running.send_signal(number)
             return running.wait(60)
         finally:

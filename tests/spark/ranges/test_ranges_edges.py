@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import NeedsPerson, Refused
@@ -27,7 +26,7 @@ from reconciler.stores.registry import open_store
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.spark.sessions import set_for_now
-from tests.waiting import LIMIT_S
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -77,9 +76,10 @@ def test_a_changed_topic_is_noticed_and_nothing_is_skipped_silently(
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(30)
-    for attempt in Retrying(wait=wait_fixed(0.05), stop=stop_after_delay(LIMIT_S)):  # the broker hears of it
-        with attempt:
-            assert len(admin.list_topics(topic_name, timeout=30).topics[topic_name].partitions) == 3
+    wait_until(
+        lambda: len(admin.list_topics(topic_name, timeout=30).topics[topic_name].partitions) == 3,
+        "the new partitions, at the broker",
+    )
     kafka.send(topic_name, [Sent(2, b"k", b"id-40", BASE_MS)])
     assert job().run(seen.semantics) == 1
     assert seen.now() == ["id-40"]

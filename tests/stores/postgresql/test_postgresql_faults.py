@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,7 +19,7 @@ from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores import postgresql
 from tests.stores.postgresql.fixtures import MAPPED, PATIENT, TABLES, a_server
 from tests.stores.store_cases import NOW, put
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 KEY = TopicPartition("events", 0)
@@ -323,8 +322,7 @@ def test_a_server_killed_before_it_answered_leaves_the_outcome_unknown(mortal, f
     at_the_commit(monkeypatch, mortal.pause, mortal.kill)
     with pytest.raises(OutcomeUnknown, match="did not say whether it took what was written"):
         hastily(fragile).write("g", changes, reason="test", now_ms=NOW)
-    while mortal.process.running:
-        time.sleep(0.01)
+    wait_until(lambda: not mortal.process.running, "the server's end")
     mortal.start()
     change(patiently(fragile), StoredOffset(3))
     assert only(fragile).stored.offset == 3
