@@ -29,8 +29,8 @@ FEW, MANY = 24, int(os.environ.get("RECONCILER_FUZZ", "500"))
 
 
 def _sized(few: int, many: int) -> pytest.MarkDecorator:
-    thorough = pytest.param(many, id="many", marks=pytest.mark.thorough)
-    return pytest.mark.parametrize("runs", [pytest.param(few, id="few"), thorough])
+    thorough = pytest.param(many, id="many-inputs", marks=pytest.mark.thorough)
+    return pytest.mark.parametrize("runs", [pytest.param(few, id="few-inputs"), thorough])
 
 
 sized, sized_for_commands = _sized(FEW, MANY), _sized(FEW // 2, MANY)
