@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from reconciler.kafka.bulk.reading import MOST_FAILURES
 from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
+from tests.kafka.bulk.readers import answered, bulk_reader
 from tests.lab.faults.slow_link import SlowLink, far_cluster
 
 pytestmark = pytest.mark.system
@@ -44,3 +46,12 @@ def test_a_read_asks_for_smaller_answers_where_none_comes_in_time(link: SlowLink
         chunks = PatientReader(reader, time.monotonic, deadline_s=60).read(requests)
     assert [len(chunk.records[0].value or b"") for chunk in chunks] == [BATCH] * PARTITIONS
     assert link.delivered - before < 2.5 * PARTITIONS * BATCH, "what has come is not thrown away again and again"
+
+
+def test_reads_in_bulk_end_with_the_first_that_no_answer_comes_to_in_time(link: SlowLink) -> None:
+    requests = [ReadRequest(TopicPartition("events", number), 0, 10) for number in range(PARTITIONS)]
+    link.bytes_a_second = A_SECOND
+    with closing(bulk_reader({"bootstrap.servers": link.address}, timeout_s=TIMEOUT_S)) as reader:
+        assert len(answered(reader, requests)) < PARTITIONS
+        assert reader._failures == MOST_FAILURES
+        assert answered(reader, requests) == {}

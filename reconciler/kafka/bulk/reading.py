@@ -48,7 +48,8 @@ PATIENCE = 0.5
 LEADERS_S = 10.0
 """Seconds after which leaders are asked for again: one that is cut off from the others may answer on."""
 MOST_FAILURES = 3
-"""So many reads that failed one after the other: the next ones are not tried."""
+"""So many reads that failed one after the other: the next ones are not tried. One that timed out counts as so many: on
+a slow link, as at a silent broker, each further one would cost its time again."""
 
 log = logging.getLogger(__name__)
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its debugging shows logins
@@ -105,7 +106,7 @@ class BulkReader:
             self._failures = 0
         except Exception as error:  # noqa: BLE001 - whatever it is, the other reader meets it, and says it
             log.debug("left to the other reader: %r", error)
-            self._failures += 1
+            self._failures += MOST_FAILURES if isinstance(error, TimeoutError) else 1
             self._forget()
 
     def _read(self, requests: Sequence[ReadRequest]) -> Iterator[list[Place]]:

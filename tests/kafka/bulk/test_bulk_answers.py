@@ -315,18 +315,19 @@ def test_leaders_are_asked_for_again_after_a_while(monkeypatch: pytest.MonkeyPat
 # ---------------------------------------------------------------- failures
 
 
-def test_a_failure_leaves_all_and_the_third_one_is_the_last() -> None:
+@pytest.mark.parametrize(("failure", "tries"), [(ConnectionError, reading.MOST_FAILURES), (TimeoutError, 1)])
+def test_a_failure_leaves_all_and_the_third_one_or_a_timeout_is_the_last(failure: type[OSError], tries: int) -> None:
     reader, asked = bulk_reader({"bootstrap.servers": "none:1"}), []
 
     def fail(*_: Any) -> memoryview:
         asked.append(1)
-        raise ConnectionError
+        raise failure
 
     reader._ask = fail  # type: ignore[method-assign]
     for _ in range(5):
         reader._known = wire.Leaders({1: ("none", 1)}, {(TOPIC, 0): 1})
         assert list(reader.read([request(0, 1)])) == []
-    assert len(asked) == reading.MOST_FAILURES
+    assert len(asked) == tries
     reader.close()
 
 
