@@ -129,3 +129,12 @@ class OutcomeUnknown(ReconcilerError):
 
     exit_code = ExitCode.UNKNOWN_OUTCOME
     retryable = True
+
+
+def as_sentence(error: Exception, shown_by: str = "the output of --debug") -> ReconcilerError:
+    """An error of this product as it is; any other one is a bug, and says so. ``shown_by`` has its traceback."""
+    if isinstance(error, ReconcilerError):
+        return error
+    return ReconcilerError(
+        f"This is a bug in reconciler: {type(error).__name__}: {error}.", hint=f"Please report it with {shown_by}."
+    )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.config.redaction import KNOWN
-from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable
+from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.check import Checked, check, plan_of
 from reconciler.failover.decisions import refuse_several_places
 from reconciler.failover.gather import job_topics
@@ -274,13 +274,3 @@ def _merged(config: Config, jobs: Sequence[Job], outside: Outside, each: _Each, 
     found = tuple(gathered[name] for name in order)
     plan = plan_of(config, outside.now_ms(), cluster_id, found, [plans[name] for name in order], not_judged)
     return Checked(plan, frozenset().union(*(part.to_write for part in each.parts)), found, failed)
-
-
-def as_sentence(error: Exception) -> ReconcilerError:
-    """An error of this product as it is; any other one is a bug, and says so."""
-    if isinstance(error, ReconcilerError):
-        return error
-    return ReconcilerError(
-        f"This is a bug in reconciler: {type(error).__name__}: {error}.",
-        hint="Please report it with the output of --debug.",
-    )

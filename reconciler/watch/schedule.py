@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from reconciler.config.file import Job
-from reconciler.core.errors import ReconcilerError
-from reconciler.failover.apart import as_sentence
+from reconciler.core.errors import ReconcilerError, as_sentence
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import Outages
 from reconciler.watch.checker import CLUSTER, JobChecker

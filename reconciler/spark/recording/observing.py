@@ -39,7 +39,7 @@ from uuid import uuid4
 
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
+from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable, as_sentence
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import kafka_offsets
@@ -229,9 +229,11 @@ class Observer:
         with self._lock:
             try:
                 self._take(progress)
-            except ReconcilerError as error:
-                self.trouble = error
-                log.error("batch %s of group %s is not stored: %s", progress["batchId"], self._group, error)
+            except Exception as error:
+                self.trouble = as_sentence(error, "the traceback in the log")
+                bug = None if self.trouble is error else error
+                about = progress["batchId"], self._group, self.trouble
+                log.error("batch %s of group %s is not stored: %s", *about, exc_info=bug)
 
     def _take(self, progress: Any) -> None:
         found = {name: row for name, row in progress["observedMetrics"].items() if name in self._units}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Unreachable
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
@@ -129,6 +129,21 @@ def test_a_failed_store_is_reported_and_the_next_report_repairs_it(
     assert "batch 0 of group clicks is not stored: The store is away." in caplog.text
     with pytest.raises(Unreachable):
         mine.settle(Query())
+    mine._hear(report(1, 10, 20))
+    assert (stored(store).offset, mine.trouble) == (20, None)
+
+
+def test_a_bug_leaves_the_listener_alive_and_is_the_trouble(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = observer(store, tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "write", lambda *_, **__: {}["a key"])
+        mine._hear(report(0, 0, 10))
+    with pytest.raises(ReconcilerError, match="This is a bug in reconciler: KeyError: 'a key'") as caught:
+        mine.settle(Query())
+    assert caught.value.exit_code is ExitCode.BUG
+    assert "Traceback" in caplog.text
     mine._hear(report(1, 10, 20))
     assert (stored(store).offset, mine.trouble) == (20, None)
 

@@ -20,9 +20,9 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show_json_text
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, worst
+from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, as_sentence, worst
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.apart import as_sentence, read_all
+from reconciler.failover.apart import read_all
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
