@@ -21,7 +21,7 @@ from reconciler.config.secrets import fill, hidden
 from reconciler.config.settings import Cluster, Config, Job, Policy, SearchSettings, TopicNames
 from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, together
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.core.question import StartAt
 from reconciler.fileio import why
@@ -43,8 +43,7 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
     found = read_config(path, environment)
     if isinstance(found, Config):
         return found
-    found[0].others = found[1:]
-    raise found[0]
+    raise together(found)
 
 
 def read_config(path: Path, environment: Mapping[str, str] | None = None) -> Config | list[ConfigError]:

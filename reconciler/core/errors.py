@@ -131,6 +131,14 @@ class OutcomeUnknown(ReconcilerError):
     retryable = True
 
 
+def together(errors: Iterable[ReconcilerError]) -> ReconcilerError:
+    """The first of the worst of several errors, with the others; none is told twice. There is at least one."""
+    different = {str(error): error for error in errors}.values()
+    first = max(different, key=lambda error: _BADNESS.index(error.exit_code))
+    first.others = [error for error in different if error is not first]
+    return first
+
+
 def as_sentence(error: Exception, shown_by: str = "the output of --debug") -> ReconcilerError:
     """An error of this product as it is; any other one is a bug, and says so. ``shown_by`` has its traceback."""
     if isinstance(error, ReconcilerError):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, together
 from reconciler.stores.registry import open_store
 
 log = logging.getLogger("reconciler.check")
@@ -30,9 +30,7 @@ def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) ->
         except ConfigError as error:
             faults[job.name] = error
     if len(faults) == len(jobs):
-        first, *others = {str(each): each for each in faults.values()}.values()
-        first.others = others
-        raise first
+        raise together(faults.values())
     for name, fault in faults.items():
         log.warning('job "%s": %s', name, fault)
     if config.anchor_store is not None and not faults:

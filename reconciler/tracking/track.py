@@ -19,6 +19,7 @@ metadata is kept as it is.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,8 +28,17 @@ from functools import partial
 from typing import TypeVar
 
 from reconciler import written
+from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Unreachable
+from reconciler.core.errors import (
+    Changed,
+    ConfigError,
+    OutcomeUnknown,
+    ReconcilerError,
+    Unreachable,
+    as_sentence,
+    together,
+)
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
@@ -49,6 +59,7 @@ from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.lookback import LookbackResult, look_back
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 END_OF_WAITING_S = 1e9
 DESTINATION = "[destination"
@@ -72,7 +83,7 @@ class SourceSide:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One pass over all jobs. ``troubles``: by name, the error of everything that could not be reached."""
+    """One pass over all jobs. ``troubles``: errors, by what could not be reached or which job could not be tracked."""
 
     jobs: tuple[JobReport, ...]
     troubles: Mapping[str, ReconcilerError]
@@ -81,8 +92,8 @@ class Round:
 class Tracker:
     """Tracks the rows of ``jobs`` that have no anchor of their own; ``left_out`` are the other jobs, and why.
 
-    Raises ConfigError where the configuration does not say where the source is, or where to keep anchors, and where
-    there is nothing to track.
+    A job whose store cannot be opened is in every round's troubles. Raises ConfigError if the configuration does not
+    say where to keep anchors, if no job's store can be opened, and if there is nothing to track.
     """
 
     def __init__(self, config: Config, jobs: Sequence[Job], side: SourceSide) -> None:
@@ -94,7 +105,8 @@ class Tracker:
         self._deadline_s = config.search.deadline_s
         self._side = side
         self._open: dict[str, OffsetStore] = {}
-        stores = {job.name: side.open_store(job.store) for job in jobs}
+        stores, self._unusable = _open_each(jobs, side.open_store)
+        jobs = [job for job in jobs if job.name in stores]
         self._bare = {job.name for job in jobs if stores[job.name].capabilities.needs_tracking}
         self.left_out = {job.name: why for job in jobs if job.name not in self._bare and (why := _why_not(config, job))}
         self._jobs = tuple(job for job in jobs if job.name not in self.left_out)
@@ -102,10 +114,11 @@ class Tracker:
         for store in stores.values():
             store.close()
         if not self._jobs:
-            raise ConfigError(
+            nothing = ConfigError(
                 f"There is nothing to track: {'; '.join(f'{name}: {why}' for name, why in self.left_out.items())}.",
                 hint="track is for jobs that store bare offsets.",
             )
+            raise together([nothing, *(error for _, error in self._unusable)])
         bare = [job for job in self._jobs if job.name in self._bare]
         ends = tracked_ends(config, bare)
         self._ends = {job.name for job in ends}
@@ -122,12 +135,17 @@ class Tracker:
     def round(self) -> Round:
         """Look at every job once. Waits up to the deadline for a cluster or store that is away, then leaves it out."""
         self._gives_up_at = self._side.monotonic() + self._deadline_s
-        troubles: dict[str, ReconcilerError] = {}
-        reports = []
+        troubles = {f'job "{job.name}"': error for job, error in self._unusable}
+        reports = [JobReport(job.name, without_secrets(job.store), known=False) for job, _ in self._unusable]
         for job in self._jobs:
             if self._side.stopping():
                 break
-            reports.append(self._look_at(job, troubles))
+            try:
+                reports.append(self._look_at(job, troubles))
+            except Exception as error:  # any failure of one job must leave the others alone
+                log.debug('job "%s" was not tracked', job.name, exc_info=error)
+                troubles[f'job "{job.name}"'] = as_sentence(error)
+                reports.append(JobReport(job.name, self._addresses[job.name], known=False))
         return Round(tuple(reports), troubles)
 
     def close(self) -> None:
@@ -165,22 +183,23 @@ class Tracker:
             kept = {key: AnchorRows(each.aside) for key, each in kept.items()}
         tracked = TrackedJob(job, by_key(_first_of_each(sound)), kept, aside=is_end)
         at = replace(at, without={key: str(fault.refused) for key, fault in faults.items()})
-        if SOURCE not in troubles:
-            self._follow(tracked, troubles)
-        return tracked.report(at, self._side.now_ms())
+        followed = SOURCE not in troubles and self._follow(tracked, troubles)
+        return tracked.report(replace(at, followed=followed), self._side.now_ms())
 
-    def _follow(self, tracked: TrackedJob, troubles: dict[str, ReconcilerError]) -> None:
-        """Find the missing anchors on the source, and save them."""
+    def _follow(self, tracked: TrackedJob, troubles: dict[str, ReconcilerError]) -> bool:
+        """Find the missing anchors on the source, and save them. False if there is trouble."""
         place = SOURCE
         try:
             tracked.cluster = self._ask(place, lambda: self._side.reader.describe(tracked.job.topics))
             tracked.looked.update(self._look_up(tracked))
             place = ANCHORS
             self._save(tracked)
+            return True
         except (Unreachable, Changed, OutcomeUnknown) as error:
             # A topic that is gone, or that this user may not see, concerns one job: the others are still looked at.
             is_away = isinstance(error, Unreachable) and error.retryable
             troubles[place if is_away else f'{place}, for job "{tracked.job.name}"'] = error
+            return False
 
     def _look_up(self, tracked: TrackedJob) -> Mapping[TopicPartition, LookbackResult]:
         places = tracked.missing(self._side.now_ms())
@@ -247,6 +266,22 @@ class Tracker:
     def _clock(self) -> float:
         """The time for deadlines: beyond all of them once the caller wants to stop."""
         return self._side.monotonic() + (END_OF_WAITING_S if self._side.stopping() else 0)
+
+
+def _open_each(
+    jobs: Sequence[Job], opener: StoreOpener
+) -> tuple[dict[str, OffsetStore], list[tuple[Job, ReconcilerError]]]:
+    """The jobs' stores by the jobs' names, and the jobs whose stores cannot be opened. Raises if that is so of all."""
+    stores: dict[str, OffsetStore] = {}
+    unusable: list[tuple[Job, ReconcilerError]] = []
+    for job in jobs:
+        try:
+            stores[job.name] = opener(job.store)
+        except ReconcilerError as error:
+            unusable.append((job, error))
+    if jobs and not stores:
+        raise together(error for _, error in unusable)
+    return stores, unusable
 
 
 @contextmanager

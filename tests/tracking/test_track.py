@@ -32,6 +32,7 @@ class Tracked:
         self.source = source
         self.table = BareStore(str(world.folder / "table.db"))
         self.anchors = f"sqlite:///{world.folder}/anchors.db"
+        self.address = f"bare:///{world.folder}/table.db"
         self.at_the_source = World(source, world.folder, world.topic, lambda _: CommandResult(0, "", ""))
 
     def make(self, *counts: int) -> None:
@@ -51,7 +52,7 @@ class Tracked:
         self.job_stores(*(place + 1 for place in places))
 
     def config(self, *jobs: str, extra: str = "", servers: str | None = None, kind: str = "") -> Path:
-        address = f"bare:///{self.world.folder}/table.db{kind}"
+        address = f"{self.address}{kind}"
         source = f'alias = "a"\nbootstrap_servers = "{servers or self.source.bootstrap}"'
         extra = f'[anchors]\nstore = "{self.anchors}"\n{extra}'
         return self.world.config(*(jobs or (self.world.job(store=address),)), source=source, extra=extra)
@@ -138,6 +139,30 @@ def test_what_cannot_be_reached_is_said_after_the_table(tracked: Tracked) -> Non
     assert "the source cluster at" in ended.err
 
 
+def sick_jobs(tracked: Tracked) -> list[str]:
+    """Jobs whose stores are refused, each for a reason of its own."""
+    (tracked.world.folder / "torn.db").write_text("no database")
+    return [
+        tracked.world.job(name, name, store=f"bare:///{tracked.world.folder}/{name}.db", id="key")
+        for name in ("gone", "torn")
+    ]
+
+
+def test_each_job_that_cannot_be_tracked_is_said_and_the_others_are_tracked(tracked: Tracked) -> None:
+    tracked.make(6)
+    tracked.processed(3)
+    good = tracked.world.job(store=tracked.address)
+    ended = tracked.track(tracked.config(*sick_jobs(tracked), good))
+    assert ended.code == 6
+    assert [line.split()[:3] for line in ended.out.splitlines()[1:]] == [
+        ["gone", "-", "-"],
+        ["torn", "-", "-"],
+        ["clicks", "1", "1"],
+    ]
+    assert "There is no offset store at" in ended.err
+    assert "torn.db is not" in ended.err
+
+
 def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_them(tracked: Tracked) -> None:
     from confluent_kafka import Consumer
 
@@ -166,25 +191,42 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
 # ---------------------------------------------------------------- until stopped
 
 
+def tracking(config: Path) -> subprocess.Popen[str]:
+    """The command that tracks until it is stopped, which logs JSON."""
+    command = [sys.executable, "-m", "tests.stores.bare_store", "track", "-c", str(config), "--every", "0.1"]
+    command += ["--log-format", "json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+
+
+def test_tracking_begins_beside_jobs_that_are_refused_and_not_with_those_alone(tracked: Tracked) -> None:
+    tracked.make(6)
+    tracked.processed(3)
+    sick = sick_jobs(tracked)
+    process = tracking(tracked.config(*sick, tracked.world.job(store=tracked.address)))
+    assert process.stderr is not None
+    lines = [json.loads(process.stderr.readline()) for _ in range(4)]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    warned = [line["message"] for line in lines if line["level"] == "warning"]
+    assert [("no offset store" in text, "torn.db is not" in text) for text in warned] == [(True, False), (False, True)]
+    told = [line["message"] for line in lines if line["level"] == "info"]
+    assert told[0] == "gone: not known; torn: not known; clicks: 1 exact, 0 lagging, 0 without an anchor, 1 saved"
+    assert len(told) == 2
+    assert tracked.kept()
+
+    process = tracking(tracked.config(*sick))
+    _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 6
+    assert [json.loads(line)["level"] for line in err.splitlines()] == ["error", "error"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_tracking_says_once_that_the_source_is_away_goes_on_and_ends_in_order(
     tracked: Tracked, number: signal.Signals
 ) -> None:
     tracked.job_stores(5)
-    config = tracked.config(servers=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "1s"')
-    command = [
-        sys.executable,
-        "-m",
-        "tests.stores.bare_store",
-        "track",
-        "-c",
-        config,
-        "--every",
-        "0.1",
-        "--log-format",
-        "json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    process = tracking(tracked.config(servers=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "1s"'))
     assert process.stderr is not None
     lines = [json.loads(process.stderr.readline()) for _ in range(4)]
     began = time.monotonic()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NeedsPerson, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
@@ -332,7 +332,9 @@ TWO = "".join(
 )
 
 
-@pytest.mark.parametrize("error", [AWAY, Refused("It said no.")])
+@pytest.mark.parametrize(
+    "error", [AWAY, Refused("It said no."), ConfigError("Not so."), NeedsPerson("Decide."), KeyError("a bug")]
+)
 def test_a_job_whose_store_fails_does_not_keep_the_others_waiting(world: Tracked, error: Exception) -> None:
     world.make(range(10))
     for group in ("fast", "slow"):
@@ -341,8 +343,30 @@ def test_a_job_whose_store_fails_does_not_keep_the_others_waiting(world: Tracked
     world.step = 15
     world.trouble.comes("read memory:fast", *[error] * 50)
     around = world.look(tracker)
-    assert list(around.troubles) == ['the store of job "fast"']
+    assert [place[-10:] for place in around.troubles] == ['job "fast"']
     assert [(job.job, job.known, job.exact) for job in around.jobs] == [("fast", False, 0), ("slow", True, 1)]
+    assert [job.followed for job in around.jobs] == [False, True]
+
+
+def test_a_job_whose_store_cannot_be_opened_is_in_every_rounds_troubles(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7, group="slow")
+    config, side = world.config(ANCHORED, TWO), world.side()
+
+    def opened(address: str) -> OffsetStore:
+        if address == "memory:fast":
+            raise ConfigError("Its package is not installed.")
+        return side.open_store(address)
+
+    tracker = Tracker(config, config.jobs, replace(side, open_store=opened))
+    for around in (tracker.round(), tracker.round()):
+        assert {place: str(error) for place, error in around.troubles.items()} == {
+            'job "fast"': "Its package is not installed."
+        }
+        assert [(job.job, job.known, job.exact) for job in around.jobs] == [("fast", False, 0), ("slow", True, 1)]
+    alone = world.config(ANCHORED, TWO.partition('[[jobs]]\nname = "slow"')[0])
+    with pytest.raises(ConfigError, match="Its package is not installed"):
+        Tracker(alone, alone.jobs, replace(side, open_store=opened))
 
 
 def test_topics_that_one_job_may_not_see_do_not_keep_the_others_from_being_tracked(world: Tracked) -> None:

@@ -17,7 +17,7 @@ from reconciler.cli.terminal.signals import StopSignals
 from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ConfigError, ExitCode, together
 from reconciler.outages import Outages
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round, SourceSide, Tracker
@@ -112,8 +112,8 @@ def _once(tracker: Tracker) -> ExitCode:
     print_table(HEADS, [_cells(job) for job in found.jobs], right=RIGHT)
     if details := [*_details(found), *(f"  {line}." for line in _left_out(tracker))]:
         show(wrap(*details, indent="    "))
-    for error in found.troubles.values():
-        raise error
+    if found.troubles:
+        raise together(found.troubles.values())
     stops = any(job.without or job.no_rows for job in found.jobs)
     return ExitCode.NEEDS_PERSON if stops else ExitCode.OK
 
@@ -131,9 +131,9 @@ def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> No
             break
         if first:
             unanswered.silence()
-            for error in found.troubles.values():
-                if not error.retryable:
-                    raise error  # at the first round its operator is still there to read it
+            lasting = [error for error in found.troubles.values() if not error.retryable]
+            if lasting and not any(job.followed for job in found.jobs):
+                raise together(lasting)  # at the first round its operator is still there to read it
         first = False
         outages.tell(found.troubles)
         log.info("%s", progress(found))
