@@ -10,15 +10,17 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
+from time import monotonic
 from typing import Any
 
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
+from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
 from tests.kafka.model.log_files import BatchOnDisk, Layout, cleaned_to, layout
 from tests.kafka.model.seeded_logs import WRITERS, DeleteBefore, Kind, Message, SeededLog, Transaction, Write
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 CLEANS, RESTS = "0.0", "1.0"
 """Values of min.cleanable.dirty.ratio: everything is dirty enough, nothing ever is."""
@@ -28,6 +30,11 @@ BROKER = {
     "log.initial.task.delay.ms": "86400000",
 }
 """Settings of a broker that carries seeded logs."""
+
+
+def patient_reader(cluster: KafkaCluster) -> PatientReader:
+    """As every command reads: a broker without processor time for nine seconds is out of its cluster for a moment."""
+    return PatientReader(KafkaLogReader({"bootstrap.servers": cluster.bootstrap}), monotonic, LIMIT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class Scribe:
         self._cluster = cluster
         common = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 1_000}
         self._producers: dict[str, Any] = {by: Producer({**common, **settings}) for by, settings in WRITERS.items()}
-        self._reader = KafkaLogReader({"bootstrap.servers": cluster.bootstrap})
+        self._reader = patient_reader(cluster)
         for by in WRITERS:
             if by.startswith("transactional"):
                 self._producers[by].init_transactions(30)

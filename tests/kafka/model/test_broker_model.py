@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
-from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import Both
 from tests.kafka.model import twin_differences
-from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log
+from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, patient_reader
 from tests.kafka.model.seeded_logs import BEGIN, make_log
 from tests.kafka.model.twin_differences import Whole, first_since, times_of, told
 from tests.waiting import wait_until
@@ -38,8 +37,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterat
 
 
 @pytest.fixture
-def reader(broker: KafkaCluster) -> Iterator[KafkaLogReader]:
-    with closing(KafkaLogReader({"bootstrap.servers": broker.bootstrap})) as opened:
+def reader(broker: KafkaCluster) -> Iterator[LogReader]:
+    with closing(patient_reader(broker)) as opened:
         yield opened
 
 
@@ -108,21 +107,21 @@ def test_the_seeds_make_everything_that_can_mislead_a_search(twins: list[Twin]) 
 # ---------------------------------------------------------------- what the product makes of it
 
 
-def test_ranges_are_the_same(reader: KafkaLogReader, twins: list[Twin]) -> None:
+def test_ranges_are_the_same(reader: LogReader, twins: list[Twin]) -> None:
     assert some_of(twin_differences.in_edges(reader, twins)) == ""
 
 
-def test_lookups_are_the_same_and_never_overlook_a_record(reader: KafkaLogReader, twins: list[Twin]) -> None:
+def test_lookups_are_the_same_and_never_overlook_a_record(reader: LogReader, twins: list[Twin]) -> None:
     assert some_of(twin_differences.in_lookups(reader, never_compacted(twins))) == ""
 
 
 def test_lookups_in_compacted_topics_are_the_same_and_never_overlook_a_record(
-    reader: KafkaLogReader, twins: list[Twin]
+    reader: LogReader, twins: list[Twin]
 ) -> None:
     assert some_of(twin_differences.in_lookups(reader, compacted(twins))) == ""
 
 
-def test_lookups_equal_the_admin_clients(broker: KafkaCluster, reader: KafkaLogReader, twins: list[Twin]) -> None:
+def test_lookups_equal_the_admin_clients(broker: KafkaCluster, reader: LogReader, twins: list[Twin]) -> None:
     from confluent_kafka import TopicPartition as KafkaPartition
     from confluent_kafka.admin import OffsetSpec
 
@@ -155,11 +154,11 @@ def test_reads_of_many_partitions_are_the_same_and_the_reference_is_rarely_asked
     assert len(within) < len(both.in_bulk) / 20, within[:5]
 
 
-def test_reads_from_every_offset_are_the_same(reader: KafkaLogReader, twins: list[Twin]) -> None:
+def test_reads_from_every_offset_are_the_same(reader: LogReader, twins: list[Twin]) -> None:
     assert some_of(twin_differences.in_reads(reader, twins)) == ""
 
 
-def test_reads_of_committed_records_are_the_same(reader: KafkaLogReader, twins: list[Twin]) -> None:
+def test_reads_of_committed_records_are_the_same(reader: LogReader, twins: list[Twin]) -> None:
     assert some_of(twin_differences.in_reads(reader, twins, committed=True)) == ""
 
 
@@ -174,18 +173,18 @@ def test_a_read_goes_over_batches_that_the_log_cleaner_emptied_again_and_again(
         if segment.batches and segment.batches[-1].emptied and segment.batches[-1].base >= twin.memory.start
     )
     wanted = twin.memory.read(offset, 5)
-    with closing(KafkaLogReader({"bootstrap.servers": broker.bootstrap})) as own:
+    with closing(patient_reader(broker)) as own:
         for _ in range(12):
             (chunk,) = Whole(own).read([ReadRequest(twin.place, offset, 5)])
             assert list(map(told, chunk.records)) == list(map(told, wanted.records))
 
 
-def test_searches_find_the_same_with_the_same_number_of_probes(reader: KafkaLogReader, twins: list[Twin]) -> None:
+def test_searches_find_the_same_with_the_same_number_of_probes(reader: LogReader, twins: list[Twin]) -> None:
     assert some_of(twin_differences.in_findings(reader, never_compacted(twins))) == ""
 
 
 def test_searches_in_compacted_topics_find_the_same_with_the_same_number_of_probes(
-    reader: KafkaLogReader, twins: list[Twin]
+    reader: LogReader, twins: list[Twin]
 ) -> None:
     assert some_of(twin_differences.in_findings(reader, compacted(twins))) == ""
 
@@ -193,7 +192,7 @@ def test_searches_in_compacted_topics_find_the_same_with_the_same_number_of_prob
 # ---------------------------------------------------------------- topics
 
 
-def test_topics_are_described_the_same(broker: KafkaCluster, reader: KafkaLogReader, twins: list[Twin]) -> None:
+def test_topics_are_described_the_same(broker: KafkaCluster, reader: LogReader, twins: list[Twin]) -> None:
     topics = {twin.place.topic for twin in twins}
     described = reader.describe([*topics, "no-such-topic"])
     assert described.cluster_id == broker.cluster_id
@@ -206,7 +205,7 @@ def test_topics_are_described_the_same(broker: KafkaCluster, reader: KafkaLogRea
     assert len(set(ids)) == len(topics)
 
 
-def test_a_topic_recreated_under_its_name_is_another_log(broker: KafkaCluster, reader: KafkaLogReader) -> None:
+def test_a_topic_recreated_under_its_name_is_another_log(broker: KafkaCluster, reader: LogReader) -> None:
     """The reader has seen the first one: nothing of it may come back."""
     first, second = make_log(8), make_log(72)
     assert first.kind.name == second.kind.name == "one-segment"

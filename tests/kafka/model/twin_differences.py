@@ -26,10 +26,9 @@ from reconciler.core.probes import Chunk
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.engine import EngineSettings, Inquiry, SearchResult, run
-from reconciler.kafka.reader import KafkaLogReader
 from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
-from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log
+from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, patient_reader
 from tests.kafka.model.log_files import layout
 from tests.kafka.model.seeded_logs import BEGIN, FAR_AHEAD, Message, Operation, SeededLog, Transaction, Write
 
@@ -329,7 +328,7 @@ def differences_of(log: SeededLog) -> list[str]:
         jars = artifacts.kafka_jars(print)
         cluster = until_the_end.enter_context(KafkaCluster("model", Path(directory), jars, properties=BROKER))
         twins = make_twins(cluster, [log])
-        reader = until_the_end.enter_context(closing(KafkaLogReader({"bootstrap.servers": cluster.bootstrap})))
+        reader = until_the_end.enter_context(closing(patient_reader(cluster)))
         by_cluster = (on_disk, in_broker_lookups, in_largest_times)
         by_reader = (in_edges, in_lookups, in_reads, in_findings)
         found = [difference for compare in by_cluster for difference in compare(cluster, twins)]
