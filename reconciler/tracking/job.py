@@ -17,9 +17,10 @@ class JobReport:
 
     ``lagging`` have an anchor that was made for an older offset, ``without`` have none, each with the reason if it is
     known; ``elsewhere`` were handed over to another cluster. ``age_ms``: the age of the oldest lagging anchor, by its
-    record's timestamp. ``known`` False: the stores could not be read. ``followed``: the source was asked, and the
-    anchors were saved. ``no_rows``: a sentence, if the store has no row of any of the job's topics and the
-    configuration does not call the job new. ``own``: the number of rows that have their own anchor and are not tracked.
+    record's timestamp. ``known`` False: the stores could not be read. ``followed``: no trouble kept missing
+    anchors from being looked up and saved. ``no_rows``: a sentence, if the store has no row of any of the job's topics
+    and the configuration does not call the job new. ``own``: the number of rows that have their own anchor and are not
+    tracked.
     """
 
     job: str

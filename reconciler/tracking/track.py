@@ -165,7 +165,7 @@ class Tracker:
                 at, rows = replace(at, own=len(rows) - len(rest)), rest
                 if not any(map(lacks_anchor, rows)):
                     unread = {row.key: str(row.malformed.refused) for row in rows if row.malformed is not None}
-                    return replace(at, exact=len(rows) - len(unread), without=unread)
+                    return replace(at, exact=len(rows) - len(unread), without=unread, followed=True)
             place = ANCHORS
             if place in troubles:
                 return replace(at, known=False)

@@ -163,6 +163,16 @@ def test_each_job_that_cannot_be_tracked_is_said_and_the_others_are_tracked(trac
     assert "torn.db is not" in ended.err
 
 
+def test_a_job_that_cannot_be_reached_does_not_hide_one_that_needs_a_person(tracked: Tracked) -> None:
+    tracked.make(6)
+    tracked.job_stores(1_000)
+    ended = tracked.track(tracked.config(*sick_jobs(tracked), tracked.world.job(store=tracked.address)))
+    assert ended.code == 4
+    assert "has no anchor" in ended.out
+    assert "There is no offset store at" in ended.err
+    assert "torn.db is not" in ended.err
+
+
 def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_them(tracked: Tracked) -> None:
     from confluent_kafka import Consumer
 

@@ -17,7 +17,7 @@ from reconciler.cli.terminal.signals import StopSignals
 from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
-from reconciler.core.errors import ConfigError, ExitCode, together
+from reconciler.core.errors import ConfigError, ExitCode, together, worst
 from reconciler.outages import Outages
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round, SourceSide, Tracker
@@ -112,10 +112,16 @@ def _once(tracker: Tracker) -> ExitCode:
     print_table(HEADS, [_cells(job) for job in found.jobs], right=RIGHT)
     if details := [*_details(found), *(f"  {line}." for line in _left_out(tracker))]:
         show(wrap(*details, indent="    "))
-    if found.troubles:
-        raise together(found.troubles.values())
-    stops = any(job.without or job.no_rows for job in found.jobs)
-    return ExitCode.NEEDS_PERSON if stops else ExitCode.OK
+    stops = any(job.followed and (job.without or job.no_rows) for job in found.jobs)
+    code = ExitCode.NEEDS_PERSON if stops else ExitCode.OK
+    if not found.troubles:
+        return code
+    error = together(found.troubles.values())
+    if worst([error.exit_code, code]) is error.exit_code:
+        raise error
+    for each in (error, *error.others):
+        log.error("%s", each)
+    return code
 
 
 # ---------------------------------------------------------------- until stopped
