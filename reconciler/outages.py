@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 class Outages:
     """Outages by place, written to ``log``; beyond ``most`` a round only their number.
 
-    ``every_s`` is the caller's retry interval, which the lines mention.
+    ``every_s`` is the caller's retry interval, which the lines mention; None if it does not try again.
     """
 
     def __init__(
-        self, every_s: float, monotonic: Callable[[], float], log: logging.Logger, *, most: int = sys.maxsize
+        self, every_s: float | None, monotonic: Callable[[], float], log: logging.Logger, *, most: int = sys.maxsize
     ) -> None:
         self._every_s = every_s
         self._monotonic = monotonic
@@ -45,4 +45,5 @@ class Outages:
         self._since[place] = self._monotonic()
         self._begun += 1
         if self._begun <= self._most:
-            self._log.warning("%s Trying again every %g s.", error, self._every_s)
+            again = "" if self._every_s is None else f" Trying again every {self._every_s:g} s."
+            self._log.warning("%s%s", error, again)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -65,7 +66,8 @@ def batches(jobs: Sequence[Job], every_s: float) -> list[Sequence[Job]]:
 class Setup:
     """The watcher's values, made from one reading of the configuration and replaced as a whole by the next.
 
-    ``use`` is called before the first check, ``close`` after the last.
+    ``use`` is called before the first check, ``close`` after the last. ``once``: the jobs are checked only once, so the
+    log has every trouble, and promises no other try.
     """
 
     jobs: tuple[Job, ...]
@@ -74,6 +76,7 @@ class Setup:
     deadline_s: float
     close: Callable[[], None]
     use: Callable[[], None] = lambda: None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class Watch:
         self._overruns = 0
         self._ended_at = clock()
         self._allowed_s = math.inf
-        self.troubles: dict[str, Exception] = {}
+        self.troubles: dict[str, ReconcilerError] = {}
         """Errors of the last complete round, by what failed."""
         self._setup = prepare()
         self._begin()
@@ -154,11 +157,12 @@ class Watch:
         setup.use()
         self._batches = batches(setup.jobs, setup.every_s)
         self._schedule = Schedule(len(self._batches), setup.every_s, self._clock())
-        self._outages = Outages(setup.every_s, self._clock, log, most=MOST_LINES)
+        again_s, most = (None, sys.maxsize) if setup.once else (setup.every_s, MOST_LINES)
+        self._outages = Outages(again_s, self._clock, log, most=most)
         self._step = 0
         self._round_began = self._clock()
         self._spent_s = 0.0
-        self._troubles: dict[str, Exception] = {}
+        self._troubles: dict[str, ReconcilerError] = {}
         self._figures.watch_jobs(job.name for job in setup.jobs)
         self._allow(0.0)
         self._update(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())
@@ -177,8 +181,9 @@ class Watch:
             held_back_s=self._limit.waited_s,
             heartbeat_ms=self._setup.checker.heartbeat_ms,
         )
-        for check in results.values():
+        for name, check in results.items():
             if not isinstance(check.result, CheckFigures):
+                log.debug('job "%s" was not checked', name, exc_info=check.result)
                 error = as_sentence(check.result)
                 self._troubles[check.place] = error
                 self._outages.began(check.place, error)

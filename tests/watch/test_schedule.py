@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from reconciler.config.file import Job
-from reconciler.core.errors import ConfigError, Unreachable
+from reconciler.core.errors import ConfigError, ExitCode, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.rate_limit import RateLimit
@@ -42,6 +42,7 @@ class World:
     closed: int = 0
     heartbeat_ms: int | None = None
     prepare: Callable[[], Setup] | None = None
+    once: bool = False
 
     def __post_init__(self) -> None:
         self.figures = Figures(lambda: int(self.now * 1000))
@@ -57,7 +58,7 @@ class World:
         }
 
     def setup(self) -> Setup:
-        return Setup(jobs(self.count), self, self.every_s, 30.0, self.close)  # type: ignore[arg-type]
+        return Setup(jobs(self.count), self, self.every_s, 30.0, self.close, once=self.once)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.closed += 1
@@ -249,6 +250,27 @@ def test_of_many_jobs_that_fail_at_once_a_few_are_named(caplog: pytest.LogCaptur
         *(f"Job job-{number} answers again" for number in range(5)),
         "and so do 25 more",
     ]
+
+
+def test_a_single_round_names_each_trouble_and_promises_no_other_try(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=9, place="", once=True)
+    world.fails = {f"job-{number}": Unreachable(f"No leader {number}.") for number in range(8)}
+    watch = world.watch()
+    watch.run(rounds=1)
+    assert [record.getMessage() for record in caplog.records] == [f"No leader {number}." for number in range(8)]
+    assert len(watch.troubles) == 8
+
+
+def test_a_bug_in_one_jobs_check_is_reported_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "reconciler.watch")
+    bug = ValueError("no such thing")
+    world = World(count=2, place="", once=True, fails={"job-1": bug})
+    watch = world.watch()
+    watch.run(rounds=1)
+    assert [error.exit_code for error in watch.troubles.values()] == [ExitCode.BUG]
+    assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [bug]
+    assert world.figures.job("job-0").up
 
 
 def test_health_fails_without_a_round_in_time_and_recovers_with_the_next() -> None:

@@ -368,4 +368,19 @@ def test_once_prints_the_metrics_of_one_round(world: World) -> None:
     ended = world.run("watch", "-c", away, "--once")
     assert ended.code == 6
     assert 'reconciler_up{job="clicks"} 0.0' in ended.out
-    assert "the destination cluster at" in ended.err
+    assert ended.err.count("the destination cluster at") == 1
+    assert "Trying again" not in ended.err
+
+
+def test_once_names_each_job_that_was_not_checked_and_checks_the_others(world: World) -> None:
+    world.deliver(12)
+    world.processed(7)
+    (world.folder / "torn.db").write_text("no database")
+    sick = [world.job(name, name, store=f"sqlite:///{world.folder}/{name}.db") for name in ("gone", "torn")]
+    ended = world.run("watch", "-c", world.config(*sick, world.job()), "--once")
+    assert ended.code == 6
+    up = re.findall(r'^reconciler_up\{job="(\w+)"\} (\S+)$', ended.out, re.MULTILINE)
+    assert dict(up) == {"gone": "0.0", "torn": "0.0", "clicks": "1.0"}
+    first, second = ended.err.splitlines()
+    assert first.startswith("There is no offset store at")
+    assert "torn.db is not" in second

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -142,19 +143,20 @@ def test_a_command_line_that_means_nothing(world: World, arguments: tuple[str, .
     assert "usage: reconciler" in ended.err
 
 
-def test_an_interrupted_check_ends_quietly(world: World) -> None:
+@pytest.mark.parametrize("arguments", [("check",), ("watch", "--once")], ids=" ".join)
+def test_a_command_interrupted_at_a_silent_broker_ends_quietly(world: World, arguments: Sequence[str]) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         silent.settimeout(60)
         world.save({0: source_record(3).stored})
         config = world.config(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}")
-        command = [sys.executable, "-m", "reconciler", "check", "-c", str(config)]
+        command = [sys.executable, "-m", "reconciler", *arguments, "-c", str(config)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        with subprocess.Popen(command, env=environment(), **pipes) as check:
+        with subprocess.Popen(command, env=environment(), **pipes) as ended:
             held, _ = silent.accept()  # the client is connected now, and gets no answer
             with held:
-                check.send_signal(signal.SIGINT)
-                out, err = check.communicate(timeout=30)
-    assert (check.returncode, out) == (130, "")
+                ended.send_signal(signal.SIGINT)
+                out, err = ended.communicate(timeout=30)
+    assert (ended.returncode, out) == (130, "")
     assert err == "Interrupted. Nothing was written.\n"

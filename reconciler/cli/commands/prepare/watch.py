@@ -6,7 +6,7 @@ import argparse
 import gc
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -17,7 +17,7 @@ from reconciler.cli.terminal.output import show_text
 from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
@@ -78,16 +78,12 @@ def run(options: argparse.Namespace) -> ExitCode:
     gc.freeze()
     config = context.read_config(options)
     figures = Figures(clock_ms)
+    if options.once:
+        return _once(options, config, figures)
     with StopSignals(reload=True) as signals:
-        limit = RateLimit(config.watch.requests_per_second, time.monotonic, signals.wait)
-        site = Site(figures.registry(), lambda: None, Access())
-        prepare = partial(_prepare, options, figures, limit, site, signals, LastKnown())
         requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
-        clock, wait = time.monotonic, signals.wait
-        watch = Watch(prepare, figures, limit, requested, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
-        with closing(watch):
-            if options.once:
-                return _once(watch, figures)
+        site = Site(figures.registry(), lambda: None, Access())
+        with _watch(options, config, figures, site, requested, signals.wait) as watch:
             unanswered.silence()
             site.health = watch.health
             with _listening(_address(options, config), site):
@@ -96,21 +92,44 @@ def run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _once(watch: Watch, figures: Figures) -> ExitCode:
+def _once(options: argparse.Namespace, config: Config, figures: Figures) -> ExitCode:
+    """A signal ends it as it ends any command: metrics of some of the jobs would be read as those of all."""
     from prometheus_client import generate_latest
 
-    watch.run(rounds=1)
-    show_text(generate_latest(figures.registry()).decode())
-    for error in watch.troubles.values():
-        raise error
-    return ExitCode.OK
+    registry = figures.registry()
+    with _watch(options, config, figures, Site(registry, lambda: None, Access()), Requested(), time.sleep) as watch:
+        watch.run(rounds=1)
+        show_text(generate_latest(registry).decode())
+        return worst(error.exit_code for error in watch.troubles.values())
 
 
 # ---------------------------------------------------------------- from the configuration
 
 
+@contextmanager
+def _watch(
+    options: argparse.Namespace,
+    config: Config,
+    figures: Figures,
+    site: Site,
+    requested: Requested,
+    wait: Callable[[float], object],
+) -> Iterator[Watch]:
+    limit = RateLimit(config.watch.requests_per_second, time.monotonic, wait)
+    prepare = partial(_prepare, options, figures, limit, site, requested.stop, LastKnown())
+    clock = time.monotonic
+    watch = Watch(prepare, figures, limit, requested, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
+    with closing(watch):
+        yield watch
+
+
 def _prepare(
-    options: argparse.Namespace, figures: Figures, limit: RateLimit, site: Site, signals: StopSignals, mirror: LastKnown
+    options: argparse.Namespace,
+    figures: Figures,
+    limit: RateLimit,
+    site: Site,
+    stopping: Callable[[], bool],
+    mirror: LastKnown,
 ) -> Setup:
     """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
     from reconciler.kafka.opening import open_log
@@ -141,7 +160,7 @@ def _prepare(
         check,
         every_s=every_s,
         take=limit.take,
-        stopping=lambda: signals.stopping,
+        stopping=stopping,
         mirror=mirror,
     )
 
@@ -151,7 +170,7 @@ def _prepare(
         if not options.once:
             _warn_if_open(address, access)
 
-    return Setup(jobs, checker, every_s, config.search.deadline_s, reader.close, use)
+    return Setup(jobs, checker, every_s, config.search.deadline_s, reader.close, use, once=options.once)
 
 
 def _address(options: argparse.Namespace, config: Config) -> ListenAddress:
