@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -45,6 +45,7 @@ HELP = Help(
     see_also=("docs/how-to/track-anchors.md", "reconciler watch"),
 )
 EVERY_S = 10.0
+ALL_AGAIN_S = 600.0
 MOST_LINES = 20
 HEADS = ("JOB", "PARTITIONS", "EXACT", "LAGGING", "WITHOUT", "SAVED", "OLDEST LAG", "STORE")
 RIGHT = frozenset({1, 2, 3, 4, 5, 6})
@@ -129,6 +130,7 @@ def _once(tracker: Tracker) -> ExitCode:
 
 def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> None:
     outages = Outages(every_s, time.monotonic, log)
+    progress = Progress(time.monotonic)
     first = True
     while not signals.stopping:
         began = time.monotonic()
@@ -142,7 +144,8 @@ def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> No
                 raise together(lasting)  # at the first round its operator is still there to read it
         first = False
         outages.tell(found.troubles)
-        log.info("%s", progress(found))
+        for line in progress.lines(found):
+            log.info("%s", line)
         signals.wait(max(0.0, began + every_s - time.monotonic()))
     log.info("stopped")
 
@@ -150,9 +153,30 @@ def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> No
 # ---------------------------------------------------------------- the output
 
 
-def progress(found: Round) -> str:
-    """A round as one line of the log."""
-    return "; ".join(_job_progress(job) for job in found.jobs)
+class Progress:
+    """The log's lines about rounds: a job's whenever its state changes, and every job's each ``ALL_AGAIN_S``.
+
+    A job that moves on with all its anchors exact has not changed. ``clock`` gives monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._told: dict[str, tuple[object, ...]] = {}
+        self._told_all_at = clock()
+
+    def lines(self, found: Round) -> list[str]:
+        if self._clock() - self._told_all_at >= ALL_AGAIN_S:
+            self._told_all_at = self._clock()
+            self._told.clear()
+        lines = []
+        for job in found.jobs:
+            counts = job.known, job.exact, job.own, len(job.lagging), len(job.elsewhere)
+            state = (*counts, job.no_rows, tuple(job.without.items()))
+            if self._told.get(job.job) != state:
+                self._told[job.job] = state
+                lines.append(_job_progress(job))
+                lines += [line.strip() for line in _at_most(_without(job))]
+        return lines
 
 
 def _job_progress(job: JobReport) -> str:
@@ -201,9 +225,17 @@ def _details(found: Round) -> list[str]:
             lines.append(f'  Job "{job.job}" has nothing to track: {job.no_rows}. {NO_ROWS}')
         if job.own and job.own == job.partitions:
             lines.append(f'  Job "{job.job}" is left out: every row has an anchor of its own.')
-        lines += [f"  {key} has no anchor: {why}." for key, why in job.without.items()]
+        lines += _without(job)
         lines += [f"  {key} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
         lines += [f"  {key} was handed over to another cluster, and is not tracked." for key in job.elsewhere]
+    return _at_most(lines)
+
+
+def _without(job: JobReport) -> list[str]:
+    return [f"  {key} has no anchor: {why}." for key, why in job.without.items()]
+
+
+def _at_most(lines: list[str]) -> list[str]:
     more = len(lines) - MOST_LINES
     return lines if more <= 0 else [*lines[:MOST_LINES], f"  … and {more:,} more."]
 

@@ -1,0 +1,69 @@
+"""What ``reconciler track`` logs about its rounds: changes, and everything again from time to time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from reconciler.cli.commands.prepare.track import ALL_AGAIN_S, MOST_LINES, Progress
+from reconciler.ports import TopicPartition
+from reconciler.tracking.job import JobReport
+from reconciler.tracking.track import Round
+
+CLICKS = JobReport("clicks", "kafka-group:", exact=3, saved=3)
+ORDERS = JobReport("orders", "kafka-group:", exact=1)
+WITHOUT = {TopicPartition("events", number): "retention has removed the records around it" for number in range(60)}
+
+
+@dataclass
+class Log:
+    now: float = 0.0
+    progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(lambda: self.now)
+
+    def after(self, seconds: float, *jobs: JobReport) -> list[str]:
+        self.now += seconds
+        return self.progress.lines(Round(jobs, {}))
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    assert log.after(0, CLICKS, ORDERS) == [
+        "clicks: 3 exact, 0 lagging, 0 without an anchor, 3 saved",
+        "orders: 1 exact, 0 lagging, 0 without an anchor, 0 saved",
+    ]
+    return log
+
+
+def test_a_job_that_moves_on_with_its_anchors_is_not_told_again(log: Log) -> None:
+    for saved in (0, 3, 1):
+        assert log.after(10, replace(CLICKS, saved=saved), ORDERS) == []
+
+
+def test_a_job_whose_state_changes_is_told_alone_and_so_is_its_return(log: Log) -> None:
+    lagging = replace(CLICKS, exact=2, lagging={TopicPartition("events", 0): ""}, saved=0)
+    assert log.after(10, lagging, ORDERS) == ["clicks: 2 exact, 1 lagging, 0 without an anchor, 0 saved"]
+    assert log.after(10, lagging, replace(ORDERS, known=False)) == ["orders: not known"]
+    assert log.after(10, lagging, ORDERS) == ["orders: 1 exact, 0 lagging, 0 without an anchor, 0 saved"]
+    assert log.after(10, CLICKS, ORDERS) == ["clicks: 3 exact, 0 lagging, 0 without an anchor, 3 saved"]
+
+
+def test_the_reason_of_a_missing_anchor_is_told_and_of_many_a_few(log: Log) -> None:
+    (one,) = (dict([item]) for item in list(WITHOUT.items())[:1])
+    assert log.after(10, replace(CLICKS, without=one), ORDERS)[1:] == [
+        "events-0 has no anchor: retention has removed the records around it."
+    ]
+    lines = log.after(10, replace(CLICKS, without=WITHOUT), ORDERS)
+    assert len(lines) == 1 + MOST_LINES + 1
+    assert lines[-1] == "… and 40 more."
+
+
+def test_every_job_is_told_again_from_time_to_time(log: Log) -> None:
+    assert log.after(ALL_AGAIN_S - 1, CLICKS, ORDERS) == []
+    assert [line.partition(":")[0] for line in log.after(1, CLICKS, ORDERS)] == ["clicks", "orders"]
+    assert log.after(ALL_AGAIN_S - 1, CLICKS, ORDERS) == []
+    assert len(log.after(1, CLICKS, ORDERS)) == 2
