@@ -20,6 +20,9 @@ NULL = b"\x00"
 PRESENT = b"\x01"
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
+NO_TOPIC_ID = "A" * 22
+"""The topic id that stands for none: brokers before 2.8 (KIP-516) keep no ids, and clients tell 16 zero bytes."""
+
 _FINGERPRINT = re.compile(r"[0-9a-fA-F]{32}")
 
 
@@ -129,7 +132,11 @@ class Anchor:
         """
         if self.cluster_id is None or self.cluster_id != cluster_id:
             return False
-        return self.topic_id is None or topic_id is None or self.topic_id == topic_id
+        return self.topic_id == topic_id or not (has_topic_id(self.topic_id) and has_topic_id(topic_id))
+
+
+def has_topic_id(topic_id: str | None) -> bool:
+    return topic_id is not None and topic_id != NO_TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True)

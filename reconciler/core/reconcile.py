@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.anchors import Anchor, Names, StoredOffset, has_topic_id
 from reconciler.core.errors import NotRead
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
@@ -18,6 +18,8 @@ from reconciler.core.question import Question
 from reconciler.core.scan import count_records, last_before, record_at
 from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Skips, Verdict
 
+NO_TIME_MS = -1
+"""Kafka's timestamp of a record that its producer gave none (``RecordBatch.NO_TIMESTAMP``)."""
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
 
@@ -32,7 +34,17 @@ def judged(search: Callable[..., Search[Finding]], *given: Any) -> Search[Findin
 
 def reconcile(question: Question) -> Search[Finding]:
     """One partition's finding; see ``_reconcile``."""
-    return (yield from judged(_reconcile, question))
+    return (yield from judged(_reconcile, _without_no_time(question)))
+
+
+def _without_no_time(question: Question) -> Question:
+    """Take Kafka's "no time" out of the anchor: jobs may have recorded it as the record's time."""
+    stored = question.stored
+    if stored is None or stored.anchor is None or stored.anchor.timestamp_ms != NO_TIME_MS:
+        return question
+    if not question.identity.record_time or stored.anchor.names is Names.MAX_TIME:
+        return question
+    return replace(question, stored=replace(stored, anchor=replace(stored.anchor, timestamp_ms=None)))
 
 
 def _reconcile(question: Question) -> Search[Finding]:
@@ -168,7 +180,7 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
         why = f"another record is at the anchor's offset {anchor.offset}; "
         return (yield from _search(question, anchor, why))
     may_be_compacted = yield from question.may_be_compacted()
-    if may_be_compacted and anchor.topic_id is not None and anchor.topic_id == question.topic_id:
+    if may_be_compacted and has_topic_id(anchor.topic_id) and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
     why = f"no record is at the anchor's offset {anchor.offset}; "
     return (yield from _search(question, anchor, why))

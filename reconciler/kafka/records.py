@@ -46,7 +46,7 @@ class KafkaRecord:
     @property
     def timestamp_ms(self) -> int | None:
         kind, stamp = self._message.timestamp()
-        return None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
+        return None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp  # -1 in a batch of KIP-98: no time
 
     @property
     def append_time(self) -> bool:

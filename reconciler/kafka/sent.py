@@ -38,7 +38,7 @@ class SentRecord:
         self._columns = columns
         self._at = at
         self.offset = offset
-        self.timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE else stamp
+        self.timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp  # as in ``records``
         self.append_time = kind == TIMESTAMP_LOG_APPEND_TIME
 
     @property

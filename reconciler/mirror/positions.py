@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconciler.core.anchors import Record
-from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.errors import NotRead, Refused, Unreachable
 from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.mirror.reading import between
 from reconciler.ports import LogReader, TopicPartition
@@ -38,7 +38,7 @@ def read_positions(reader: LogReader, alias: str) -> tuple[dict[TopicPartition, 
                     if time >= newest.get(position[0], (0, 0))[0]:
                         newest[position[0]] = (time, position[1])
         found = {place: position for place, (_, position) in newest.items()}
-    except (Refused, Unreachable) as error:
+    except (NotRead, Refused, Unreachable) as error:
         return {}, f'"{topic}" could not be read: {error.message.rstrip(".")}'
     return found, "" if found else f'"{topic}" holds no position of this mirror'
 

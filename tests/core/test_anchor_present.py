@@ -69,6 +69,14 @@ def test_an_anchor_without_time_is_found_by_content_alone() -> None:
     assert found(ask(log_of(A, B, C), content_only(B), BY_CONTENT)) == ("moved", 2, 0, 0)
 
 
+def test_an_anchor_without_time_before_dated_records_is_found() -> None:
+    """Jobs have recorded Kafka's -1, "no time", as the time of an undated record; it is later than no other."""
+    undated = Rec("n", None)
+    log = log_of(*letters("abcdefghij"), undated, Rec("z", 900))
+    anchor = replace(anchor_of(undated), timestamp_ms=-1)
+    assert found(ask(log, anchor))[:2] == ("moved", 11)
+
+
 def test_records_delivered_twice_are_repeated_and_not_skipped() -> None:
     """b c are sent again: after the first copy of c only d follows unread, so the second b and c are the replay."""
     finding = ask(log_of(A, B, C, B, C, D), anchor_of(C))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.anchors import NO_TOPIC_ID, Anchor, Names, StoredOffset
 from tests.core.stories import BY_ID, HERE, HERE_TOPIC, Marker, Rec, anchor_of, ask, found, letters, log_of
 
 A, B, C, D, E = letters("abcde")
@@ -84,3 +84,14 @@ def test_an_own_anchor_of_the_next_record_is_at_the_stored_offset() -> None:
 def test_another_clusters_anchor_at_the_same_number_is_not_trusted_without_search() -> None:
     """The record at offset 1 is another one: the number alone says nothing."""
     assert found(ask(log_of(A, Rec("x", 105), B, C), anchor_of(B, offset=1))) == ("moved", 3, 0, 0)
+
+
+def test_the_topic_id_of_a_broker_that_keeps_none_proves_nothing() -> None:
+    """Brokers before 2.8 give every topic the zero id: a recreated, compacted topic is not taken for the old one."""
+    log = log_of(Rec("w", 90), Rec("x", 91), A, B, C, compacted=[1], topic_id=NO_TOPIC_ID)
+    finding = ask(log, own(B, 1, topic_id=NO_TOPIC_ID))
+    assert found(finding)[:2] == ("moved", 4)
+
+
+def test_an_anchor_from_before_the_brokers_had_topic_ids_keeps_its_numbering() -> None:
+    assert found(ask(log_of(A, B, C), own(B, 1, topic_id=NO_TOPIC_ID))) == ("match", 2, 0, 0)

@@ -139,3 +139,24 @@ def test_what_an_aborted_transaction_sent_again_first_keeps_the_place(identity: 
     sent(log, "g", aborts=True)
     finding = ask(log, anchor_of(rec("d"), identity), identity)
     assert finding.resume_offset == 4, "g is committed at 6 only"
+
+
+@pytest.mark.parametrize(
+    ("sendings", "anchor", "resume", "replay"),
+    [
+        ([("abcd", False), ("def", True), ("a", False), ("d", True)], "d", 10, 1),
+        ([("abc", False), ("bcd", True), ("ab", False), ("cd", True)], "c", 10, 1),
+        ([("abcd", False), ("c", False), ("bcd", True), ("defg", False)], "c", 6, 2),
+    ],
+)
+def test_processed_records_right_behind_the_place_are_read_again_and_count(
+    sendings: list[tuple[str, bool]], anchor: str, resume: int, replay: int
+) -> None:
+    """Copies in an aborted transaction follow the place; a job that reads uncommitted records reads them again."""
+    log = log_of()
+    for names, aborts in sendings:
+        sent(log, names, aborts=aborts)
+    finding = ask(log, anchor_of(rec(anchor), BY_INCREASING_ID), BY_INCREASING_ID)
+    reads = log.partitions[PLACE].records
+    again = sum(each.offset >= resume and (each.value or b"") <= anchor.encode() for each in reads)
+    assert (finding.resume_offset, finding.replay_exact, again) == (resume, replay, replay)

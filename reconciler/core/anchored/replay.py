@@ -33,9 +33,9 @@ class Replay:
 class _Tally:
     """Counts the records after the anchor's copy by their state; ``lag`` records after it were processed as well."""
 
-    def __init__(self, processed: Processed, lag: int, found: Record | None) -> None:
+    def __init__(self, processed: Processed, lag: int, found: Record | None, *, leads: bool) -> None:
         self.begin = 0 if found is None else found.offset + 1
-        self._leading = processed.may_be_stepped_over
+        self._leading = leads and processed.may_be_stepped_over
         self._processed = processed
         self._lag = lag
         self._seen: set[tuple[int | None, str]] = set()
@@ -88,13 +88,14 @@ class _Tally:
 
 
 def count_replay(
-    processed: Processed, scan: Scan, end: int, budget: int, *, lag: int, may_be_hidden: bool
+    processed: Processed, scan: Scan, end: int, budget: int, *, lag: int, may_be_hidden: bool, leads: bool = True
 ) -> Search[Replay]:
     """Judge up to ``budget`` records after the anchor's first copy; the unread rest counts in full.
 
-    ``may_be_hidden``: first copies of processed records may be gone from the log.
+    ``may_be_hidden``: first copies of processed records may be gone from the log. ``leads``: the job may resume behind
+    the processed records that come first; without it they are read again, and count.
     """
-    tally, position = _Tally(processed, lag, scan.found), scan.position
+    tally, position = _Tally(processed, lag, scan.found, leads=leads), scan.position
     tally.add_all(scan.rest)
     tally.read += scan.newer
     while position < end and tally.read < budget:

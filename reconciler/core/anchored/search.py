@@ -291,7 +291,9 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
         stepped = yield from step_over(processed, around)
         if stepped is not None:
             behind = replace(scan, rest=(), newer=0, position=stepped.place + 1)
-            replay = yield from count_replay(processed, behind, bounds.end, budget, lag=lag, may_be_hidden=hidden)
+            replay = yield from count_replay(
+                processed, behind, bounds.end, budget, lag=lag, may_be_hidden=hidden, leads=False
+            )
             return _found(case, replay, copy, stepped.place + 1, stepped.place, stepped)
     if case.anchor_is_done:
         return _found(case, replay, copy, replay.begin, replay.begin - 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ExitCode, ReconcilerError, Refused, Unreachable, worst
+from reconciler.core.errors import ExitCode, NotRead, ReconcilerError, Refused, Unreachable, worst
 from reconciler.core.verdicts import Position
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
@@ -131,7 +131,7 @@ def _heartbeat(reader: LogReader, names: Sequence[str]) -> tuple[int | None, str
     following = Following((), names, (), ())
     try:
         following.read(reader)
-    except (Refused, Unreachable) as error:
+    except (NotRead, Refused, Unreachable) as error:
         return None, f"heartbeats could not be read: {error.message.rstrip('.')}"
     if following.heartbeat_ms is None:
         return None, f'no heartbeat is known (topic "{names[0]}")' if names else "no heartbeat is known"

@@ -12,12 +12,13 @@ import pytest
 from reconciler.cli.commands.prepare.mirror import to_json
 from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ExitCode, Refused
+from reconciler.core.errors import ExitCode, NotRead, Refused
+from reconciler.core.probes import Chunk, Withheld
 from reconciler.failover.mirrored.report import MirrorReport, report
 from reconciler.failover.mirrored.unprepared import Tally
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror.account import LOCATION
-from reconciler.ports import ClusterInfo, Row, TopicPartition
+from reconciler.ports import ClusterInfo, ReadRequest, Row, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
 from tests.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
 
@@ -194,3 +195,24 @@ def test_the_json_says_null_for_what_is_not_known(lost: Memory) -> None:
     assert partition["source_offset"] is None
     assert found["heartbeat_at"] is None
     assert found["exit_code"] == 4
+
+
+@pytest.mark.parametrize("topic", ["mm2-offsets.a.internal", "a.heartbeats"])
+def test_a_topic_of_the_mirror_that_cannot_be_decompressed_is_a_note(
+    topic: str, lost: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions(lost.log, BASE + 9)
+    lost.log.create("a.heartbeats", 1)
+    lost.log.partition("a.heartbeats", 0).append(NOW, b"k", b"v")
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    read = lost.log.read
+
+    def refusing(requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+        withheld = Withheld(NotRead(f"{topic}-0 could not be read from offset 0 on.", hint="Delete them."))
+        answers = read(requests)
+        return [
+            withheld if each.partition.topic == topic else chunk for each, chunk in zip(requests, answers, strict=True)
+        ]
+
+    monkeypatch.setattr(lost.log, "read", refusing)
+    assert any("could not be read" in note for note in reported(lost).notes)
