@@ -15,7 +15,7 @@ from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.errors import ReconcilerError
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key
-from reconciler.failover.writing.apply import anchor_for
+from reconciler.failover.writing.reread import anchor_for
 from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.formats.spark_checkpoint import END
 from reconciler.ports import Change, TopicPartition

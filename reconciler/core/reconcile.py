@@ -81,10 +81,10 @@ def _start_new(question: Question) -> Search[Finding]:
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
 
-    def found(offset: int, word: str, record_offset: int | None = None) -> Finding:
+    def found(offset: int, word: str) -> Finding:
         most = max(0, end - offset) if question.no_rows else 0  # the log may have grown since its end was asked
         detail = f"{NO_OFFSET}: starts at {word}"
-        return Finding(Verdict.NEW, offset, most, None if most else 0, None, record_offset, detail)
+        return Finding(Verdict.NEW, offset, most, None if most else 0, detail=detail)
 
     if question.new.place is StartPlace.EARLIEST:
         return found(start, "the earliest record")
@@ -95,7 +95,7 @@ def _start_new(question: Question) -> Search[Finding]:
         word = "the first record of the policy's time"
     word += yield from _skipped_by_policy(question, start, offset)
     previous = yield from last_before(offset, start)
-    return found(offset, word, previous.offset if previous else None)
+    return found(offset, word).resting_on(previous)
 
 
 def _skipped_by_policy(question: Question, start: int, offset: int) -> Search[str]:
@@ -213,9 +213,8 @@ def place_at_time(question: Question, timestamp_ms: int, when: str, found: Findi
 
 def _placed(question: Question, offset: int, found: Finding, edges: LogRange, word: str) -> Search[Finding]:
     previous = yield from last_before(offset, edges.start)
-    record_offset = previous.offset if previous else None
     skips = yield from _skips(question, offset, found, edges.start)
-    return Finding(Verdict.NEW, offset, edges.end - offset, None, None, record_offset, word, skips)
+    return Finding(Verdict.NEW, offset, edges.end - offset, detail=word, skips=skips).resting_on(previous)
 
 
 def _skips(question: Question, offset: int, found: Finding, start: int) -> Search[Skips | None]:

@@ -142,13 +142,13 @@ class TimeEvidence:
 def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known: TimeEvidence) -> Search[Finding]:
     """Decide by time, or without one by order alone."""
     around = yield from look_around(question, time_ms, judge, absent=known.absent, bound=known.bound)
-    record_offset = around.previous.offset if around.previous else None
     lag = max(0, question.anchor_lag)
     at_most = around.end - around.lower if lag or not known.times_are_sure else around.possibly
 
     def finding(verdict: Verdict, detail: str, by: MatchedBy | None = None) -> Finding:
         exact = 0 if at_most == 0 and known.times_are_sure else None
-        return Finding(verdict, around.lower, at_most, exact, by, record_offset, known.why + detail)
+        found = Finding(verdict, around.lower, at_most, exact, by, detail=known.why + detail)
+        return found.resting_on(around.previous)
 
     if not around.has_records:
         if around.start == 0:

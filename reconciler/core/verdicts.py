@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+
+from reconciler.core.anchors import Record, fingerprint
 
 
 class Verdict(Enum):
@@ -94,7 +96,7 @@ class Finding:
     detail: str = ""
     skips: Skips | None = None
     record_fingerprint: str | None = None
-    """Of the record at ``record_offset``, where no stored anchor says what it must be."""
+    """Of the record at ``record_offset``, where that need not be the anchor's."""
     by_row_time: bool = False
     """True where nothing but the time of the store's row says where the job is."""
 
@@ -110,3 +112,10 @@ class Finding:
                 raise ValueError("the record checked lies before the resume offset")
         if self.replay_exact is not None and self.replay_exact != self.replay_at_most:
             raise ValueError("an exact replay is its own bound")
+
+    def resting_on(self, record: Record | None) -> Finding:
+        """The finding, checked against this record, which need not be the anchor's; None: at the start of the log."""
+        if record is None:
+            return replace(self, record_offset=None, record_fingerprint=None)
+        mark = fingerprint(record.key, record.value)
+        return replace(self, record_offset=record.offset, record_fingerprint=mark)

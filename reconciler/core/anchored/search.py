@@ -298,7 +298,7 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
     if case.anchor_is_done:
         return _found(case, replay, copy, replay.begin, replay.begin - 1)
     previous = yield from last_before(copy.offset, bounds.start)
-    return _found(case, replay, copy, copy.offset, previous.offset if previous else None)
+    return _found(case, replay, copy, copy.offset, None).resting_on(previous)
 
 
 def _older_survives(case: _Case, bounds: Bounds, scan: Scan) -> Search[bool]:
@@ -326,8 +326,8 @@ def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: 
         f"a copy of the anchor is at offset {copy.offset}, but an earlier one may have been deleted: "
         "resuming at the first record that may not have been processed"
     )
-    record_offset = previous.offset if previous else None
-    return Finding(Verdict.BOUNDED, resume, at_most, None, case.matcher.matched_by, record_offset, case.why + detail)
+    by, detail = case.matcher.matched_by, case.why + detail
+    return Finding(Verdict.BOUNDED, resume, at_most, None, by, detail=detail).resting_on(previous)
 
 
 def _found(
@@ -345,6 +345,8 @@ def _found(
     elif exact is None:
         detail += f"; up to {at_most} of the records after it may be processed ones that were sent again"
     finding = Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
+    if verdict is Verdict.BOUNDED and record_offset == copy.offset:
+        finding = finding.resting_on(copy)
     return finding if stepped is None else stepped.note_in(finding)
 
 

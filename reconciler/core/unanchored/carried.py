@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchored.candidates import bisect
 from reconciler.core.anchored.search import search
-from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import LogRange, Search, ask_edges
 from reconciler.core.question import Question
@@ -186,12 +186,10 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
         resume_offset=place,
         replay_at_most=tail.at_most,
         replay_exact=tail.exact,
-        record_offset=None if before is None else before.offset,
+        record_offset=None,
         detail=detail,
     )
-    judged = judged if stepped is None else stepped.note_in(judged)
-    mark = None if before is None else fingerprint(before.key, before.value)
-    return replace(judged, record_fingerprint=mark)
+    return (judged if stepped is None else stepped.note_in(judged)).resting_on(before)
 
 
 def _of_another_topic(question: Question, turns: Sequence[Record]) -> Search[Finding | None]:

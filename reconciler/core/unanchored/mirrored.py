@@ -334,15 +334,16 @@ def not_beyond_own(question: Question, finding: Finding) -> Search[Finding]:
     place = max(stored, edges.start)
     previous = yield from last_before(place, edges.start)
     most = min(edges.end - place, at_most + resume - place)
-    return replace(
+    moved = replace(
         finding,
         verdict=verdict,
         resume_offset=place,
         replay_at_most=most,
         replay_exact=None,
-        record_offset=previous.offset if previous else None,
+        record_offset=None,
         detail=detail,
     )
+    return moved.resting_on(previous)
 
 
 def _with_fingerprint(finding: Finding) -> Search[Finding]:

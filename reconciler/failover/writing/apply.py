@@ -13,9 +13,8 @@ from pathlib import Path
 
 from reconciler import written
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Anchor, Record, StoredOffset
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Refused, Unreachable
-from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import job_topics
@@ -23,14 +22,11 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
-    another_record,
     check_configuration,
     check_destination,
-    check_offsets,
     check_time,
-    records_before,
-    rests_on,
 )
+from reconciler.failover.writing.reread import Planned, anchors_for, check_in_place
 from reconciler.fileio import locked, read_regular, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
@@ -93,6 +89,23 @@ def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
     return changes
 
 
+def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outside: Outside) -> None:
+    """Raise Changed if the plan would not be applied any more as it was shown: a person may answer hours later."""
+    now = prepare(plan, config, outside)
+    for shown, again in zip(changes, now, strict=True):
+        if _to_write(shown) != _to_write(again):
+            raise Changed(
+                f'Job "{shown.job.name}" is not as it was shown any more. Nothing was written.',
+                hint="Run this again, and look at what it shows.",
+            )
+
+
+def _to_write(change: JobChanges) -> object:
+    """A job's changes, without the time of writing."""
+    rows = [replace(item, new=replace(item.new, written_at_ms=None)) for item in change.intended]
+    return rows, change.already, change.refused
+
+
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
     if any(row.position != Position.NEXT for row in job_plan.partitions):
@@ -110,18 +123,23 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
         rows = by_key(store.read(job.group, job_topics(config, job)))
     _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
     writes_new = config.new_of(job).place is not StartPlace.EARLIEST
-    writing: list[tuple[PartitionPlan, Selected]] = []
+    writing: list[Planned] = []
+    left: list[Planned] = []
     already: list[PartitionPlan] = []
     for row in job_plan.partitions:
         selected = select(rows, row.source_key, row.key, cluster.cluster_id)
         _refuse_malformed(row, selected, rows)
         if is_applied(row, selected, plan.cluster_id):
             already.append(row)
+            left.append((row, selected))
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
         elif is_written(row, selected, writes_new=writes_new):
             writing.append((row, selected))
-    anchors = _anchors_for(job, writing, cluster, outside)
+        elif row.verdict is Verdict.MATCH:
+            left.append((row, selected))
+    check_in_place(job, left, outside.reader)
+    anchors = anchors_for(job, writing, cluster, outside.reader)
     intended = []
     for row, selected in writing:
         assert row.resume_offset is not None, "is_written: a row without an offset is not written"
@@ -186,42 +204,6 @@ def _moved_on(job: Job, row: PartitionPlan, stored: StoredOffset | None) -> str:
         f'The store of job "{job.name}" has moved on since the plan: {row.key} had {was}, and has {now} now (or '
         "another anchor)."
     )
-
-
-# ---------------------------------------------------------------- the destination, read once more
-
-
-def _anchors_for(
-    job: Job, writing: Sequence[tuple[PartitionPlan, Selected]], cluster: ClusterInfo, outside: Outside
-) -> dict[PartitionPlan, Anchor]:
-    """The anchors to write: the records right before the resume offsets, read again from the destination."""
-    if not writing:
-        return {}
-    check_offsets([row for row, _ in writing], outside.reader)
-    records = records_before([row for row, _ in writing], outside.reader)
-    anchors = {}
-    for row, selected in writing:
-        if row in records:
-            _check_record(job, row, selected, records[row])
-        anchors[row] = anchor_for(row, records.get(row), job, cluster.cluster_id)
-    return anchors
-
-
-def anchor_for(row: PartitionPlan, record: Record | None, job: Job, cluster_id: str) -> Anchor:
-    """The anchor of a resume offset: the record right before it; at the start of a log, the numbering alone."""
-    if record is None:
-        return Anchor(cluster_id=cluster_id, topic_id=row.topic_id)
-    return job.identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
-
-
-def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Record) -> None:
-    """Raise Changed if the record that the plan rests on is no longer the anchor."""
-    anchor = selected.stored.anchor if selected.stored else None
-    same = row.names(record)
-    if same is None and anchor is not None and rests_on(row, record):
-        same = Matcher(anchor, job.identity).is_anchor_or_before(record)
-    if same is False:
-        raise another_record(row, record)
 
 
 # ---------------------------------------------------------------- writing
@@ -354,6 +336,11 @@ def confirm(store: OffsetStore, job: Job, expected: Mapping[TopicPartition, Stor
             f'Job "{job.name}" was written, and could not be read back: {error.message}', hint="Run this again."
         ) from error
     for tp, wanted in expected.items():
+        if tp in rows and (bad := rows[tp].malformed) is not None:
+            raise OutcomeUnknown(
+                f'Job "{job.name}" was written, and does not read back: {bad.message}',
+                hint=f"See what else writes this store. {bad.hint}",
+            )
         found = rows[tp].stored if tp in rows else None
         if (found is None) != (wanted is None) or (found and wanted and found.offset != wanted.offset):
             raise OutcomeUnknown(

@@ -127,11 +127,14 @@ def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
                 raise Changed(f"The destination has no {row.key}.", hint=AGAIN)
 
 
-def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
-    """Raise Changed if a log does not hold its row's offset, or holds a record where the plan has none."""
+def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> Mapping[TopicPartition, int]:
+    """Return where the logs of the rows start.
+
+    Raises Changed if a log does not hold its row's offset, or holds a record where the plan has none.
+    """
     partitions = list(dict.fromkeys(row.key for row in rows))
     if not partitions:
-        return
+        return {}
     starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
     for row in rows:
         start, end = starts[row.key], ends[row.key]
@@ -141,6 +144,7 @@ def check_offsets(rows: Sequence[PartitionPlan], reader: LogReader) -> None:
                 hint=AGAIN,
             )
     _check_nothing_between(rows, starts, reader)
+    return starts
 
 
 def _check_nothing_between(
@@ -182,8 +186,13 @@ def records_before(rows: Sequence[PartitionPlan], reader: LogReader) -> dict[Par
 
 
 def rests_on(row: PartitionPlan, record: Record) -> bool:
-    """True if the row was found, not set by hand, because its anchor is the record right before its resume offset."""
-    return row.verdict in PROVEN and not row.set_by_hand and row.resume_offset == record.offset + 1
+    """True if the row was found, not set by hand, because its anchor is the record that it names.
+
+    That is the one right before its resume offset, or further before it for a match of a tracked anchor.
+    """
+    matched = row.verdict is Verdict.MATCH and row.matched_by is not None
+    found = matched or (row.verdict in PROVEN and row.resume_offset == record.offset + 1)
+    return found and not row.set_by_hand
 
 
 def another_record(row: PartitionPlan, record: Record) -> Changed:

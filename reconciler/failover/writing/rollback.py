@@ -27,6 +27,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key, select
 from reconciler.failover.writing.apply import is_applied, load_snapshot, name_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
+from reconciler.fileio import locked
 from reconciler.formats import snapshot
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.ports import Change, LogReader, ReadRequest, Row, TopicPartition
@@ -311,9 +312,24 @@ def _skipped(reader: LogReader, key: TopicPartition, first: int, end: int) -> Sk
 # ---------------------------------------------------------------- writing
 
 
-def write_rollback(jobs: list[JobReturns], outside: Outside) -> None:
-    """Put the rows back by compare-and-set and read them back. Raises as ``write`` does."""
+def write_rollback(jobs: Sequence[JobReturns], plan: Plan, plan_path: Path, config: Config, outside: Outside) -> None:
+    """Put the rows back by compare-and-set and read them back. Raises as ``write`` does.
+
+    Under the plan's lock the rows are prepared again: ``apply`` may be half way through them, or a person has answered
+    late.
+    """
     batches = [(change.job, [item.change for item in change.returns]) for change in jobs if change.returns]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
-    with opened(batches, outside) as stores:
+    with opened(batches, outside) as stores, locked(plan_path):
+        now = prepare_rollback(plan, plan_path, config, outside)
+        if _to_put_back(now) != _to_put_back(jobs):
+            raise Changed(
+                "The rows are not as they were shown any more. Nothing was put back.",
+                hint="Run this again, and look at what it shows.",
+            )
         put_all(batches, stores, "rollback", outside)
+
+
+def _to_put_back(jobs: Sequence[JobReturns]) -> object:
+    """The rows to put back, and what they skip: what a person was shown and accepted."""
+    return [(change.job.name, [(item.change, item.skips) for item in change.returns]) for change in jobs]

@@ -18,7 +18,7 @@ from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
-from reconciler.failover.writing.apply import JobChanges, prepare, write
+from reconciler.failover.writing.apply import JobChanges, check_still, prepare, write
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
@@ -121,6 +121,8 @@ def _apply(
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
             confirm(f"Write {counted(count, 'offset')}?", yes=options.yes)
+            if not options.yes:
+                check_still(changes, plan, config, outside)
             with signals.writing():
                 attempt.intends_changes(changes)
                 write(changes, plan, options.plan, outside)

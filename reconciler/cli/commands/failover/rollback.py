@@ -84,7 +84,7 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
         confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
         with signals.writing():
             attempt.intends_returns(jobs)
-            write_rollback(jobs, outside)
+            write_rollback(jobs, plan, options.plan, config, outside)
             attempt.wrote()
     say(f"{counted(len(returns), 'offset')} put back and read again.")
 

@@ -1,0 +1,62 @@
+"""The destination, read once more before a plan is written: the records that it rests on, and the anchors to write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.config.file import Job
+from reconciler.core.anchors import Anchor, Record
+from reconciler.core.matching import Matcher
+from reconciler.failover.selection import Selected
+from reconciler.failover.writing.plan_checks import another_record, check_offsets, records_before, rests_on
+from reconciler.formats.plan import PartitionPlan
+from reconciler.ports import ClusterInfo, LogReader
+
+Planned = tuple[PartitionPlan, Selected]
+"""A plan's row, and the stored rows that it is about."""
+
+
+def anchors_for(
+    job: Job, writing: Sequence[Planned], cluster: ClusterInfo, reader: LogReader
+) -> dict[PartitionPlan, Anchor]:
+    """The anchors to write: the records right before the resume offsets, read again from the destination."""
+    if not writing:
+        return {}
+    check_offsets([row for row, _ in writing], reader)
+    records = records_before([row for row, _ in writing], reader)
+    anchors = {}
+    for row, selected in writing:
+        if row in records:
+            _check_record(job, row, selected, records[row])
+        anchors[row] = anchor_for(row, records.get(row), job, cluster.cluster_id)
+    return anchors
+
+
+def check_in_place(job: Job, left: Sequence[Planned], reader: LogReader) -> None:
+    """Raise Changed for an offset that is left as it is, and is no longer right at the destination."""
+    if not left:
+        return
+    starts = check_offsets([row for row, _ in left], reader)
+    # Retention may pass the record of a match: the offset behind it stays right.
+    kept = [(row, selected) for row, selected in left if (row.record_offset or 0) >= starts[row.key]]
+    records = records_before([row for row, _ in kept], reader)
+    for row, selected in kept:
+        if row in records:
+            _check_record(job, row, selected, records[row])
+
+
+def anchor_for(row: PartitionPlan, record: Record | None, job: Job, cluster_id: str) -> Anchor:
+    """The anchor of a resume offset: the record right before it; at the start of a log, the numbering alone."""
+    if record is None:
+        return Anchor(cluster_id=cluster_id, topic_id=row.topic_id)
+    return job.identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
+
+
+def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Record) -> None:
+    """Raise Changed if the record that the plan rests on is no longer the anchor."""
+    anchor = selected.stored.anchor if selected.stored else None
+    same = row.names(record)
+    if same is None and anchor is not None and rests_on(row, record):
+        same = Matcher(anchor, job.identity).is_anchor_or_before(record)
+    if same is False:
+        raise another_record(row, record)
