@@ -21,6 +21,7 @@ Not known from an output:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,9 +32,15 @@ from pyspark.sql import functions as f
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.formats.anchor_lines import AnchorLine
+from reconciler.formats.decimal_text import counted
 from reconciler.identity import UNITS_PER_MS
 from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
 from reconciler.spark.identity_columns import OWN_ID, LastRecord, epoch_ms, last_record
+
+log = logging.getLogger(__name__)
+
+_IN_ORDER = r"^[^0-9]*[0-9]+[^0-9]*$|^[0-9]{4}-[0-9]{2}-[0-9]{2}"
+"""Texts whose order is that of their numbers, if only digits differ: one number of fixed length, or an ISO time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,8 @@ class Columns:
     ``topic_name`` is the topic where no column has it. ``timestamp``: a timestamp, or whole numbers in ``unit`` (s, ms,
     us, ns), of the same meaning as the job's ``[jobs.identity] timestamp``. ``id``: bytes, text or whole numbers, the
     very value that ``[jobs.identity] id`` reads from a record. ``key`` and ``value`` are the record's own bytes, and
-    give the fingerprint. ``batch``: increases with each batch that the job wrote.
+    give the fingerprint. ``batch``: increases with each batch that the job wrote; text only where its order shows that
+    (``_newest_batch``).
     """
 
     topic: str | None = "topic"
@@ -115,10 +123,10 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
     if topics is not None:
         selected = selected.where(f.col("topic").isin(topics))
     if columns.batch is not None:
-        newest = selected.agg(f.max("batch")).first()
-        if newest is None or newest[0] is None:
+        newest = _newest_batch(selected, columns.batch)
+        if newest is None:
             return []
-        selected = selected.where(f.col("batch") < f.lit(newest[0])).drop("batch")
+        selected = selected.where(f.col("batch") < f.lit(newest)).drop("batch")
     last = f.max_by(f.struct("*"), f.col("offset")).alias("last")
     ends = selected.groupBy("topic", "partition").agg(last).select("last.*")
     found = []
@@ -127,6 +135,45 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
         each |= {"payload_known": columns.value is not None, "timestamp": epoch_ms(each["timestamp"], unit)}
         found.append(each)
     return sorted(found, key=lambda each: (each["topic"], each["partition"]))
+
+
+def _newest_batch(selected: DataFrame, name: str) -> Any:
+    """The largest value of ``batch``; None if no row has one. Rows without one are logged.
+
+    Spark compares text by its bytes, and by those "9" is larger than "10": the newest batch would be taken for a
+    complete one. So text must differ in nothing but the digits of one number, or of an ISO time.
+
+    Raises ConfigError for other text.
+    """
+    batch = f.col("batch")
+    text = batch.cast("string")
+    form = f.regexp_replace(text, "[0-9]", "0")
+    found = selected.agg(
+        f.max(batch),
+        f.count_if(batch.isNull()),
+        f.min(form),
+        f.max(form),
+        f.bool_and(text.rlike(_IN_ORDER)),
+        f.max(text),
+    ).first()
+    assert found is not None
+    newest, without, least, most, in_order, example = found
+    is_text = selected.schema["batch"].dataType.typeName() in ("string", "varchar", "char")
+    if is_text and newest is not None and (least != most or not in_order):
+        raise ConfigError(
+            f"The column {name!r} for the batch holds text such as {example!r}, whose order does not show which batch "
+            'is the newest: as text, "9" is after "10".',
+            hint="Name a column of numbers or times, or cast this one (in a view, or in the query option of jdbc). "
+            "Text must be a number with leading zeros or an ISO time, always in the same form.",
+        )
+    if without:
+        log.warning(
+            "%s without a value in the column %r for the batch: left out, because nothing shows that their batches are "
+            "complete",
+            counted(without, "row"),
+            name,
+        )
+    return newest
 
 
 def _columns(output: DataFrame, columns: Columns) -> list[Column]:

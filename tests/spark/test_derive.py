@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as f
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
@@ -78,6 +79,40 @@ def test_the_newest_batch_is_left_out_where_a_column_names_it(spark: Any, output
     frame = spark.read.parquet(str(output))
     lines = found(derive(frame, group="clicks", columns=Columns(batch="run"), topics=["events"]))
     assert {at: stored.offset for at, stored in lines.items()} == {("events", 0): 10, ("events", 1): 5}
+
+
+def batches(spark: Any, *names: str | None) -> Any:
+    """Three records of partition 0 for each name, in this order."""
+    values = [("events", 0, 3 * place + n, name) for place, name in enumerate(names) for n in range(3)]
+    return spark.createDataFrame(values, "topic string, partition int, offset bigint, run string")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("9", "10"),
+        ("batch-9", "batch-10"),
+        ("31.12.2025", "01.01.2026"),
+        ("2026-01-01T00:30:00+02:00", "2026-01-01T00:00:00Z"),
+        ("5f0c", "a1b2"),
+    ],
+)
+def test_text_that_does_not_show_which_batch_is_the_newest_is_refused(spark: Any, names: tuple[str, str]) -> None:
+    with pytest.raises(ConfigError, match="does not show which batch is the newest"):
+        derive(batches(spark, *names), group="clicks", columns=Columns(batch="run"))
+
+
+@pytest.mark.parametrize("names", [("09", "10"), ("b-009", "b-010"), ("2025-12-31 23:59:59Z", "2026-01-01 00:00:00Z")])
+def test_text_of_one_form_shows_which_batch_is_the_newest(spark: Any, names: tuple[str, str]) -> None:
+    lines = found(derive(batches(spark, *names), group="clicks", columns=Columns(batch="run")))
+    assert lines == {("events", 0): StoredOffset(3, Anchor(2))}
+
+
+def test_rows_without_a_batch_are_left_out_and_counted(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
+    frame = batches(spark, "1", "2", None).withColumn("run", f.col("run").cast("bigint"))
+    lines = found(derive(frame, group="clicks", columns=Columns(batch="run")))
+    assert lines == {("events", 0): StoredOffset(3, Anchor(2))}
+    assert "3 rows without a value in the column 'run'" in caplog.text
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Chatham", "America/St_Johns"])
