@@ -9,6 +9,10 @@ used again as long as it belongs to this stay, which a note in its folder tells:
 
 A first location without a note is a job's from before it asked for one. At the source it is continued.
 
+Other folders may have such names, too, like a backup ``base-20261122``, whose offsets are old ones. So the note names
+its own folder: a copy is never used. A number after a gap counts only if its note names it (older ones may have been
+removed).
+
 The note has an id of its own, too: a name for the batches of the queries in that location (``transaction_id``).
 """
 
@@ -31,7 +35,7 @@ NOTE = "_reconciler-start.json"
 """In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
 FORMAT = "reconciler.stay/1"
 _FIELDS = frozenset({"format", "cluster_id", "bootstrap_servers", "correction"})
-_GROWN = frozenset({"id"})
+_GROWN = frozenset({"id", "folder"})
 
 log = logging.getLogger("reconciler.handoff")
 
@@ -39,24 +43,29 @@ log = logging.getLogger("reconciler.handoff")
 def location(base: str, start: JobStart) -> str:
     """The checkpoint's location for this start. A new one is noted before it is returned: the next start gets it too.
 
-    Raises ConfigError for a note that cannot be read, NeedsPerson where a sink of the start would drop the query's
-    batches; Refused, Unreachable or OutcomeUnknown as the file system does.
+    Raises ConfigError for a note that cannot be read or is another folder's, NeedsPerson where a sink of the start
+    would drop the query's batches; Refused, Unreachable or OutcomeUnknown as the file system does.
     """
     parent, name = posixpath.split(base.rstrip("/"))
     folder = open_folder(parent or ".")
-    newest = _newest(folder, name)
+    newest = _newest(folder, base, name)
     if newest == 0:
         _refuse_by_sinks(start, None)
         return _begin(folder, base, name, 1, start)
     at = _numbered(name, newest)
     try:
-        is_same = _is_of(_read(folder.read(f"{at}/{NOTE}"), f"{base}: {at}/{NOTE}"), start)
+        note = _noted(folder, base, at)
     except FileNotFoundError:
         if newest == 1 and start.side is Side.SOURCE:
             _refuse_by_sinks(start, base)
             return _begin(folder, base, name, 1, start)
-        is_same = False
-    if is_same:
+        note = None
+    if note is not None and note.folder not in (None, at):
+        raise ConfigError(
+            f"The checkpoint {at} beside {base} is a copy: its note names the folder {note.folder}.",
+            hint=f'Move the copy away. If {note.folder} was renamed, write "folder": "{at}" into {at}/{NOTE}.',
+        )
+    if note is not None and _is_of(note, start):
         _refuse_by_sinks(start, _numbered(base.rstrip("/"), newest))
         return _numbered(base.rstrip("/"), newest)
     _refuse_by_sinks(start, None)
@@ -112,10 +121,35 @@ def _query_of(path: str) -> str | None:
         return None
 
 
-def _newest(folder: Folder, name: str) -> int:
-    """The number of the newest location there is; 0 for none."""
+def _newest(folder: Folder, base: str, name: str) -> int:
+    """The number of the newest location there is; 0 for none. Raises ConfigError where a note does not show it."""
     pattern = re.compile(rf"{re.escape(name)}(?:-([2-9]|[1-9]\d+))?")
-    return max((int(found[1] or 1) for each in folder.names() if (found := pattern.fullmatch(each))), default=0)
+    numbers = {int(found[1] or 1) for each in folder.names() if (found := pattern.fullmatch(each))}
+    newest = 0
+    while newest + 1 in numbers:
+        newest += 1
+    for number in sorted(each for each in numbers if each > newest):
+        at = _numbered(name, number)
+        try:
+            noted = _noted(folder, base, at).folder
+        except FileNotFoundError:  # nothing was begun there
+            continue
+        if noted is None:
+            raise ConfigError(
+                f"{at} beside {base} is a backup or the newest checkpoint: its note, of an older release, does not "
+                "say which.",
+                hint=f'Give a backup another name, such as backup-of-{at}. If the query runs in it, write "folder": '
+                f'"{at}" into {at}/{NOTE}.',
+            )
+        if noted == at:
+            newest = number
+        else:
+            log.warning("the checkpoint %s is not used: it is a copy of %s", at, noted)
+    return newest
+
+
+def _noted(folder: Folder, base: str, at: str) -> _Note:
+    return _read(folder.read(f"{at}/{NOTE}"), f"{base}: {at}/{NOTE}")
 
 
 def _numbered(path: str, number: int) -> str:
@@ -129,6 +163,7 @@ def _begin(folder: Folder, base: str, name: str, number: int, start: JobStart) -
         "bootstrap_servers": start.bootstrap_servers,
         "correction": start.correction,
         "id": secrets.token_hex(16),
+        "folder": _numbered(name, number),
     }
     try:
         folder.publish(f"{_numbered(name, number)}/{NOTE}", json.dumps(note).encode() + b"\n")
@@ -139,12 +174,13 @@ def _begin(folder: Folder, base: str, name: str, number: int, start: JobStart) -
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What a location's note holds; ``id`` None: an older release wrote it."""
+    """What a location's note holds; ``id`` or ``folder`` None: an older release wrote it."""
 
     cluster_id: str | None
     bootstrap_servers: str
     correction: str
     id: str | None
+    folder: str | None
 
 
 def _read(note: bytes, place: str) -> _Note:
@@ -157,6 +193,7 @@ def _read(note: bytes, place: str) -> _Note:
             fields.text("bootstrap_servers"),
             fields.any_text("correction"),
             fields.text_or_null("id"),
+            fields.text_or_null("folder"),
         )
     except (FieldError, UnicodeDecodeError) as error:
         raise ConfigError(

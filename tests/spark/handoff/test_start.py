@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +196,48 @@ def test_a_note_that_cannot_be_read_stops_the_query(base: str) -> None:
     (Path(base) / NOTE).write_text("{")
     with pytest.raises(ConfigError, match="cannot be read"):
         location(base, AT_A)
+
+
+def older(note: Path) -> None:
+    """Make a note one of an older release, which does not name its folder."""
+    content = json.loads(note.read_text())
+    del content["folder"]
+    note.write_text(json.dumps(content))
+
+
+def test_a_backup_is_not_taken_for_the_newest_checkpoint(base: str) -> None:
+    location(base, AT_A)
+    shutil.copytree(base, f"{base}-20261122")
+    Path(f"{base}-20251122").mkdir()
+    assert location(base, AT_A) == base
+    assert location(base, AT_B) == f"{base}-2"
+    shutil.rmtree(base)
+    shutil.rmtree(f"{base}-2")
+    assert location(base, AT_A) == base, "a backup alone is none, either"
+
+
+def test_the_newest_checkpoint_is_continued_after_the_older_ones_are_removed(base: str) -> None:
+    location(base, AT_A)
+    assert location(base, AT_B) == f"{base}-2"
+    shutil.rmtree(base)
+    assert location(base, AT_B) == f"{base}-2"
+
+
+def test_a_copy_with_the_next_number_is_refused(base: str) -> None:
+    location(base, AT_A)
+    shutil.copytree(base, f"{base}-2")
+    with pytest.raises(ConfigError, match=r"checkpoint-2 beside .* is a copy: its note names the folder checkpoint"):
+        location(base, AT_A)
+
+
+def test_a_note_of_an_older_release_after_a_gap_does_not_show_the_newest_checkpoint(base: str) -> None:
+    location(base, AT_A)
+    location(base, AT_B)
+    older(Path(f"{base}-2") / NOTE)
+    assert location(base, AT_B) == f"{base}-2"
+    shutil.rmtree(base)
+    with pytest.raises(ConfigError, match=r"checkpoint-2 beside .* is a backup or the newest checkpoint"):
+        location(base, AT_B)
 
 
 def test_checkpoints_on_a_shared_file_system(base: str) -> None:
