@@ -16,8 +16,9 @@ Theory of operation. The steps of a batch, each atomic, and what a restart does 
     5. begun is removed
 
 The stored rows show whether step 3 happened, even if a failover has corrected them meanwhile (``output.is_saved``). If
-it did not, and the job now reads another cluster, the batch is undone and its records are read there. If the rows do
-not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
+it did not, and the job now reads another cluster, the batch is undone and its records are read there. It is undone,
+too, if compaction has removed its last records meanwhile: the rows after it would be others than those that were
+written in step 1. If the rows do not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
 
 Who is protected: readers of the catalogue (``output.files``, ``output.read``) see each record once, at any moment. A
 plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, or half overwritten,
@@ -135,18 +136,30 @@ class HashNamedFiles(RangeSink):
 
     # ------------------------------------------------------------ a batch
 
-    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> bool:
+        """False for a batch that was begun before with other last records, which compaction has removed since."""
         after = {change.key: change.new for change in changes if change.new is not None}
         before = {at: row.stored for at, row in batch.rows.items()}
         parts = tuple(BatchPart(each, before.get(each.at), after.get(each.at)) for each in batch.ranges)
         written_at_ms = max((new.written_at_ms or 0 for new in after.values()), default=0)
         entry = CatalogueEntry(batch.name, batch.group, parts=parts, written_at_ms=written_at_ms)
-        begun = self._catalogue.put(batch.name + BEGUN, entry)
-        if not begun and not _is_same(self._catalogue.load(batch.name + BEGUN), entry):
+        if self._catalogue.put(batch.name + BEGUN, entry):
+            return True
+        there = self._catalogue.load(batch.name + BEGUN)
+        if there is None or not _starts_alike(there, entry):
             raise Changed(
                 f"Another run has begun the batch {batch.name} of {self._path} from other rows.",
                 hint="Run one job per group.",
             )
+        if _ends(there) == _ends(entry):
+            return True
+        self.abandon(batch)
+        return False
+
+    def abandon(self, batch: RangeBatch) -> None:
+        """Have ``settle`` undo the batch, unless the rows show that its offsets were saved after all."""
+        if self._catalogue.has(batch.name + BEGUN):
+            self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the batch's files and rename them; files of an earlier attempt are replaced."""
@@ -209,12 +222,15 @@ class HashNamedFiles(RangeSink):
         return self._directory
 
 
-def _is_same(there: CatalogueEntry | None, entry: CatalogueEntry) -> bool:
-    """True for a batch with the same offsets before and after; times of writing do not matter."""
-    if there is None:
-        return False
-    offsets = [
-        [(part.range, part.before and part.before.offset, part.after and part.after.offset) for part in each.parts]
-        for each in (there, entry)
+def _starts_alike(one: CatalogueEntry, other: CatalogueEntry) -> bool:
+    """True for the same ranges from the same stored offsets; times of writing do not matter."""
+    (first, second) = [
+        (each.name, each.group, [(part.range, part.before and part.before.offset) for part in each.parts])
+        for each in (one, other)
     ]
-    return (there.name, there.group) == (entry.name, entry.group) and offsets[0] == offsets[1]
+    return first == second
+
+
+def _ends(entry: CatalogueEntry) -> list[int | None]:
+    """The offsets that will be stored after the batch, by part."""
+    return [None if part.after is None else part.after.offset for part in entry.parts]

@@ -193,11 +193,13 @@ class RangeBatches:
             if batch is None:
                 return None
             with self._read(batch, semantics) as (frame, ends):
-                if ends:
-                    self._finish(semantics, offsets, batch, frame, ends)
-            self._note_empty(batch, ends)
-            if ends:
+                is_finished = bool(ends) and self._finish(semantics, offsets, batch, frame, ends)
+            if is_finished or not ends:
+                self._note_empty(batch, ends)
+            if is_finished:
                 return batch
+            if not ends and semantics.sink is not None:
+                semantics.sink.abandon(batch)
 
     def close(self) -> None:
         """Close the connections to cluster and store. A process that ends with its job need not call it."""
@@ -276,7 +278,8 @@ class RangeBatches:
 
     def _finish(
         self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, frame: DataFrame, ends: list[LastRecord]
-    ) -> None:
+    ) -> bool:
+        """False if the sink abandoned the batch, which must be planned again."""
         changes = offsets.changes(batch.rows, ends, batch.cluster)
 
         def save() -> None:
@@ -286,7 +289,8 @@ class RangeBatches:
             reading.check_topics(batch.cluster, self._log())
 
         if semantics.sink is not None:
-            semantics.sink.begin(batch, changes)
+            if not semantics.sink.begin(batch, changes):
+                return False
             results = semantics.function(frame, batch.ranges)
             _require_frame(results)
             semantics.sink.stage(results, batch)
@@ -300,6 +304,7 @@ class RangeBatches:
             semantics.function(frame, batch.ranges)
             check()
             save()
+        return True
 
     # ------------------------------------------------------------ gaps, beginnings
 

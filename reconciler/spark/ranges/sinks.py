@@ -49,8 +49,15 @@ class RangeSink:
         """Ranges of a batch that was begun and must be run again unchanged, if there is one."""
         return None
 
-    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
-        """Called before anything is written. ``changes`` are the rows that will be saved with the batch."""
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> bool:
+        """Called before anything is written. ``changes`` are the rows that will be saved with the batch.
+
+        False if the batch cannot be run as it was begun before: it is abandoned, and must be planned again.
+        """
+        return True
+
+    def abandon(self, batch: RangeBatch) -> None:
+        """The batch has no records: if it was begun when it had, the next ``settle`` undoes it."""
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the results where readers do not see them yet, or so that writing them again changes nothing."""

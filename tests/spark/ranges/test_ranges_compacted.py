@@ -1,0 +1,111 @@
+"""A killed batch whose records compaction removes before the restart: it is undone, and planned again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.folder import open_folder
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, ClusterInfo, TopicPartition
+from reconciler.spark.ranges import output
+from reconciler.spark.ranges.hashed_files import HashNamedFiles
+from reconciler.spark.ranges.runner import RangeBatches, exactly_once
+from reconciler.stores.registry import open_store
+
+pytestmark = pytest.mark.system
+
+AT = TopicPartition("events", 0)
+
+
+class Log(MemoryLog):
+    asked = 0
+
+    def describe(self, topics: Iterable[str]) -> ClusterInfo:
+        self.asked += 1
+        assert self.asked < 100, "the job comes to no end"
+        return super().describe(topics)
+
+
+class Job:
+    """A job on a log in memory. Its results are the offsets that the log holds; ``kill`` ends a run within a batch."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.log = Log("a", {"events": 1})
+        self.store = f"sqlite:///{folder}/offsets.db"
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            self.log.partition("events", 0).append(1_000, b"key")
+
+    def compact(self, *offsets: int) -> None:
+        self.log.partition("events", 0).compact(offsets)
+
+    def run(self, *, kill: bool = False) -> int:
+        """How many batches were run."""
+        job = RangeBatches(
+            self.spark, topics=["events"], group="clicks", bootstrap_servers="nowhere:1", store=self.store
+        )
+        job._reader = self.log
+        self.log.asked = 0
+
+        def results(frame: Any, ranges: Any) -> Any:
+            (read,) = ranges
+            held = [record.offset for record in self.log.partition("events", 0).records]
+            offsets = [(n,) for n in held if read.from_offset <= n < read.until_offset]
+            return self.spark.createDataFrame(offsets, "offset bigint")
+
+        sink = (Killed if kill else HashNamedFiles)(str(self.folder / "out"), files=1)
+        return job.run(exactly_once(results, into=sink))
+
+    def written(self) -> Counter[int]:
+        return Counter(row[0] for row in output.read(self.spark, str(self.folder / "out")).collect())
+
+    def stored(self) -> int:
+        (row,) = open_store(self.store).read("clicks")
+        return row.stored.offset
+
+
+class Killed(HashNamedFiles):
+    def commit(self, *_: Any) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def job(spark: Any, tmp_path: Path) -> Job:
+    made = Job(spark, tmp_path)
+    made.append(10)
+    with pytest.raises(KeyboardInterrupt):
+        made.run(kill=True)
+    return made
+
+
+def test_its_last_record_is_gone(job: Job) -> None:
+    job.compact(9)
+    assert job.run() == 1
+    assert (job.written(), job.stored()) == (Counter(range(9)), 9)
+
+
+def test_all_its_records_are_gone(job: Job) -> None:
+    job.compact(*range(10))
+    assert job.run() == 0
+    job.append(3)
+    assert job.run() == 1
+    assert (job.written(), job.stored()) == (Counter(range(10, 13)), 13)
+
+
+def test_its_offsets_were_saved_by_another_run(job: Job) -> None:
+    (begun,) = output.Catalogue(open_folder(f"{job.folder}/out/_batches")).begun()
+    (part,) = begun.parts
+    job.compact(9)
+    assert part.after is not None
+    assert (
+        open_store(job.store).write("clicks", [Change(AT, None, part.after)], reason="test", now_ms=1).conflicts == ()
+    )
+    assert job.run() == 0
+    assert (job.written(), job.stored()) == (Counter(range(10)), 10)
