@@ -38,12 +38,16 @@ _PLAIN = {
     "fixed": "binary",
 }
 _LOGICAL = {
-    "date": "date",
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
-    "local-timestamp-millis": "timestamp_ntz",
-    "local-timestamp-micros": "timestamp_ntz",
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
 }
+"""By Avro type and logical type. All others are ignored, as the specification demands; so is uuid, which fastavro
+decodes to an object that Spark cannot put into a column: it stays the text, or the bytes, that were written."""
+_DECIMALS = (("bytes", "decimal"), ("fixed", "decimal"))
+_UNFIT = (("int", "time-millis"), ("long", "time-micros"), ("fixed", "duration"))
 
 
 def decoded(
@@ -103,7 +107,7 @@ def _ddl(schema: Any, named: dict[str, str]) -> str:
 
 
 def _complex(kind: str, schema: Mapping[str, Any], named: dict[str, str]) -> str:
-    logical = schema.get("logicalType")
+    logical = (kind, schema.get("logicalType"))
     if kind == "record":
         fields = (f"`{each['name']}`: {_ddl(each['type'], named)}" for each in schema["fields"])
         return f"struct<{', '.join(fields)}>"
@@ -111,12 +115,12 @@ def _complex(kind: str, schema: Mapping[str, Any], named: dict[str, str]) -> str
         return f"array<{_ddl(schema['items'], named)}>"
     if kind == "map":
         return f"map<string, {_ddl(schema['values'], named)}>"
-    if logical == "decimal":
+    if logical in _DECIMALS:
         return f"decimal({schema['precision']},{schema.get('scale', 0)})"
     if logical in _LOGICAL:
         return _LOGICAL[logical]
-    if logical in ("time-millis", "time-micros", "duration"):
-        raise _unfit(f"the logical type {logical}")
+    if logical in _UNFIT:
+        raise _unfit(f"the logical type {logical[1]}")
     return _ddl(kind, named)
 
 
@@ -148,6 +152,14 @@ def _no_schema(error: Exception) -> ConfigError:
     return ConfigError(f"This is not an Avro schema: {error}.", hint="Give the JSON of an .avsc file.")
 
 
+def _without_others(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without a logical type that its Spark type ignores: no version of fastavro shall decode it."""
+    kind, logical = schema.get("type"), schema.get("logicalType")
+    if isinstance(kind, str) and (kind, logical) in (*_LOGICAL, *_DECIMALS):
+        return schema
+    return {name: value for name, value in schema.items() if name != "logicalType"}
+
+
 _parsed_once: dict[str, Any] = {}
 
 
@@ -158,7 +170,7 @@ def decode_value(schema: str, frame_bytes: Frame, broken: str, data: bytes | Non
     if data is None:
         return None
     if schema not in _parsed_once:
-        _parsed_once[schema] = parse_schema(json.loads(schema))
+        _parsed_once[schema] = parse_schema(json.loads(schema, object_hook=_without_others))
     head, length = _HEADS[frame_bytes]
     stream = BytesIO(bytes(data))
     if stream.read(length)[: len(head)] == head:
