@@ -29,9 +29,10 @@ _ORDER = "reconciler_order"
 class PostgresUpsert(RangeSink):
     """A sink that inserts rows; where the key exists, it updates the row or keeps it.
 
-    ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``. Each task writes
-    its rows in one transaction, in the order of their keys, so that tasks cannot deadlock. Of several rows with one
-    key in a task, the last one is written.
+    ``table`` (``NAME`` or ``SCHEMA.NAME``) must have a unique constraint or index on exactly ``key``, whose columns are
+    NOT NULL: PostgreSQL takes no two nulls for the same key, so a repeated batch would write them again. Each task
+    writes its rows in one transaction, in the order of their keys, so that tasks cannot deadlock. Of several rows with
+    one key in a task, the last one is written.
     """
 
     def __init__(
@@ -57,9 +58,10 @@ class PostgresUpsert(RangeSink):
         self._there = there
 
     def check(self, store: OffsetStore) -> None:
-        """Raise Refused unless the table has a unique index on the key. The offsets may be in any store."""
+        """Raise Refused unless the table has a unique index on the key, without nulls. The offsets may be anywhere."""
         import psycopg
 
+        from reconciler.stores.postgresql.connection import quoted
         from reconciler.stores.postgresql.errors import explain_connecting
 
         try:
@@ -67,11 +69,18 @@ class PostgresUpsert(RangeSink):
                 found = connection.execute(_UNIQUE, (self._table,)).fetchall()
         except psycopg.Error as error:
             raise explain_connecting(error, self._place) from error
-        if set(self._key) not in [set(columns) for (columns,) in found]:
+        nullable = {frozenset(columns): nulls for columns, nulls in found}
+        if frozenset(self._key) not in nullable:
             raise Refused(
                 f"The table {self._table} of {self._place} has no unique index on exactly {', '.join(self._key)}:"
                 " a repeated batch would write its rows again.",
                 hint=f"CREATE UNIQUE INDEX ON {self._table} ({', '.join(self._key)})",
+            )
+        if nulls := nullable[frozenset(self._key)]:
+            raise Refused(
+                f"The key of {self._table} of {self._place} may be null in {', '.join(nulls)}: a repeated batch would"
+                " write such rows again, and of several in one batch only one would be written.",
+                hint=f"ALTER TABLE {self._table} {', '.join(f'ALTER {quoted(each)} SET NOT NULL' for each in nulls)}",
             )
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
@@ -98,7 +107,8 @@ class PostgresUpsert(RangeSink):
 
 
 _UNIQUE = """
-SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
+SELECT array_agg(a.attname::text), array_agg(a.attname::text ORDER BY a.attnum) FILTER (WHERE NOT a.attnotnull)
+FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid
  AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
 WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid
