@@ -53,7 +53,8 @@ class Handoff:
 
     ``start`` is what the hook wrote, None for a plan's own hand-off. At the source, ``offsets`` are those that the job
     has stored until ``whole`` adds the other partitions. ``kept_in`` is the checkpoint that the hook names, if any.
-    ``vouched``: more than the file itself confirms the cluster's name (``proof``).
+    ``vouched``: more than the file itself confirms the cluster's name (``proof``). ``needs_headers``: a job that was
+    joined reads its identity off headers.
     """
 
     job: str
@@ -64,6 +65,7 @@ class Handoff:
     is_whole: bool = True
     kept_in: str | None = None
     vouched: bool = True
+    needs_headers: bool = False
 
     @property
     def side(self) -> Side:
@@ -162,10 +164,11 @@ class Handoff:
         more = {topic: partitions for topic, partitions in there.items() if topic not in self.offsets}
         return replace(self._with(more, new), pattern=pattern)
 
-    def joined(self, other: Handoff) -> Handoff:
+    def joined(self, other: Handoff, *, kafka_client: Mapping[str, str] | None = None) -> Handoff:
         """The starting points of two jobs or plans combined, for a query that reads the topics of both.
 
-        Raises ConfigError if both have the same topic, or they are for different clusters.
+        At the source, the partitions of both are looked up as in ``whole``. Raises as that does, and ConfigError if
+        both have the same topic, or they are for different clusters.
         """
         if self.bootstrap_servers != other.bootstrap_servers:
             raise ConfigError(
@@ -173,13 +176,21 @@ class Handoff:
                 f"{other.bootstrap_servers}).",
                 hint="Read each with its own source.",
             )
+        if not (self.is_whole and other.is_whole):
+            return self.whole(kafka_client).joined(other.whole(kafka_client))
         if double := sorted(set(self.offsets) & set(other.offsets)):
             raise ConfigError(
                 f"Jobs {self.job} and {other.job} both have a start for {', '.join(double)}.",
                 hint="Name only one of them.",
             )
-        offsets, vouched = {**self.offsets, **other.offsets}, self.vouched and other.vouched
-        return replace(self, job=f"{self.job}, {other.job}", offsets=offsets, vouched=vouched)
+        return replace(
+            self,
+            job=f"{self.job}, {other.job}",
+            offsets={**self.offsets, **other.offsets},
+            start=_both(self.start, other.start),
+            vouched=self.vouched and other.vouched,
+            needs_headers=_needs_headers(self) or _needs_headers(other),
+        )
 
     def _client(self, more: Mapping[str, str] | None) -> dict[str, str]:
         if not self.vouched and "bootstrap.servers" not in (more or {}):
@@ -300,6 +311,18 @@ def read_options(
     return load(plan, job).read_options(ending_offsets=ending_offsets, extra=extra)
 
 
+def _needs_headers(start: Handoff) -> bool:
+    return start.needs_headers or (start.start is not None and start.start.include_headers)
+
+
+def _both(start: JobStart | None, other: JobStart | None) -> JobStart | None:
+    """The first start, for a query that goes on in a checkpoint only if neither job was corrected since."""
+    if start is None or other is None:
+        return start
+    sinks = tuple(dict.fromkeys((*start.sinks, *other.sinks)))
+    return replace(start, correction=max(start.correction, other.correction), sinks=sinks)
+
+
 def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     subscription = {"subscribe": ",".join(sorted(start.offsets))}
     if start.pattern is not None:
@@ -311,7 +334,7 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
         # An offset outside the log must fail: with "false" Spark would silently jump.
         "failOnDataLoss": "true",
     }
-    if start.start is not None and start.start.include_headers:
+    if _needs_headers(start):
         options["includeHeaders"] = "true"
     own_cluster = any(name.lower() == "kafka.bootstrap.servers" for name in extra or {})
     if not (start.vouched or own_cluster):

@@ -132,6 +132,39 @@ def test_offsets_of_another_cluster_are_not_read_at_the_source(source: MemoryLog
         complete_from(replace(AT_A, topics=("clicks",)), source, {})
 
 
+@pytest.fixture
+def at_source(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """The cluster that a start at the source looks into."""
+    log = MemoryLog("a", {"events": 2, "views": 2})
+    monkeypatch.setattr("reconciler.spark.handoff.source.complete", lambda start, client: complete_from(start, log, {}))
+    return log
+
+
+def handed(folder: Path, start: JobStart) -> handoff.Handoff:
+    environ = environment(folder, start, RECONCILER_BOOTSTRAP_SERVERS=start.bootstrap_servers)
+    return handoff.from_environment(environ=environ)
+
+
+VIEWS = replace(AT_A, job="views", group="views", topics=("views",), offsets={"views": {"0": 9}}, include_headers=False)
+
+
+def test_jobs_joined_at_the_source_keep_the_topics_and_headers_of_both(at_source: MemoryLog, tmp_path: Path) -> None:
+    clicks, views = handed(tmp_path, AT_A), handed(tmp_path, VIEWS)
+    for options in (clicks.joined(views).read_stream_options(), views.joined(clicks).read_stream_options()):
+        assert options["startingOffsets"] == '{"events":{"0":-2,"1":7},"views":{"0":9,"1":-2}}'
+        assert options["includeHeaders"] == "true"
+    with pytest.raises(ConfigError, match="both have a start for events"):
+        clicks.joined(handed(tmp_path, replace(AT_A, job="other", offsets={})))
+
+
+def test_a_correction_of_either_of_two_joined_jobs_needs_another_checkpoint(tmp_path: Path) -> None:
+    base, views = str(tmp_path / "c"), replace(AT_B, job="views", offsets={"a.views": {"0": 9}}, correction="20260130")
+    assert handed(tmp_path, views).joined(handed(tmp_path, AT_B)).checkpoint(base) == base
+    corrected = handed(tmp_path, replace(AT_B, correction="20260202"))
+    assert handed(tmp_path, views).joined(corrected).checkpoint(base) == f"{base}-2"
+    assert handed(tmp_path, views).joined(corrected).checkpoint(base) == f"{base}-2"
+
+
 def test_a_misspelt_topic_is_told_with_the_names_like_it(source: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "topics_of", lambda client, *, timeout_s: ["clicks.v2", "clikcs", "events"])
     with pytest.raises(ConfigError, match=r"has no topic clicks\.") as caught:
