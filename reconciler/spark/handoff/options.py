@@ -129,12 +129,14 @@ class Handoff:
         """
         from reconciler.spark.handoff.cluster import partitions_of
 
+        if not self.is_whole:
+            return self.whole(kafka_client).also(*topics, new=new, kafka_client=kafka_client)
         if double := sorted(set(topics) & set(self.offsets)):
             raise ConfigError(
                 f"The plan of job {self.job} has {', '.join(double)} already.",
                 hint="Leave it out of also(): its start is in the plan.",
             )
-        return self.whole(kafka_client)._with(partitions_of(self._client(kafka_client), topics), new)
+        return self._with(partitions_of(self._client(kafka_client), topics), new)
 
     def matching(
         self, pattern: str, *, new: str = "earliest", kafka_client: Mapping[str, str] | None = None

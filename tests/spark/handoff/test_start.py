@@ -157,6 +157,16 @@ def test_jobs_joined_at_the_source_keep_the_topics_and_headers_of_both(at_source
         clicks.joined(handed(tmp_path, replace(AT_A, job="other", offsets={})))
 
 
+def test_a_topic_of_the_job_cannot_be_added_at_the_source(
+    at_source: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stored offsets, which are looked up there, would be replaced by the start of a new topic."""
+    monkeypatch.setattr("reconciler.spark.handoff.cluster.partitions_of", lambda *_: {"events": (0, 1), "views": (0,)})
+    start = handed(tmp_path, replace(AT_A, offsets={}, may_be_new=True))
+    with pytest.raises(ConfigError, match="has events already"):
+        start.also("events", "views", new="latest")
+
+
 def test_a_correction_of_either_of_two_joined_jobs_needs_another_checkpoint(tmp_path: Path) -> None:
     base, views = str(tmp_path / "c"), replace(AT_B, job="views", offsets={"a.views": {"0": 9}}, correction="20260130")
     assert handed(tmp_path, views).joined(handed(tmp_path, AT_B)).checkpoint(base) == base
