@@ -17,7 +17,8 @@ the whole batch, with a ``max_by`` for each partition, since ``observe`` knows n
 The report comes after the commit, so nothing is stored for a batch that failed. It is asynchronous: the last report of
 a killed driver may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict is
 ``bounded``, and the difference counts as replay. The next report after a restart corrects it. A report that comes
-twice, or late, changes nothing.
+twice, or late, changes nothing. A report that could not be stored while the store or the cluster was away is stored
+after the next one that can be: a partition without records in the next batch would keep a row that is behind.
 
 A partition that no report has named yet (it is new since ``watch``, or was silent since the query began) is looked up
 in the cluster that the query reads: the last record before the reported offset.
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import json
 import logging
-from base64 import b64decode
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -43,8 +44,8 @@ from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable, as
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import kafka_offsets
-from reconciler.ports import OffsetStore, TopicPartition
-from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, ColumnSpec, LastRecord, last_record
+from reconciler.ports import ClusterInfo, OffsetStore, TopicPartition
+from reconciler.spark.identity_columns import OWN_TIME, BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.checkpoint import (
     BatchBounds,
@@ -54,6 +55,7 @@ from reconciler.spark.recording.checkpoint import (
     recorder_for,
     unknown,
 )
+from reconciler.spark.recording.observed_text import last_records, observed
 from reconciler.spark.recording.range_ends import RangeEnds
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Watched, ranges_of, source_of
@@ -68,6 +70,8 @@ log = logging.getLogger(__name__)
 PAYLOAD_BYTES = 64 * 1024
 """A key and value longer than this together are not observed: the record's anchor has no fingerprint."""
 LOOK_UP_S = 10.0
+MOST_UNSTORED = 100
+"""Reports that are kept for later while they cannot be stored: as many as Spark itself keeps of a query."""
 
 
 def observing(
@@ -129,10 +133,12 @@ class Observer:
         self._ranges = RangeEnds(recorder.target, recorder.cluster, topics=None, state_goes_along=True)
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
         self._run: tuple[str, int] | None = None
+        self._unstored: deque[tuple[Any, ClusterInfo | None]] = deque(maxlen=MOST_UNSTORED)
+        """Reports, and what was known of the cluster when they came."""
         self._listener: Any = None
         self._lock = RLock()
         self.trouble: ReconcilerError | None = None
-        """The error that kept the last report from being stored; None if it was stored."""
+        """The error that keeps a report from being stored; None if all are, or the last one after another error."""
 
     # ------------------------------------------------------------ the query's side
 
@@ -168,7 +174,7 @@ class Observer:
             self._watched[name] = seen
             return frame.observe(name, f.count(f.lit(1)).alias("records"))
         log.warning("Spark looks for the last records of group %s in every batch, because %s", self._group, seen.why)
-        return frame.observe(name, _observed(places, self._fields(frame, own, types)))
+        return frame.observe(name, observed(places, self._fields(frame, own, types)))
 
     def _seen(self, frame: DataFrame, places: Sequence[TopicPartition]) -> Watched | Unseen:
         """The frame's source, if its last records can be read from Kafka."""
@@ -185,10 +191,12 @@ class Observer:
     def settle(self, query: Any) -> None:
         """Store the query's reports now, before a program ends: its listener may not have received them yet.
 
-        Raises the error that kept the last one from being stored.
+        Raises the error that keeps one from being stored.
         """
         for progress in query.recentProgress:  # the last one may be of a trigger without new data
             self._hear(progress)
+        with self._lock:
+            self._catch_up()
         if self.trouble is not None:
             raise self.trouble
 
@@ -227,25 +235,45 @@ class Observer:
     def _hear(self, progress: Any) -> None:
         """Store one report. Never raises: a listener has no caller to raise to."""
         with self._lock:
-            try:
-                self._take(progress)
-            except Exception as error:
-                self.trouble = as_sentence(error, "the traceback in the log")
-                bug = None if self.trouble is error else error
-                about = progress["batchId"], self._group, self.trouble
-                log.error("batch %s of group %s is not stored: %s", *about, exc_info=bug)
+            if self._is_stored(progress):
+                self._catch_up()
 
-    def _take(self, progress: Any) -> None:
+    def _catch_up(self) -> None:
+        """Store the reports that could not be stored before."""
+        while self._unstored:
+            progress, then = self._unstored[0]
+            # Offsets of a topic that was recreated since would name records that the query has not read.
+            has_failed = self._recorder.cluster.numbers_as(then) and not self._is_stored(progress, late=True)
+            if has_failed and self.trouble is not None and self.trouble.retryable:
+                return
+            self._unstored.popleft()
+
+    def _is_stored(self, progress: Any, *, late: bool = False) -> bool:
+        """Store one report; False if it is not to be stored, or cannot be. Never raises."""
+        try:
+            return self._take(progress, late=late)
+        except Exception as error:
+            self.trouble = as_sentence(error, "the traceback in the log")
+            bug = None if self.trouble is error else error
+            about = progress["batchId"], self._group, self.trouble
+            log.error("batch %s of group %s is not stored: %s", *about, exc_info=bug)
+            # In a checkpoint's anchors, the next report makes up for it.
+            makes_up = isinstance(self._recorder, CheckpointRecorder) or not self.trouble.retryable
+            if not (late or makes_up or _batch(progress) in [_batch(each) for each, _ in self._unstored]):
+                self._unstored.append((progress, self._recorder.cluster.known))
+            return False
+
+    def _take(self, progress: Any, *, late: bool) -> bool:
         found = {name: row for name, row in progress["observedMetrics"].items() if name in self._units}
         if not found:
-            return
+            return False
         run, number = str(progress["runId"]), int(progress["batchId"])
         self._require_one_query(str(progress["id"]))
-        if self._run is not None and self._run[0] == run and number <= self._run[1]:
-            return  # a repeated or late report
+        if not late and self._run is not None and self._run[0] == run and number <= self._run[1]:
+            return False  # a repeated or late report
         watched = [self._watched[name] for name in found if name in self._watched]
         texts = {name: row[0] for name, row in found.items() if name not in self._watched}
-        ends = [last for name, text in texts.items() for last in _last_records(text, self._units[name])]
+        ends = [last for name, text in texts.items() for last in last_records(text, self._units[name])]
         if watched:
             reported = [(_offsets(each["startOffset"]), _offsets(each["endOffset"])) for each in progress["sources"]]
             ends += self._ranges.last_records(ranges_of(reported, watched))
@@ -255,7 +283,8 @@ class Observer:
             self._keep(self._recorder, bounds, last)
         else:
             self._recorder.batch(number, last)
-        self._run, self.trouble = (run, number), None
+        self._run, self.trouble = self._run if late else (run, number), None
+        return True
 
     def _keep(self, recorder: CheckpointRecorder, batch: BatchBounds, ends: Sequence[LastRecord]) -> None:
         anchors = recorder.named(ends)
@@ -295,37 +324,12 @@ class Observer:
             )
 
 
-# ---------------------------------------------------------------- the observed text
+# ---------------------------------------------------------------- reports
 
 
-def _observed(places: Sequence[TopicPartition], fields: Sequence[Column]) -> Column:
-    """All partitions' last records as one JSON text: reports in JSON lose nested values."""
-    from pyspark.sql import functions as f
-
-    last = []
-    for at in places:
-        here = (f.col("partition") == at.partition) & (f.col("topic") == at.topic)
-        last.append(f.max_by(f.struct(*fields), f.when(here, f.col("offset"))))
-    return f.to_json(f.array(*last)).alias("last_records")
-
-
-def _last_records(text: str | None, own_unit: str) -> list[LastRecord]:
-    """The records in an observed text. Spark writes bytes as base64, and leaves null fields out."""
-    return [last_record(_decoded(each), own_unit) for each in json.loads(text or "[]") if each]
-
-
-def _decoded(each: dict[str, Any]) -> dict[str, Any]:
-    def plain(value: str | None) -> bytes | None:
-        return None if value is None else b64decode(value)
-
-    fields = {name: each.get(name) for name in ("topic", "partition", "offset", "timestamp", "timestampType")}
-    fields |= {name: plain(each.get(name)) for name in ("key", "value")}
-    fields["headers"] = [{"key": h.get("key"), "value": plain(h.get("value"))} for h in each.get("headers") or ()]
-    fields["payload_known"] = each["payload_known"]
-    for name in (OWN_ID, OWN_TIME):
-        own = each.get(name) or {}
-        fields[name] = plain(own["bytes"]) if "bytes" in own else own.get("value")
-    return fields
+def _batch(progress: Any) -> tuple[str, int]:
+    """The run and the number of the batch that a report is about."""
+    return str(progress["runId"]), int(progress["batchId"])
 
 
 def _latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) -> list[LastRecord]:
@@ -337,9 +341,6 @@ def _latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) ->
         ):
             found[end.at] = end
     return [found[at] for at in sorted(found)]
-
-
-# ---------------------------------------------------------------- reports
 
 
 def bounds_of(number: int, sources: Iterable[Any]) -> BatchBounds:

@@ -133,6 +133,40 @@ def test_a_failed_store_is_reported_and_the_next_report_repairs_it(
     assert (stored(store).offset, mine.trouble) == (20, None)
 
 
+def test_a_partition_that_is_silent_after_a_failed_store_is_stored_too(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
+    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
+    mine._units[METRIC] = "ms"
+    other = report(1, 0, 7)
+    text = other["observedMetrics"][METRIC][0].replace('"partition": 0', '"partition": 1')
+    ends = {"startOffset": '{"events":{"0":10,"1":0}}', "endOffset": '{"events":{"0":10,"1":7}}'}
+    other |= {"sources": [ends], "observedMetrics": {METRIC: [text]}}
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "write", lambda *_, **__: (_ for _ in ()).throw(Unreachable("The store is away.")))
+        mine._hear(report(0, 0, 10))
+        mine._hear(report(0, 0, 10))
+    mine._hear(other)
+    assert {row.key.partition: row.stored.offset for row in store.read(GROUP)} == {0: 10, 1: 7}
+    assert (mine.trouble, len(mine._unstored)) == (None, 0)
+
+
+def test_a_failed_report_is_not_stored_once_its_topic_was_recreated(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
+    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
+    mine._units[METRIC] = "ms"
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "write", lambda *_, **__: (_ for _ in ()).throw(Unreachable("The store is away.")))
+        mine._hear(report(0, 0, 10))
+    mine._recorder.cluster.learn(ClusterInfo("here", {"events": TopicInfo("events", "another id", (0,))}))
+    with pytest.raises(Unreachable):
+        mine.settle(Query())
+    assert store.read(GROUP) == []
+
+
 def test_a_bug_leaves_the_listener_alive_and_is_the_trouble(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,47 @@
+"""Each partition's last record of a batch as one text that Spark observes while the batch runs, and back.
+
+The text is JSON, since reports in JSON lose nested values: an array with one object per partition that has records.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from reconciler.ports import TopicPartition
+from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, LastRecord, last_record
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def observed(places: Sequence[TopicPartition], fields: Sequence[Column]) -> Column:
+    """All partitions' last records as one JSON text: reports in JSON lose nested values."""
+    from pyspark.sql import functions as f
+
+    last = []
+    for at in places:
+        here = (f.col("partition") == at.partition) & (f.col("topic") == at.topic)
+        last.append(f.max_by(f.struct(*fields), f.when(here, f.col("offset"))))
+    return f.to_json(f.array(*last)).alias("last_records")
+
+
+def last_records(text: str | None, own_unit: str) -> list[LastRecord]:
+    """The records in an observed text. Spark writes bytes as base64, and leaves null fields out."""
+    return [last_record(_decoded(each), own_unit) for each in json.loads(text or "[]") if each]
+
+
+def _decoded(each: dict[str, Any]) -> dict[str, Any]:
+    def plain(value: str | None) -> bytes | None:
+        return None if value is None else b64decode(value)
+
+    fields = {name: each.get(name) for name in ("topic", "partition", "offset", "timestamp", "timestampType")}
+    fields |= {name: plain(each.get(name)) for name in ("key", "value")}
+    fields["headers"] = [{"key": h.get("key"), "value": plain(h.get("value"))} for h in each.get("headers") or ()]
+    fields["payload_known"] = each["payload_known"]
+    for name in (OWN_ID, OWN_TIME):
+        own = each.get(name) or {}
+        fields[name] = plain(own["bytes"]) if "bytes" in own else own.get("value")
+    return fields
