@@ -56,7 +56,7 @@ from reconciler.spark.recording.checkpoint import (
     unknown,
 )
 from reconciler.spark.recording.observed_text import last_records, observed
-from reconciler.spark.recording.range_ends import RangeEnds
+from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
@@ -274,6 +274,8 @@ class Observer:
         watched = [self._watched[name] for name in found if name in self._watched]
         texts = {name: row[0] for name, row in found.items() if name not in self._watched}
         ends = [last for name, text in texts.items() for last in last_records(text, self._units[name])]
+        recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
+        ends = without_recreated(ends, recreated, self._group)
         if watched:
             reported = [(_offsets(each["startOffset"]), _offsets(each["endOffset"])) for each in progress["sources"]]
             ends += self._ranges.last_records(ranges_of(reported, watched))

@@ -133,6 +133,23 @@ def test_a_failed_store_is_reported_and_the_next_report_repairs_it(
     assert (stored(store).offset, mine.trouble) == (20, None)
 
 
+def test_a_topic_that_was_recreated_is_not_stored_for_the_batch_in_which_that_is_found(store: MemoryStore) -> None:
+    ids = iter(["id", "another id", "another id"])
+
+    def described(topics: Iterable[str]) -> ClusterInfo:
+        topic_id = next(ids)
+        return ClusterInfo("here", {name: TopicInfo(name, topic_id, (0,)) for name in topics})
+
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
+    mine = Observer(None, Recorder(target, describe=described), payload=True)  # type: ignore[arg-type]
+    mine._units[METRIC] = "ms"
+    mine._hear(report(0, 0, 10))
+    mine._hear(report(1, 10, 20))
+    assert (stored(store).offset, stored(store).anchor.topic_id) == (10, "id")
+    mine._hear(report(2, 20, 30))
+    assert (stored(store).offset, stored(store).anchor.topic_id) == (30, "another id")
+
+
 def test_a_partition_that_is_silent_after_a_failed_store_is_stored_too(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
