@@ -81,5 +81,8 @@ def _new(start: JobStart, reader: LogReader, partitions: list[TopicPartition]) -
     if start.new.place is not StartPlace.TIME or not partitions:
         return [LATEST if start.new.place is StartPlace.LATEST else EARLIEST] * len(partitions)
     assert start.new.timestamp_ms is not None
+    # Where the partition holds no such record yet, its end before the question: at LATEST, Spark would skip what is
+    # written until the query starts.
+    ends = reader.log_ends(partitions)
     found = reader.offsets_for_times([(each, start.new.timestamp_ms) for each in partitions])
-    return [LATEST if offset is None else offset for offset in found]
+    return [ends[each] if offset is None else offset for each, offset in zip(partitions, found, strict=True)]

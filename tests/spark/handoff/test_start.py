@@ -122,7 +122,8 @@ def test_partitions_without_a_stored_offset_start_as_new_ones_do(source: MemoryL
 
     assert completed(StartAt()) == {"events": {"0": -2, "1": 7, "2": -2}}
     assert completed(StartAt(StartPlace.LATEST)) == {"events": {"0": -1, "1": 7, "2": -1}}
-    assert completed(StartAt(StartPlace.TIME, 3_000)) == {"events": {"0": 3, "1": 7, "2": -1}}
+    assert completed(StartAt(StartPlace.TIME, 3_000)) == {"events": {"0": 3, "1": 7, "2": 0}}
+    assert completed(StartAt(StartPlace.TIME, 9_000)) == {"events": {"0": 5, "1": 7, "2": 0}}, "not at the latest"
 
 
 def test_offsets_of_another_cluster_are_not_read_at_the_source(source: MemoryLog) -> None:
