@@ -117,7 +117,11 @@ class HashNamedFiles(RangeSink):
         if entry is None:
             return None
         ranges = tuple(part.range for part in entry.parts)
-        gone = [each for each in ranges if each.from_offset < log.starts.get(each.at, 0)]
+        gone = [
+            each
+            for each in ranges
+            if each.from_offset < log.starts.get(each.at, 0) or each.until_offset > log.ends.get(each.at, 0)
+        ]
         if name_of(ranges, log.cluster) != entry.name or gone:
             self._undo(entry)
             return None

@@ -1,4 +1,4 @@
-"""A killed batch whose records compaction removes before the restart: it is undone, and planned again."""
+"""A killed batch whose records are gone at the restart, by compaction or a log that was cut: it is planned again."""
 
 from __future__ import annotations
 
@@ -97,6 +97,14 @@ def test_all_its_records_are_gone(job: Job) -> None:
     job.append(3)
     assert job.run() == 1
     assert (job.written(), job.stored()) == (Counter(range(10, 13)), 13)
+
+
+def test_the_log_was_cut_within_its_range(job: Job) -> None:
+    """As after the election of a broker that was not in sync: the stored offset, before the batch, is still there."""
+    log = job.log.partition("events", 0)
+    log.records, log.end = log.records[:6], 6
+    assert job.run() == 1
+    assert (job.written(), job.stored()) == (Counter(range(6)), 6)
 
 
 def test_its_offsets_were_saved_by_another_run(job: Job) -> None:
