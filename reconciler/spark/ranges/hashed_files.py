@@ -20,6 +20,9 @@ it did not, and the job now reads another cluster, the batch is undone and its r
 too, if compaction has removed its last records meanwhile: the rows after it would be others than those that were
 written in step 1. If the rows do not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
 
+A batch that counts already is run again only if its stored offsets were set back, by a rollback for example. Its files
+stay as they are, since the catalogue or a snapshot names them: the results of the same records are the same.
+
 Who is protected: readers of the catalogue (``output.files``, ``output.read``) see each record once, at any moment. A
 plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, or half overwritten,
 and it does not see merged files of a compaction.
@@ -166,18 +169,21 @@ class HashNamedFiles(RangeSink):
             self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
-        """Write the batch's files and rename them; files of an earlier attempt are replaced."""
+        """Write the batch's files and rename them; files of an earlier attempt are replaced, unless they count."""
+        if self._catalogue.has(batch.name + DONE):
+            self._require_begun(batch)
+            _log.warning(
+                "the batch %s of %s counts already: its files stay, and the results of this run are not written",
+                batch.name,
+                self._path,
+            )
+            return
         directory = self._opened()
         aside = f"{WRITING}/{batch.name}-{secrets.token_hex(4)}"
         frame = results if self._files is None else results.repartition(self._files)
         try:
             frame.write.options(**self._options).mode("overwrite").parquet(f"{self._path}/{aside}")
-            if not self._catalogue.has(batch.name + BEGUN):
-                raise Changed(
-                    f"Another run of group {batch.group} has finished or undone the batch {batch.name}"
-                    f" of {self._path}.",
-                    hint="Run one job per group. Started again, this one continues after the other's batch.",
-                )
+            self._require_begun(batch)
             written = directory.names(aside, "*.parquet")
             names = [f"{batch.name}-{number:05d}.parquet" for number in range(len(written))]
             for old, new in zip(written, names, strict=True):
@@ -187,6 +193,13 @@ class HashNamedFiles(RangeSink):
         for name in self._files_of(batch.name):
             if name not in names:
                 directory.remove(name)
+
+    def _require_begun(self, batch: RangeBatch) -> None:
+        if not self._catalogue.has(batch.name + BEGUN):
+            raise Changed(
+                f"Another run of group {batch.group} has finished or undone the batch {batch.name} of {self._path}.",
+                hint="Run one job per group. Started again, this one continues after the other's batch.",
+            )
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         try:
@@ -208,8 +221,9 @@ class HashNamedFiles(RangeSink):
 
     def _undo(self, entry: CatalogueEntry) -> None:
         _log.warning("the batch %s of %s, which was under way, is undone", entry.name, self._path)
-        for name in self._files_of(entry.name):
-            self._opened().remove(name)
+        if not self._catalogue.has(entry.name + DONE):  # else it counted before, and its offsets were set back
+            for name in self._files_of(entry.name):
+                self._opened().remove(name)
         self._forget(entry.name)
 
     def _forget(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A killed batch whose records are gone at the restart, by compaction or a log that was cut: it is planned again."""
+"""Batches into files that are run again: with fewer records, by compaction or a cut log, or after they counted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Job:
     def compact(self, *offsets: int) -> None:
         self.log.partition("events", 0).compact(offsets)
 
-    def run(self, *, kill: bool = False) -> int:
+    def run(self, *, kill: bool = False, files: int = 1) -> int:
         """How many batches were run."""
         job = RangeBatches(
             self.spark, topics=["events"], group="clicks", bootstrap_servers="nowhere:1", store=self.store
@@ -60,7 +60,7 @@ class Job:
             offsets = [(n,) for n in held if read.from_offset <= n < read.until_offset]
             return self.spark.createDataFrame(offsets, "offset bigint")
 
-        sink = (Killed if kill else HashNamedFiles)(str(self.folder / "out"), files=1)
+        sink = (Killed if kill else HashNamedFiles)(str(self.folder / "out"), files=files)
         return job.run(exactly_once(results, into=sink))
 
     def written(self) -> Counter[int]:
@@ -105,6 +105,27 @@ def test_the_log_was_cut_within_its_range(job: Job) -> None:
     log.records, log.end = log.records[:6], 6
     assert job.run() == 1
     assert (job.written(), job.stored()) == (Counter(range(6)), 6)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 1)])
+def test_a_batch_that_counts_already_is_run_again_into_another_number_of_files(
+    job: Job, first: int, second: int
+) -> None:
+    """As after a rollback of the stored offsets."""
+    assert job.run(files=first) == 1
+    (job.folder / "offsets.db").unlink()
+    assert job.run(files=second) == 1
+    assert (job.written(), job.stored()) == (Counter(range(10)), 10)
+
+
+def test_a_batch_that_counts_already_keeps_its_files_if_it_is_undone(job: Job) -> None:
+    assert job.run() == 1
+    (job.folder / "offsets.db").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        job.run(kill=True)
+    job.compact(*range(10))
+    assert job.run() == 0
+    assert job.written() == Counter(range(10))
 
 
 def test_its_offsets_were_saved_by_another_run(job: Job) -> None:
