@@ -56,7 +56,9 @@ def ranges_of(
     sources: Iterable[tuple[Offsets | None, Offsets | None]], watched: Collection[Watched]
 ) -> list[SourceRange]:
     """What the reported sources (start and end of each) read of the watched topics."""
-    committed_only = {topic: each.committed_only for each in watched for topic in each.topics}
+    committed_only: dict[str, bool] = {}
+    for each in watched:  # of two on one topic, both have read what is committed
+        committed_only |= {topic: each.committed_only or committed_only.get(topic, False) for topic in each.topics}
     found = []
     for starts, ends in sources:
         for only in (False, True):

@@ -94,3 +94,11 @@ def test_a_reports_offsets_are_those_of_the_watched_topics() -> None:
         TopicPartition("o", 0): OffsetSpan(0, 5),
         TopicPartition("p", 0): OffsetSpan(0, 7, committed_only=True),
     }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_sources_on_one_topic_only_what_both_have_read_is_named(order: int) -> None:
+    """A record of an aborted transaction, which one of them leaves out, is in no mirror that leaves it out, too."""
+    both = [Watched(frozenset({"o"}), committed_only=True), Watched(frozenset({"o"}), committed_only=False)]
+    reported = [({("o", 0): 1}, {("o", 0): 5})] * 2
+    assert spans(ranges_of(reported, both[::order])) == {TopicPartition("o", 0): OffsetSpan(1, 5, committed_only=True)}
