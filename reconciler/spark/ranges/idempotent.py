@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ORDER = "reconciler_order"
+_AFTER_FAILURE = "Other tasks may have written rows of this batch; its offsets are not saved."
 
 
 class PostgresUpsert(RangeSink):
@@ -90,7 +91,7 @@ class PostgresUpsert(RangeSink):
         if absent:
             raise ConfigError(f"The results have no column {', '.join(absent)}, which the key needs.")
         task = _upserter(self._libpq, self._table, fields, self._statement(fields.names))
-        postgresql_rows.on_executors(results, task, self._place)
+        postgresql_rows.on_executors(results, task, self._place, after_failure=_AFTER_FAILURE)
 
     def _statement(self, names: Sequence[str]) -> str:
         from reconciler.stores.postgresql.connection import quoted

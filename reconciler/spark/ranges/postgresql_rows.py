@@ -126,28 +126,31 @@ def with_connect_timeout(libpq: str) -> str:
 Task = Callable[[Iterator[Any]], list[tuple[int, int]]]
 
 
-def on_executors(results: DataFrame, task: Task, place: str) -> list[tuple[int, int]]:
+def on_executors(
+    results: DataFrame, task: Task, place: str, *, after_failure: str = "Nothing of this batch was saved."
+) -> list[tuple[int, int]]:
     """Run ``task`` on every partition of the results; returns the values of the attempts that Spark took.
 
-    Raises Unreachable or Refused where PostgreSQL failed a task; Spark's other errors pass.
+    ``after_failure`` is the error's sentence about what the other tasks have done. Raises Unreachable or Refused where
+    PostgreSQL failed a task; Spark's other errors pass.
     """
     try:
         return list(results.rdd.mapPartitions(task).collect())
     except Exception as error:
         if isinstance(error, ReconcilerError) or "psycopg." not in str(error):
             raise
-        raise _explained(str(error), place) from error
+        raise _explained(str(error), place, after_failure) from error
 
 
-def _explained(text: str, place: str) -> Unreachable:
+def _explained(text: str, place: str, after_failure: str) -> Unreachable:
     lines = [line.strip() for line in text.splitlines() if "psycopg." in line]
     reason = lines[-1].partition("psycopg.")[2].rstrip(".")
     if reason.startswith("OperationalError"):
         return Unreachable(
-            f"An executor could not reach {place} ({reason}). Nothing of this batch was saved.",
+            f"An executor could not reach {place} ({reason}). {after_failure}",
             hint="Check that the executors can reach the server too, then run this again.",
         )
     return Refused(
-        f"{place} rejected the results ({reason}). Nothing of this batch was saved.",
+        f"{place} rejected the results ({reason}). {after_failure}",
         hint="Make the results' columns fit the table, then run this again.",
     )
