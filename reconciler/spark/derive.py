@@ -119,7 +119,8 @@ def _check(columns: Columns) -> None:
 
 def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) -> list[dict[str, Any]]:
     time, unit = _time(output, columns)
-    selected = output.select(*_columns(output, columns), *time).where("partition IS NOT NULL AND offset IS NOT NULL")
+    identified = "topic IS NOT NULL AND partition IS NOT NULL AND offset IS NOT NULL"
+    selected = output.select(*_columns(output, columns), *time).where(identified)
     if topics is not None:
         selected = selected.where(f.col("topic").isin(topics))
     if columns.batch is not None:

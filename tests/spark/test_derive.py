@@ -115,6 +115,11 @@ def test_rows_without_a_batch_are_left_out_and_counted(spark: Any, caplog: pytes
     assert "3 rows without a value in the column 'run'" in caplog.text
 
 
+def test_rows_that_are_of_no_topic_are_left_out(spark: Any) -> None:
+    frame = spark.sql("SELECT * FROM VALUES ('events', 0, 4L), (NULL, 0, 9L) AS t(topic, partition, offset)")
+    assert found(derive(frame, group="clicks")) == {("events", 0): StoredOffset(5, Anchor(4))}
+
+
 @pytest.mark.parametrize("zone", ["Pacific/Chatham", "America/St_Johns"])
 def test_times_know_no_time_zone(spark: Any, output: Path, zone: str) -> None:
     with set_for_now(spark, {"spark.sql.session.timeZone": zone}):
