@@ -131,6 +131,29 @@ def test_who_started_and_ended_a_failover_is_in_the_audit_log(job: Job, run) -> 
     assert main(["audit-log", "show", str(logged)]) == 0
 
 
+def test_an_end_that_one_mark_resists_ends_the_other_jobs_and_is_logged_as_partial(job: Job, run) -> None:
+    logged = job.folder / "audit.jsonl"
+    one = job.config.read_text().partition("[[jobs]]")[2]
+    others = "".join(f"[[jobs]]{one.replace('clicks', name)}" for name in ("views", "visits"))
+    job.config.write_text(f'[trust]\naudit_log = "{logged}"\n{job.config.read_text()}{others}')
+    for group in ("clicks", "views", "visits"):
+        change = Change(TopicPartition("events", 0), None, OWN)
+        open_store(job.store).write(group, [change], reason="test", now_ms=1)
+    run("failover start")
+    marks = job.folder / "reconciler.failover"
+    (marks / "views.json").unlink()
+    (marks / "views.json").mkdir()  # like a mark of another user, it cannot be removed
+    ended = run("failover end")
+    assert (ended.code, [each.name for each in marks.iterdir()]) == (6, ["views.json"])
+    assert [line.partition(".")[0].partition(";")[0] for line in ended.out.splitlines()] == [
+        "clicks: ended",
+        "views: not ended",
+        "visits: ended",
+    ]
+    result = json.loads(logged.read_text().splitlines()[-1])
+    assert (result["outcome"], result["exit_code"]) == ("partial", 6)
+
+
 def test_a_failover_that_cannot_be_logged_marks_nothing(job: Job, run) -> None:
     job.save()
     job.config.write_text(f'[trust]\naudit_log = "{job.folder}"\n{job.config.read_text()}')

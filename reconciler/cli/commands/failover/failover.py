@@ -102,7 +102,12 @@ def _end(config: Config, jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCo
             found = _side(config, job, outside)
             codes.append(ExitCode.OK if isinstance(found, Chosen) else found.exit_code)
             if isinstance(found, Chosen | NeedsPerson):
-                marks.remove(job.name)
+                try:
+                    marks.remove(job.name)
+                except ReconcilerError as error:
+                    say(f"{job.name}: not ended. {error}")
+                    codes.append(error.exit_code)
+                    continue
                 removed += 1
             if isinstance(found, NeedsPerson):
                 say(f"{job.name}: ended. {found}")
