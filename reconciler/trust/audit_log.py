@@ -189,10 +189,16 @@ def _head(file: int, path: Path) -> Head:
                 last = Head(record["line"], record["hash"])
                 return _head_of(last, b"\n".join([*lines[number + 1 :], rest]), path)
         if begin == 0:
-            if data and not data.startswith(_BEGINNING) and data.strip(b"\0"):
+            if data and not _may_begin(data):
                 raise ConfigError(f"{path} is not an audit log.", hint="Give [trust] audit_log a file of its own.")
             return _head_of(Head(), data, path)
         block *= 4
+
+
+def _may_begin(data: bytes) -> bool:
+    """True if a log without a whole record can hold this: torn lines, the first of which may be very short."""
+    first = data.partition(b"\n")[0]
+    return bool(first) and _BEGINNING.startswith(first.rstrip(b"\0")[: len(_BEGINNING)])
 
 
 def _head_of(last: Head, rest: bytes, path: Path) -> Head:

@@ -195,7 +195,7 @@ def test_an_altered_last_line_differs_from_one_that_was_cut_off(written: Path) -
         AuditLog(written).append(fields(), NOW)
 
 
-@pytest.mark.parametrize("content", [b"[destination]\n", b"x", b'{"format": "reconciler.plan/1"}\n', b"{}\n"])
+@pytest.mark.parametrize("content", [b"[destination]\n", b"x", b'{"format": "reconciler.plan/1"}\n', b"{}\n", b"\n{"])
 def test_a_file_that_is_not_an_audit_log_is_left_unchanged(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises((ConfigError, Changed)):
@@ -262,6 +262,21 @@ def test_a_first_line_that_was_cut_off_is_declared_too(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:50])
     AuditLog(path).append(fields(), NOW)
     assert [isinstance(each, TornLine) for each in verified(path)] == [True, False, False]
+
+
+@pytest.mark.parametrize("left", range(1, 12))
+def test_a_first_line_that_was_cut_off_may_be_very_short(path: Path, left: int) -> None:
+    AuditLog(path).append(fields(), NOW)
+    path.write_bytes(path.read_bytes()[:left])
+    AuditLog(path).append(fields(), NOW)
+    assert TornLine(0, left, declared=True) in list(verified(path))
+
+
+def test_two_first_lines_that_were_cut_off_are_declared_as_one(path: Path) -> None:
+    AuditLog(path).append(fields(), NOW)
+    path.write_bytes(path.read_bytes()[:5] + b"\n" + path.read_bytes()[:40])
+    AuditLog(path).append(fields(), NOW)
+    assert TornLine(0, 46, declared=True) in list(verified(path))
 
 
 def test_a_page_of_zeros_after_a_power_cut_is_a_torn_line(written: Path) -> None:
