@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,18 @@ class Head:
     unended: bool = False
 
 
+class RecordInDoubt(ConfigError):
+    """The disk failed after a record was written, and refused its removal; ``head``: the record, if it is there."""
+
+    def __init__(self, path: Path, error: OSError, head: Head) -> None:
+        super().__init__(
+            f"The audit log {path} cannot be written: {error.strerror or error}. The record may be in it all the same, "
+            "and could not be removed. Nothing else was written.",
+            hint="Check the disk of [trust] audit_log. What the log holds now: reconciler audit-log show.",
+        )
+        self.head = head
+
+
 class AuditLog:
     """The log at ``path``. Each ``append`` reads the end of the file again, as other processes write it too."""
 
@@ -79,7 +91,8 @@ class AuditLog:
     def append(self, fields: Record, time_text: str) -> Head:
         """Write one record to the disk, and before it a ``torn`` record if the last line is torn.
 
-        Raises as ``check`` does; then the log holds nothing of the record, or a torn beginning of it.
+        Raises as ``check`` does; then the log holds nothing of the record, or a torn beginning of it. Raises
+        RecordInDoubt where it may hold the record although the disk failed.
         """
         with self._opened() as file:
             head = _head(file, self.path)
@@ -90,12 +103,29 @@ class AuditLog:
                 text = b"\n" + text
             head, line = _line(fields, time_text, head)
             with _writing(self.path):
-                if os.write(file, text + line) < len(text + line):
-                    raise OSError("there was room for only a part of it")
-                os.fsync(file)
+                self._put(file, text + line, head)
             if head.line == 1:
                 sync_names(self.path.parent)
         return head
+
+    def _put(self, file: int, data: bytes, head: Head) -> None:
+        """Append ``data`` and flush it, or take it out again: its reader would believe it. Needs the lock."""
+        size, done = os.fstat(file).st_size, 0
+        try:
+            done = os.write(file, data)
+            if done < len(data):
+                raise OSError("there was room for only a part of it")
+            os.fsync(file)
+        except OSError as error:
+            try:
+                os.ftruncate(file, size)
+            except OSError:  # a file that can only be appended to, or a disk that is now read-only
+                if done < len(data) - 1:
+                    raise error from None  # a torn line: the next record declares it
+                raise RecordInDoubt(self.path, error, head) from error
+            with suppress(OSError):
+                os.fsync(file)
+            raise
 
     @contextmanager
     def _opened(self) -> Iterator[int]:

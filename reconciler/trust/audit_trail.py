@@ -20,7 +20,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ExitCode, NeedsPerson, OutcomeUnknown, ReconcilerError
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
-from reconciler.trust.audit_log import AuditLog
+from reconciler.trust.audit_log import AuditLog, RecordInDoubt
 from reconciler.trust.witness import Witness, sentence
 
 if TYPE_CHECKING:
@@ -169,7 +169,12 @@ class Attempt:
         if self._log is None:
             return
         now = datetime.fromtimestamp(self._now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        head = self._log.append({**self._fields, **fields}, now.replace("+00:00", "Z"))
+        try:
+            head = self._log.append({**self._fields, **fields}, now.replace("+00:00", "Z"))
+        except RecordInDoubt as error:
+            if fields["kind"] == "intention":  # if it is there, it must not stay open: nothing will be written
+                self._intention = error.head.hash
+            raise
         if fields["kind"] == "intention":
             self._intention = head.hash
         text = sentence(self._log.path, head.line, head.hash)

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.trust import audit_log
-from reconciler.trust.audit_log import FIRST, AuditLog, TornLine, verified
+from reconciler.trust.audit_log import FIRST, AuditLog, RecordInDoubt, TornLine, verified
+from reconciler.trust.audit_trail import Attempt
 
 NOW = "2026-01-31T06:00:00.000Z"
 
@@ -308,7 +310,41 @@ def full_disk(written: Path) -> Iterator[Callable[[int], None]]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_fills_up_repeatedly_leaves_a_usable_log(written: Path, full_disk: Callable[[int], None]) -> None:
+def appends_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a file with the attribute ``a``: nothing can be taken out of it."""
+
+    def ftruncate(file: int, size: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "ftruncate", ftruncate)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100])
+def test_a_full_disk_leaves_the_log_as_it_was(written: Path, full_disk: Callable[[int], None], size: int) -> None:
+    before = written.read_bytes()
+    full_disk(size)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        AuditLog(written).append(fields(8), NOW)
+    assert written.read_bytes() == before
+
+
+def test_a_disk_that_is_full_right_behind_a_torn_lines_end_leaves_a_usable_log(
+    written: Path, full_disk: Callable[[int], None]
+) -> None:
+    with written.open("ab") as file:
+        file.write(b'{"action":"apply","by":')
+    full_disk(1)  # the newline that ends the torn line
+    with pytest.raises(ConfigError, match="cannot be written"):
+        AuditLog(written).append(fields(8), NOW)
+    full_disk(-1)
+    AuditLog(written).append(fields(9), NOW)
+    assert TornLine(5, 23, declared=True) in list(verified(written))
+
+
+def test_a_disk_that_fills_up_repeatedly_leaves_a_usable_log(
+    written: Path, full_disk: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends_only(monkeypatch)
     for size in (100, 0, 50, 70):
         full_disk(size)
         with pytest.raises(ConfigError, match="cannot be written"):
@@ -321,6 +357,42 @@ def test_a_disk_that_fills_up_repeatedly_leaves_a_usable_log(written: Path, full
     assert (torn.declared, torn.bytes) == (True, 220)
     assert not isinstance(record, TornLine)
     assert record["by"]["pid"] == 9
+
+
+# ---------------------------------------------------------------- a disk that fails
+
+
+@contextmanager
+def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is written can be read, and never reaches the disk."""
+
+    def fsync(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        yield
+
+
+def test_a_record_that_does_not_reach_the_disk_is_not_in_the_log(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = written.read_bytes()
+    with failing_disk(monkeypatch), pytest.raises(ConfigError, match="Input/output error") as caught:
+        AuditLog(written).append(fields(8), NOW)
+    assert not isinstance(caught.value, RecordInDoubt)
+    assert written.read_bytes() == before
+
+
+def test_an_intention_that_cannot_be_taken_out_is_said_and_does_not_stay_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appends_only(monkeypatch)
+    attempt = Attempt(AuditLog(path), "apply", {}, (), lambda: 0)
+    with pytest.raises(RecordInDoubt, match="The record may be in it"), attempt, failing_disk(monkeypatch):
+        attempt.intends(())
+    intention, result = [record for record in verified(path) if not isinstance(record, TornLine)]
+    assert (result["of"], result["outcome"]) == (intention["hash"], "refused")
 
 
 # ---------------------------------------------------------------- long lines, many writers
