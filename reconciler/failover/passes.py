@@ -80,7 +80,7 @@ class Passes:
     def by_hand(self, by_hand: ByHand, places: Sequence[JobPartition], proven: Mapping[Key, Found]) -> dict[Key, Found]:
         """Findings for the offsets that a person set; ``proven`` is what was found before.
 
-        Raises WrongDecision for an offset outside of the log.
+        Raises WrongDecision for an offset outside of the log, and for two offsets of one partition.
         """
         inquiries: dict[Key, Inquiry[Finding]] = {}
         for at in places if by_hand.offsets or by_hand.time_ms is not None else ():
@@ -189,6 +189,13 @@ def _has_fewer(places: Sequence[JobPartition]) -> bool:
 
 
 def offset_for(by_hand: ByHand, at: JobPartition) -> int | None:
-    """The offset that a person set for this place, under the destination's name or the source's; else None."""
-    names = ((tp.topic, tp.partition) for tp in (at.destination, at.source))
-    return next((by_hand.offsets[name] for name in names if name in by_hand.offsets), None)
+    """The offset that a person set for this place, under the destination's name or the source's; else None.
+
+    Raises WrongDecision for two offsets, one under each name.
+    """
+    names = dict.fromkeys((tp.topic, tp.partition) for tp in (at.destination, at.source))
+    given = {name: by_hand.offsets[name] for name in names if name in by_hand.offsets}
+    if len(set(given.values())) > 1:
+        words = " and ".join(f"--set {topic}:{partition}={offset}" for (topic, partition), offset in given.items())
+        raise WrongDecision(f"{words} are two offsets for one partition.", hint="Leave one of them out.")
+    return next(iter(given.values()), None)

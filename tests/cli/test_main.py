@@ -50,6 +50,7 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
             ("init", "--bootstrap-servers", "http://b:9092", "--yes"),
             "The bootstrap servers are no list of brokers. Write",
         ),
+        (("check", "--set-time", "1000", "--set-time", "2000"), "--set-time names two times, 1000 and 2000"),
         (("failover", "-c", "x.toml", "start"), "One of start, end, status comes before the options."),
     ],
 )

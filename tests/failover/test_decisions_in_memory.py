@@ -13,7 +13,7 @@ from reconciler.core.verdicts import Skips, Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked, check, outcome
 from reconciler.failover.decisions import SeveralJobs
-from reconciler.failover.outside import ByHand
+from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.formats.plan import PartitionPlan, digest, parse_plan, why_stopped
 from reconciler.ports import OffsetStore
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored
@@ -25,6 +25,15 @@ def stops(memory: Memory, row: PartitionPlan) -> str | None:
 
 def at(offset: int, *, skips: bool = False) -> ByHand:
     return ByHand({("a.events", 0): offset}, skips=skips)
+
+
+def test_two_offsets_for_one_partition_under_its_two_names_are_refused(memory: Memory) -> None:
+    memory.deliver(range(10))
+    memory.save({0: stored(6)})
+    both = r"--set a\.events:0=5 and --set events:0=7 are two offsets for one partition"
+    with pytest.raises(WrongDecision, match=both):
+        memory.row(by_hand=ByHand({("events", 0): 7, ("a.events", 0): 5}))
+    assert found(memory.row(by_hand=ByHand({("events", 0): 5, ("a.events", 0): 5}))) == (Verdict.MOVED, 5)
 
 
 # ---------------------------------------------------------------- what an offset skips
