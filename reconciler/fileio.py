@@ -174,13 +174,12 @@ def sync(path: str | Path) -> None:
 
 
 def sync_names(folder: str | Path) -> None:
-    """Flush a folder's names, where the file system can: a power cut may undo a rename until then."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some file systems cannot do it
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Flush a folder's names, where that is possible: a power cut may undo a rename until then.
+
+    Some file systems cannot do it, and a folder that this user may write to and not read cannot be opened.
+    """
+    with suppress(OSError):
+        sync(folder)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shlex
@@ -10,12 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconciler import fileio
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.fileio import locked, open_regular, read_regular
+from reconciler.fileio import locked, open_regular, read_regular, write_whole
 from reconciler.formats.snapshot import path_for
 from tests.golden.corpus import Estate
 from tests.golden.world import World
@@ -139,6 +141,20 @@ def test_devices_and_folders_are_no_files(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- files of any size
+
+
+def test_a_file_is_written_into_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mode 0300, which root does not feel."""
+    opened = os.open
+
+    def unless_it_is_the_folder(path: str | Path, *more: Any, **words: Any) -> int:
+        if Path(path) == tmp_path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *more, **words)
+
+    monkeypatch.setattr(os, "open", unless_it_is_the_folder)
+    write_whole(tmp_path / "p.json", "new")
+    assert (tmp_path / "p.json").read_text() == "new"
 
 
 def sparse(path: Path, size: int) -> None:
