@@ -104,8 +104,10 @@ class JobPlan:
         listed = enumerate(fields.items("partitions"))
         rows = tuple(PartitionPlan.from_json(row, f"{where}.partitions[{number}]") for number, row in listed)
         for name in ("source_topic", "topic"):
-            places = {(getattr(row, name), row.partition, row.position) for row in rows}
-            if len(places) < len(rows):
+            alone = {(getattr(row, name), row.partition) for row in rows if row.position is Position.NEXT}
+            ends = [row for row in rows if row.position is not Position.NEXT]
+            places = {(getattr(row, name), row.partition, row.position) for row in ends}
+            if len(alone) + len(places) < len(rows) or any((topic, number) in alone for topic, number, _ in places):
                 raise FieldError(where, "has two rows for one partition")
         listed = enumerate(fields.items("sinks") if "sinks" in value else [])
         sinks = tuple(SinkRow.from_json(row, f"{where}.sinks[{number}]") for number, row in listed)

@@ -247,6 +247,18 @@ def test_one_partition_or_job_twice_is_refused() -> None:
     assert "two jobs of one name" in refused(summed(plan))
 
 
+@pytest.mark.parametrize("position", ["start", "end"])
+@pytest.mark.parametrize("name", ["topic", "source_topic"])
+def test_a_partition_has_a_next_offset_or_a_batchs_start_and_end(name: str, position: str) -> None:
+    """Else two rows would say where it starts, and which of them counts would be chance."""
+    plan = content()
+    plan["jobs"][0]["partitions"][1] |= {"partition": 0, "position": position, name: "another", "resume_offset": 99}
+    assert "two rows for one partition" in refused(summed(plan))
+    plan["jobs"][0]["partitions"][0]["position"] = {"start": "end", "end": "start"}[position]
+    plan["jobs"][0]["partitions"][1][name] = plan["jobs"][0]["partitions"][0][name]
+    parse_plan(summed(plan))
+
+
 def test_a_very_long_format_name_is_shortened_in_the_message() -> None:
     refused(json.dumps({"format": "x" * 1_000_000}))
     refused(json.dumps({"format": {"x": "y" * 1_000_000}}))
