@@ -73,18 +73,24 @@ class _Tool:
     java: Path
 
     def run(self, command: list[str], **environment: str) -> None:
-        """Run it in its own process group, which is killed on an interrupt, and report progress."""
+        """Run it in its own process group, which is killed on an interrupt, and report progress.
+
+        Raises _AttemptFailed if it fails or cannot be run.
+        """
         log = self.work / "tool.log"
         with log.open("w") as output:
-            tool = subprocess.Popen(
-                command,
-                cwd=self.work,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **java_home(self.java), **environment},
-                start_new_session=True,
-            )
+            try:
+                tool = subprocess.Popen(
+                    command,
+                    cwd=self.work,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **java_home(self.java), **environment},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise _AttemptFailed(f"{command[0]} cannot be run: {error.strerror or error}.") from error
             try:
                 status = self._wait(tool)
             finally:

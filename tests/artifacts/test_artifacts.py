@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from reconciler import artifacts
+from reconciler.artifacts import fetching
 from reconciler.core.errors import ConfigError, Unreachable
 from tests.waiting import LIMIT_S
 
@@ -127,6 +128,38 @@ def test_a_failed_fetch_says_what_the_tool_said_and_leaves_nothing(mvn, tmp_path
     assert "\x1b" not in str(caught.value)
     assert caught.value.hint
     assert [p.name for p in (tmp_path / "cache").iterdir()] == [".spark-kafka-4.2.0.lock"]
+
+
+def spark_submit(path: Path) -> Path:
+    """A PySpark whose resolver "fetches" the connector; the path of its spark-submit."""
+    body = (
+        "import sys, pathlib\n"
+        "out = next(a.split('=', 1)[1] for a in sys.argv if a.startswith('spark.jars.ivy='))\n"
+        "jars = pathlib.Path(out, 'jars')\n"
+        "jars.mkdir(parents=True, exist_ok=True)\n"
+        f"[(jars / n).write_bytes(b) for n, b in {CONNECTOR!r}.items()]"
+    )
+    return script(path / "bin" / "spark-submit", body)
+
+
+def test_a_tool_that_cannot_be_run_is_named_and_is_not_the_caches_fault(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = spark_submit(tmp_path / "pyspark")
+    submit.chmod(0o644)
+    monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
+    with pytest.raises(Unreachable, match=rf"resolver said: {submit} cannot be run: Permission denied\.") as caught:
+        fetch("auto")
+    assert "cannot be written" not in str(caught.value)
+
+
+def test_where_one_tool_cannot_be_run_the_other_is_tried(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tools / "mvn", "").write_text("#!/nowhere/sh\n")
+    spark_submit(tmp_path / "pyspark")
+    monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
+    assert {jar.name for jar in fetch("auto")} == set(CONNECTOR)
 
 
 def test_an_older_token_provider_is_tried_when_sparks_own_is_not_to_be_had(mvn) -> None:
