@@ -71,7 +71,8 @@ def _only_one(lock: Path, jars: JarSet, progress: Progress) -> Iterator[None]:
 
 def _fill(directory: Path, jars: JarSet, progress: Progress, way: Way, java: Path) -> None:
     for left_over in directory.parent.glob(f".{jars.name}.*.part"):
-        shutil.rmtree(left_over, ignore_errors=True)  # of a killed process: this one holds the lock
+        if "." not in left_over.stem.removeprefix(f".{jars.name}."):  # else of 4.1.0.dev1, which has its own lock
+            shutil.rmtree(left_over, ignore_errors=True)  # of a killed process: this one holds the lock
     with tempfile.TemporaryDirectory(
         dir=directory.parent, prefix=f".{jars.name}.", suffix=".part", ignore_cleanup_errors=True
     ) as scratch:

@@ -120,6 +120,14 @@ def test_what_a_killed_fetch_left_is_swept_and_never_used(mvn, tmp_path: Path) -
     assert sorted(p.name for p in (tmp_path / "cache").iterdir() if p.suffix == ".part") == []
 
 
+def test_a_running_fetch_of_another_version_is_left_alone(mvn, tmp_path: Path) -> None:
+    running = tmp_path / "cache" / ".spark-kafka-4.2.0.dev1.ab_12345.part"
+    (running / "ready").mkdir(parents=True)
+    mvn(CONNECTOR)
+    fetch()
+    assert (running / "ready").exists()
+
+
 def test_a_failed_fetch_says_what_the_tool_said_and_leaves_nothing(mvn, tmp_path: Path) -> None:
     mvn({}, "print('\\x1b[1m[ERROR]\\x1b[m no route to the registry\\n\\tat some.Frame(X.java:1)'); sys.exit(1)")
     with pytest.raises(Unreachable, match=r"Maven said: .*no route to the registry") as caught:
