@@ -189,7 +189,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
     except UsageError as error:
         if loaded is not None and error.message.startswith("unrecognized"):  # argparse names the whole program
             error = UsageError(loaded.format_usage(), loaded.prog, error.message)
-        options = re.findall(r"--[a-z][\w-]+", (loaded or parser).format_help())
+        shown = loaded or parser
+        actions = [each for each in help.actions(shown) if each.prog.rpartition(" ")[2] in arguments]
+        options = re.findall(r"--[a-z][\w-]+", "\n".join(each.format_help() for each in (shown, *actions)))
         say(*usage_message(error, arguments, COMMANDS, options).split("\n"), stream=sys.stderr)
         return ExitCode.USAGE
 

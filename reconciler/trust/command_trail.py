@@ -17,7 +17,7 @@ from reconciler.trust.audit_log import AuditLog
 from reconciler.trust.audit_trail import Attempt
 from reconciler.trust.witness import Witness
 
-FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-option"})
+FREE_SETTINGS = frozenset({"--option", "--conf", "--kafka-option", "--source-option", "--client"})
 """Options whose value is another program's NAME=VALUE, perhaps a password: only the name is kept."""
 
 

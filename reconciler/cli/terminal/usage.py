@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from reconciler.core.visible import visible
+from reconciler.near import MOST_NAMES
 
 CONFIG_VARIABLE = "RECONCILER_CONFIG"
 """The environment variable with the configuration's path, for command lines without ``-c``."""
@@ -54,7 +55,14 @@ class UsageError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises its complaints, so that a hint can be added."""
+    """An ArgumentParser that raises its complaints, so that a hint can be added.
+
+    Options are written in full: the audit log finds the ones with secrets by their names, and the next version may have
+    another option that begins like one.
+    """
+
+    def __init__(self, **words: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **words})
 
     def error(self, message: str) -> NoReturn:
         if found := _NO_NUMBER.fullmatch(message):
@@ -100,9 +108,15 @@ def _hint(
         return meant
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):
         meant = _OPTION_SYNONYMS.get(found[1])
-        near = [meant] if meant in options else _similar(found[1], sorted(options), 1)
-        return f"Did you mean {near[0]}?" if near else None
+        near = [meant] if meant is not None and meant in options else _begun(found[1], options)
+        near = near or _similar(found[1], sorted(options), 1)
+        return f"Did you mean {' or '.join(near)}?" if near else None
     return None
+
+
+def _begun(word: str, options: Collection[str]) -> list[str]:
+    """The options that begin with ``word``."""
+    return sorted({each for each in options if each.startswith(word)})[:MOST_NAMES]
 
 
 def _similar(word: str, choices: Sequence[str], most: int, likeness: float = 0.6) -> list[str]:

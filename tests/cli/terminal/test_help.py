@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from reconciler.cli.main import COMMANDS, main
+from reconciler.cli.main import COMMANDS, full_parser, main
 from reconciler.cli.terminal import help
 from reconciler.core.errors import ExitCode
+from reconciler.trust.command_trail import FREE_SETTINGS
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -78,6 +80,40 @@ def test_an_action_of_a_command_helps_too_and_takes_the_common_options(run: Run,
     assert "--debug" in out
 
 
+def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for inner in help.actions(parser):
+        yield from every_parser(inner)
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    return {each for action in parser._actions for each in action.option_strings if each.startswith("--")}
+
+
+def test_no_command_takes_the_beginning_of_an_options_name() -> None:
+    """The audit log knows the options that may hold a secret by their names."""
+    parsers = list(every_parser(full_parser()))
+    for parser in parsers:
+        for action in parser._actions:
+            action.required = False
+        names = options_of(parser)
+        begun = {name[:length] for name in names for length in range(3, len(name))} - names
+        for word in sorted({each + value for each in begun for value in ("", "=kafka.sasl.password=x")}):
+            assert parser.parse_known_args([word])[1] == [word], f"{parser.prog} {word}"
+    assert {"reconciler", "reconciler check", "reconciler checkpoint clone"} <= {each.prog for each in parsers}
+
+
+def test_the_audit_log_knows_every_option_that_is_a_setting_of_another_program() -> None:
+    settings = {
+        name
+        for parser in every_parser(full_parser())
+        for action in parser._actions
+        for name in action.option_strings
+        if action.metavar in ("NAME=VALUE", "KEY=VALUE")
+    }
+    assert settings == FREE_SETTINGS
+
+
 def test_exit_codes_have_their_words_in_one_place() -> None:
     shown = help.exit_codes({ExitCode.OK: "", ExitCode.USAGE: "the file is there"})
     assert ExitCode.OK.meaning in shown
@@ -103,6 +139,9 @@ def test_exit_codes_have_their_words_in_one_place() -> None:
         ("check reconciler.toml", "Give the configuration with -c: -c reconciler.toml"),
         ("--debug plan -o p.json mine.toml", "Give the configuration with -c: -c mine.toml"),
         ("init --topics events -o mine.toml", "Did you mean --topic?"),
+        ("anchors derive -c x --from parquet:x --opt kafka.sasl.password=x", "Did you mean --option?"),
+        ("check -c x --set-t 1000", "Did you mean --set-time?"),
+        ("audit -c x p.json --s x", "Did you mean --since or --source-option?"),
         ("init --destination kafka-b:9092", "Did you mean --bootstrap-servers?"),
     ],
 )
