@@ -7,21 +7,28 @@ record, in the words that the commands also log, so what a log server has collec
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.visible import visible
 from reconciler.fileio import open_regular, sync_names
 
 _HEAD = re.compile(r"\brecord (\d{1,18}), hash ([0-9a-f]{64})\b")
+_NAMED = "audit log "
+_LONGEST = 20_000
+"""Characters before a head in which its log's path is looked for: paths have 4,096 bytes, with escapes more."""
 LARGEST = 256 << 20
+MOST_NAMES = 3
 
 
 def sentence(log_path: Path, line: int, head: str) -> str:
     """A head in the words in which it is logged and kept."""
-    return f"audit log {log_path}: record {line}, hash {head}"
+    return f"{_NAMED}{log_path}: record {line}, hash {head}"
 
 
 class Witness:
@@ -36,7 +43,7 @@ class Witness:
 
     def keep(self, text: str) -> None:
         """Append a head as a line, on the disk. Raises as ``check`` does."""
-        self._append(text.encode(errors="backslashreplace").replace(b"\n", b"\\n") + b"\n")
+        self._append(_one_line(text).encode() + b"\n")
 
     def _append(self, text: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -57,19 +64,54 @@ class Witness:
             ) from error
 
 
-def heads_in(path: Path) -> list[tuple[int, str]]:
+@dataclass(frozen=True, slots=True)
+class KeptHead:
+    """A head that was kept elsewhere; ``said``: the words before it, which end with its log's path; None without it."""
+
+    line: int
+    hash: str
+    said: str | None = None
+
+    @property
+    def log(self) -> str | None:
+        """The path of its log, as the message has it."""
+        return None if self.said is None else self.said.rpartition(_NAMED)[2]
+
+    def is_of(self, paths: Collection[str]) -> bool:
+        return self.said is not None and any(self.said.endswith(f"{_NAMED}{path}") for path in paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """The last record that heads vouch for, and the other logs, by their paths, whose heads lie in the same file."""
+
+    last: int
+    others: tuple[str, ...] = ()
+
+    @property
+    def others_text(self) -> str:
+        return _listed(self.others)
+
+
+def heads_in(path: Path) -> list[KeptHead]:
     """The heads in a file of heads, or in the collected messages of the commands.
 
     Raises ConfigError if there is none: an empty witness vouches for nothing.
     """
     try:
         with os.fdopen(open_regular(path), "rb") as file:
-            text = file.read(LARGEST + 1)
+            content = file.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"The heads {path} cannot be read: {error.strerror or error}.") from error
-    if len(text) > LARGEST:
+    if len(content) > LARGEST:
         raise ConfigError(f"The heads {path} are larger than {LARGEST >> 20} MiB.", hint="Leave out other messages.")
-    found = [(int(line), head) for line, head in _HEAD.findall(text.decode(errors="replace"))]
+    text, end = content.decode(errors="replace"), 0
+    found: list[KeptHead] = []
+    for each in _HEAD.finditer(text):
+        begin = max(end, text.rfind("\n", end, each.start()) + 1, each.start() - _LONGEST)
+        before, end = text[begin : each.start()], each.end()
+        said = before[:-2] if before.endswith(": ") and _NAMED in before else None
+        found.append(KeptHead(int(each[1]), each[2], said))
     if not found:
         raise ConfigError(
             f"There is no head of an audit log in {path}.",
@@ -78,15 +120,57 @@ def heads_in(path: Path) -> list[tuple[int, str]]:
     return found
 
 
-def compare(log_path: Path, hashes: Mapping[int, str], path: Path) -> int:
-    """The last record that the heads in ``path`` vouch for. Raises Changed if one of them is not in the log."""
+def compare(log_path: Path, hashes: Mapping[int, str], path: Path) -> Vouched:
+    """What the heads in ``path`` vouch for. Raises Changed if one of this log is not in it.
+
+    A log server collects the messages about many logs. Where the heads name several, those count that name this one,
+    and those of a log that has a head in common with it: its name before it was moved, or that of the log which this
+    is a copy of. Raises ConfigError if no head is of this log.
+    """
     heads = heads_in(path)
-    for line, head in heads:
-        if hashes.get(line) != head:
-            what = "is another one" if line in hashes else "is missing"
+    logs = {each.log for each in heads if each.log is not None}
+    ours = _of_this(log_path, hashes, heads) if len(logs) > 1 else heads
+    others = tuple(sorted(logs - {each.log for each in ours}))
+    if not ours:
+        raise ConfigError(
+            f"{path} has heads of {len(others)} audit logs, and none of {log_path}: {_listed(others)}. Nothing "
+            "vouches for its records.",
+            hint="Give the messages about this log, or its path as they have it. If it is one of these, or a copy of "
+            "one, none of its records is left.",
+        )
+    for each in ours:
+        if hashes.get(each.line) != each.hash:
+            what = "is another one" if each.line in hashes else "is missing"
+            named = "" if each.log is None or each.is_of(_spellings(log_path)) else f" (of the audit log {each.log})."
             raise Changed(
-                f"Record {line} of the audit log {log_path} {what}: {path} has its hash {head[:16]}… The log was "
-                "rewritten, cut off or replaced.",
-                hint="Compare it with a copy. If the log was moved away and a new one begun, give that log's heads.",
+                f"Record {each.line} of the audit log {log_path} {what}: {path} has its hash {each.hash[:16]}…{named} "
+                "The log was rewritten, cut off or replaced.",
+                hint="Compare it with a copy. If the log was moved away and a new one begun, or another machine has "
+                "a log under this path, give that log's heads.",
             )
-    return max(line for line, _ in heads)
+    return Vouched(max(each.line for each in ours), others)
+
+
+def _of_this(log_path: Path, hashes: Mapping[int, str], heads: Sequence[KeptHead]) -> list[KeptHead]:
+    """The heads of this log; those that name no log were noted by hand, for this one."""
+    paths = _spellings(log_path)
+    known = {each.log for each in heads if each.log is not None and hashes.get(each.line) == each.hash}
+    return [each for each in heads if each.log is None or each.log in known or each.is_of(paths)]
+
+
+def _spellings(path: Path) -> frozenset[str]:
+    """How a message may have the path: as it is, in full, with escapes, or in JSON."""
+    full = {str(path), os.path.abspath(path), os.path.realpath(path)}
+    shown = {text for each in full for text in (each, visible(each), _one_line(each))}
+    return frozenset(
+        {*shown, *(json.dumps(each, ensure_ascii=ascii)[1:-1] for each in shown for ascii in (True, False))}
+    )
+
+
+def _one_line(text: str) -> str:
+    return text.encode(errors="backslashreplace").replace(b"\n", b"\\n").decode()
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

@@ -121,8 +121,8 @@ def test_any_heads_vouch_or_are_refused_with_a_sentence(runs: int, tmp_path: Pat
 
     def claim(data: bytes) -> None:
         path.write_bytes(data)
-        last = attempt(lambda: witness.compare(Path("audit.log"), hashes, path), CHANGED, USAGE)
-        assert last is None or hashes[last].encode() in data
+        found = attempt(lambda: witness.compare(Path("audit.log"), hashes, path), CHANGED, USAGE)
+        assert found is None or hashes[found.last].encode() in data
 
     fuzz(runs, slips([kept.encode(), kept.encode()[:90]]), claim)
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.visible import visible
 from reconciler.trust.audit_log import FIRST, hash_of
-from reconciler.trust.witness import Witness, heads_in, sentence
+from reconciler.trust.witness import Witness, compare, heads_in, sentence
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import World
 
@@ -157,6 +158,91 @@ def test_heads_that_can_no_longer_be_kept_stop_before_the_first_write(
     assert world.tables("offsets.db") == rows
 
 
+# ---------------------------------------------------------------- the heads of several logs
+
+
+@pytest.fixture
+def collected(world: World) -> World:
+    """The log's messages, and those about another one, as a log server has them."""
+    other = "".join(f"{sentence(Path('/var/log/views.log'), n, f'{n}' * 64)}\n" for n in range(1, 9))
+    absolute = (world.folder / "messages").read_text().replace(f"audit log {LOG}", "audit log /var/log/clicks.log")
+    assert absolute.count("/var/log/clicks.log") == 5
+    world.file("several", (world.folder / "messages").read_text() + other)
+    world.file("moved", absolute + other)
+    world.file("strange", other + other.replace("views", "visits"))
+    return world
+
+
+def test_heads_of_other_logs_say_nothing_about_this_one(collected: World) -> None:
+    ended = collected.run("audit-log", "verify", *CONFIG, "--witness", "several")
+    assert ended.code == 0, ended.err
+    assert (
+        "several vouches for the records up to 5.\n"
+        "It also has heads of 1 other audit log, which say nothing about this one: /var/log/views.log.\n"
+    ) in ended.out
+
+
+@pytest.mark.parametrize("name", ["several", "moved"])
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+def test_among_heads_of_several_logs_those_of_this_one_reveal_a_forgery(
+    collected: World, name: str, forge: Callable[[Records], object]
+) -> None:
+    """Under another path than it had, a log of which no record is left is not known again: that is said, too."""
+    before = (collected.folder / LOG).read_text().splitlines(keepends=True)
+    if forge is FORGERIES["the end cut off"]:
+        (collected.folder / LOG).write_text("".join(before[:-1]))
+    else:
+        hashed_again(collected, forge)
+    is_known = name == "several" or (collected.folder / LOG).read_text().startswith(before[0])
+    ended = collected.run("audit-log", "verify", *CONFIG, "--witness", name)
+    expected = "was rewritten, cut off or replaced" if is_known else "heads of 2 audit logs, and none of"
+    assert (ended.code, expected in ended.err) == (5 if is_known else 2, True), ended.out
+
+
+@pytest.mark.parametrize("way", ["copied.log", "as JSON"])
+def test_a_copy_and_a_log_that_was_moved_have_the_heads_of_their_earlier_name(collected: World, way: str) -> None:
+    path = "copied.log"
+    (collected.folder / LOG).rename(collected.folder / path)
+    if way == "as JSON":
+        text = (collected.folder / "moved").read_text()
+        collected.file("moved", " ".join(json.dumps({"message": line}) for line in text.splitlines()))
+    ended = collected.run("audit-log", "verify", path, "--witness", "moved")
+    assert (ended.code, "vouches for the records up to 5." in ended.out) == (0, True), ended.err
+    with (collected.folder / "moved").open("a") as file:
+        file.write(f"{sentence(Path('/var/log/clicks.log'), 6, '6' * 64)}\n")
+    ended = collected.run("audit-log", "verify", path, "--witness", "moved")
+    assert (ended.code, "(of the audit log /var/log/clicks.log)" in ended.err) == (5, True), ended.out
+
+
+def test_heads_of_other_logs_alone_vouch_for_nothing(collected: World) -> None:
+    ended = collected.run("audit-log", "verify", *CONFIG, "--witness", "strange")
+    assert ended.code == 2, ended.out
+    assert f"has heads of 2 audit logs, and none of {LOG}: /var/log/views.log, /var/log/visits.log" in ended.err
+
+
+def test_heads_that_were_noted_without_a_path_are_of_this_log(collected: World) -> None:
+    for number, code in ((5, 0), (6, 5)):
+        (noted,) = re.findall(rf"record {min(number, 5)}, hash \w+", (collected.folder / "messages").read_text())
+        collected.file("noted", noted.replace("record 5", f"record {number}") + "\n" + collected.read("strange"))
+        ended = collected.run("audit-log", "verify", *CONFIG, "--witness", "noted")
+        assert ended.code == code, ended.err
+
+
+@pytest.mark.parametrize("name", ["a b", "é", "a\nb", "audit log x", "tab\t", 'quote"'])
+def test_a_path_is_known_again_however_a_message_has_it(tmp_path: Path, name: str) -> None:
+    log, path = tmp_path / name, tmp_path / "heads"
+    other = sentence(Path("/var/log/views.log"), 1, "2" * 64)
+    for text in (
+        visible(sentence(log, 1, "1" * 64)),
+        json.dumps({"message": visible(sentence(log, 1, "1" * 64))}),
+        json.dumps({"message": sentence(log, 1, "1" * 64)}, ensure_ascii=False),
+    ):
+        path.write_text(f"{text}\n{other}\n")
+        assert compare(log, {1: "1" * 64}, path).last == 1
+        with pytest.raises(Changed):
+            compare(log, {1: "3" * 64}, path)
+
+
 def test_a_file_without_heads_vouches_for_nothing(world: World) -> None:
     world.file("empty", "record 1, hash 00\n")
     for path in ("empty", "nowhere", "elsewhere"):
@@ -174,7 +260,10 @@ def test_a_head_is_kept_in_the_words_in_which_it_is_logged(tmp_path: Path) -> No
     for number in (1, 2):
         Witness(path).keep(sentence(Path("a\nb"), number, f"{number}" * 64))
     assert len(path.read_text().splitlines()) == 2
-    assert heads_in(path) == [(1, "1" * 64), (2, "2" * 64)]
+    assert [(each.line, each.hash, each.log) for each in heads_in(path)] == [
+        (1, "1" * 64, r"a\nb"),
+        (2, "2" * 64, r"a\nb"),
+    ]
     assert path.stat().st_mode & 0o777 == 0o600
 
 

@@ -161,9 +161,12 @@ def _vouched_for(read: _Read, path: Path, expected: str | None, witness: Path | 
             )
         vouched = found[0]
     if witness is not None:
-        last = compare(path, read.hashes, witness)
-        say(f"{witness} vouches for the records up to {last:,}.")
-        vouched = max(vouched, last)
+        heads = compare(path, read.hashes, witness)
+        say(f"{witness} vouches for the records up to {heads.last:,}.")
+        if heads.others:
+            others = counted(len(heads.others), "other audit log")
+            say(f"It also has heads of {others}, which say nothing about this one: {heads.others_text}.")
+        vouched = max(vouched, heads.last)
     return vouched
 
 
