@@ -47,7 +47,7 @@ def select(
     if source == destination or theirs is None or ours is None:
         return Selected(ours or theirs, ours, theirs)
     if is_own(ours, cluster_id):
-        later = _written(theirs) > _written(ours) and theirs.stored.anchor is not None
+        later = written_ms(theirs) > written_ms(ours) and theirs.stored.anchor is not None
         return Selected(theirs if later else ours, ours, theirs)
     return Selected(theirs if theirs.stored.anchor or not ours.stored.anchor else ours, ours, theirs)
 
@@ -67,7 +67,8 @@ def is_unread(stored: StoredOffset | None) -> bool:
     return stored.offset == 0 and stored.anchor is not None and stored.anchor.is_bare
 
 
-def _written(row: Row) -> int:
+def written_ms(row: Row) -> int:
+    """When the row was written (epoch ms); -1 where the store does not keep it."""
     return -1 if row.stored.written_at_ms is None else row.stored.written_at_ms
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler import written
+from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Refused, Unreachable
@@ -19,7 +20,7 @@ from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
+from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select, written_ms
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
     check_configuration,
@@ -36,6 +37,8 @@ from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
+AHEAD_MS = 10_000
+"""How far the source's clock may be ahead: a job is hardly started, and has stored offsets, in less time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +146,28 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     intended = []
     for row, selected in writing:
         assert row.resume_offset is not None, "is_written: a row without an offset is not written"
-        new = StoredOffset(row.resume_offset, anchors[row], outside.now_ms())
+        new = StoredOffset(row.resume_offset, anchors[row], _time_for(job, row, selected, outside.now_ms()))
         intended.append(Intended(row, row.key, selected.replaced, new, selected.row))
     return JobChanges(job, tuple(intended), tuple(already))
+
+
+def _time_for(job: Job, row: PartitionPlan, selected: Selected, now_ms: int) -> int:
+    """The new row's time of writing (epoch ms): not before the source's row, which would count as the later one.
+
+    Raises NeedsPerson if that is not soon: until then the rows that the job writes here would not count either.
+    """
+    source = selected.source
+    if source is None or source.key == row.key or source.stored.anchor is None:
+        return now_ms
+    ahead_ms = written_ms(source) - now_ms
+    if ahead_ms <= AHEAD_MS:
+        return now_ms + max(0, ahead_ms)
+    until = stamp(now_ms + ahead_ms)
+    raise NeedsPerson(
+        f'The row of {source.key} of job "{job.name}" is dated {until}, and it is {stamp(now_ms)} here: it would count '
+        "as later than any row that is written now. Nothing was written.",
+        hint=f"Correct the clock that is wrong, this one or the source's. If the source's was, run this after {until}.",
+    )
 
 
 def _refuse_malformed(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> None:
