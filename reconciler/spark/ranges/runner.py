@@ -289,7 +289,7 @@ class RangeBatches:
             reading.check_topics(batch.cluster, self._log())
 
         if semantics.sink is not None:
-            if not semantics.sink.begin(batch, changes):
+            if semantics.sink.begin(batch, changes) is False:  # a sink of the user's own may return None
                 return False
             results = semantics.function(frame, batch.ranges)
             _require_frame(results)
