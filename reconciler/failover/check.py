@@ -33,7 +33,7 @@ from reconciler.failover.gather import (
 )
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
-from reconciler.failover.selection import is_written
+from reconciler.failover.selection import begun_here, ends_elsewhere, is_written
 from reconciler.failover.unanchored import mirror_evidence
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import (
@@ -88,7 +88,8 @@ class Checked:
     def deciding(self) -> list[PartitionPlan]:
         """The rows that decide whether a query may start where it is.
 
-        Where nothing is to be corrected the query repeats its batch by itself, and the end of that does not matter.
+        Where nothing is to be corrected the query repeats its batch by itself: the batch ends at the same record here,
+        or it was begun here.
         """
         plan = self.plan if self.to_write else self.plan.starts
         return [row for job in plan.jobs for row in job.partitions]
@@ -119,10 +120,10 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     starts = _search(config, jobs, outside, by_hand)
     plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
-    to_write = _to_write(plans, starts.gathered, config)
     if ending := positions.ending(config, jobs):
         ends = _search(config, ending, outside, ByHand()).plans
         plans |= {job.name: positions.both(plans[job.name], job) for job in ends}
+    to_write = _to_write(plans, starts, config)
     if any(config.chosen(name)[0].sinks for name in plans):
         from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms
 
@@ -218,11 +219,21 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
             )
 
 
-def _to_write(plans: Mapping[str, JobPlan], gathered: Sequence[GatheredJob], config: Config) -> frozenset[Key]:
-    selected = {at.key: at.selected for job in gathered for at in job.places}
-    writes_new = {job.job.name: config.new_of(job.job).place is not StartPlace.EARLIEST for job in gathered}
-    rows = {(name, row.key): row for name, job in plans.items() for row in job.partitions}
-    return frozenset(key for key, row in rows.items() if is_written(row, selected[key], writes_new=writes_new[key[0]]))
+def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> frozenset[Key]:
+    selected = {at.key: at.selected for job in starts.gathered for at in job.places}
+    writes_new = {job.job.name: config.new_of(job.job).place is not StartPlace.EARLIEST for job in starts.gathered}
+    found = set()
+    for name, job in plans.items():
+        begun = begun_here((selected[name, row.key] for row in job.partitions), starts.cluster_id)
+        for row in job.partitions:
+            key = name, row.key
+            if row.position == Position.END:
+                differs = ends_elsewhere(row, selected[key], starts.cluster_id, begun_here=begun)
+            else:
+                differs = is_written(row, selected[key], writes_new=writes_new[name])
+            if differs:
+                found.add(key)
+    return frozenset(found)
 
 
 def _limits(config: Config, partitions: int) -> Limits:

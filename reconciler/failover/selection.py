@@ -105,3 +105,20 @@ def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool) -> b
         return writes_new or row.stored_offset == 0
     in_place = selected.row is not None and selected.row.key.topic == row.topic
     return not (row.verdict is Verdict.MATCH and in_place and row.stored_offset == row.resume_offset)
+
+
+def begun_here(selected: Iterable[Selected], cluster_id: str) -> bool:
+    """True if the rows of a checkpoint's starts show that its query has run on this cluster."""
+    return any(each.row is not None and is_own(each.row, cluster_id) for each in selected)
+
+
+def ends_elsewhere(end: PartitionPlan, start: Selected, cluster_id: str, *, begun_here: bool) -> bool:
+    """True if a batch that the checkpoint repeats ends at another offset here, though it may start at the same one.
+
+    ``start`` is the row of its start. With one topic name on both clusters, the query would repeat the batch up to the
+    other cluster's number: a sink that has the batch drops what it holds beyond its own records. A batch that was begun
+    here ends here, whatever is known of its end; ``begun_here`` is for partitions that came with it, which have no row.
+    """
+    if end.source_topic != end.topic or end.resume_offset is None or end.resume_offset == end.stored_offset:
+        return False
+    return not begun_here if start.row is None else not is_own(start.row, cluster_id)

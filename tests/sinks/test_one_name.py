@@ -1,0 +1,104 @@
+"""A query of a topic with one name on both clusters (policy ``identity``), stopped within its batch.
+
+Both clusters have the records before the batch at the same offsets. The source has a gap within the batch: there the
+batch ends four offsets later than at the destination.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.verdicts import Verdict
+from reconciler.formats.plan_sinks import SinkOutcome
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, TopicPartition
+from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
+from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.registry import open_store
+from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
+from tests.sinks.world import BEFORE, PER_BATCH, Query
+
+START = BEFORE + 3 * PER_BATCH
+END = START + PER_BATCH
+GAP = 4
+RIGHT = END - GAP
+AT = TopicPartition("o", 0)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Query:
+    """The query is stopped within batch 3, which the sink has taken. The anchors of its start and its end are kept."""
+    log = MemoryLog("b")
+    log.create("o", 1)
+    for number in range(-BEFORE, 100):
+        log.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    made = Query(tmp_path, Files(tmp_path / "checkpoint"), log, extra='[topics]\npolicy = "identity"')
+    made.files.began({"o": {0: BEFORE}})
+    made.run(range(3))
+    made.keep_anchor(2)
+    made.begin(3)
+    made.put_out(range(4))
+    keep_end(made, RIGHT - BEFORE - 1)
+    return made
+
+
+def keep_end(query: Query, last: int | None) -> None:
+    """The anchor of the batch's end: the record with this number, the last before it; None: none is kept."""
+    keep(query, "clicks-end", None if last is None else StoredOffset(END, anchor(last, END - 1, "lost"), NOW))
+
+
+def keep(query: Query, group: str, stored: StoredOffset | None) -> None:
+    store = open_store(f"sqlite:///{query.folder}/anchors.db")
+    there = {row.key: row.version for row in store.read(group)}
+    assert not store.write(group, [Change(AT, there.get(AT), stored)], reason="test", now_ms=NOW).conflicts
+    store.close()
+
+
+def anchor(number: int, offset: int, cluster: str) -> Anchor:
+    of = fingerprint(b"k%d" % number, b"v%d" % number)
+    return Anchor(offset, PLANNED + number, None, of, cluster, "lost/o" if cluster == "lost" else None)
+
+
+def test_a_batch_that_ends_elsewhere_is_repeated_in_a_copy_although_it_starts_at_the_same_offset(
+    stopped: Query,
+) -> None:
+    """On the original, the batch would bring four more records, and the sink would drop them with it."""
+    checked = stopped.check()
+    rows = [(row.position, row.verdict, row.stored_offset, row.resume_offset) for row in checked.plan.job().partitions]
+    assert rows == [("start", Verdict.MATCH, START, START), ("end", Verdict.MOVED, END, RIGHT)]
+    assert checked.to_write == {("clicks", AT)}
+    assert stopped.sink().outcome is SinkOutcome.TAKEN
+
+    copy = stopped.folder / "copy"
+    assert stopped.start_at_destination(str(copy))[CHECKPOINT_VARIABLE] == str(copy)
+    (position,) = read_checkpoint(str(copy)).positions
+    assert (position.start, position.end) == ({("o", 0): START}, {("o", 0): RIGHT})
+
+
+def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_where_it_is(stopped: Query) -> None:
+    keep_end(stopped, END - BEFORE - 1)
+    checked = stopped.check()
+    assert [row.verdict for row in checked.plan.job().partitions] == [Verdict.MATCH] * 2
+    assert checked.to_write == frozenset()
+
+
+def test_an_end_that_is_not_proven_is_repeated_empty_in_a_copy(stopped: Query) -> None:
+    """A number that is right at the start says nothing of the end."""
+    keep_end(stopped, None)
+    checked = stopped.check()
+    assert [row.resume_offset for row in checked.plan.job().partitions] == [START, START]
+    assert checked.to_write == {("clicks", AT)}
+    assert stopped.sink().outcome is SinkOutcome.DOUBLES, "the sink has the batch, and would get its records again"
+
+
+def test_a_batch_that_was_begun_at_the_destination_is_repeated_where_it_is(stopped: Query) -> None:
+    """Its numbers are the destination's, whether an anchor of its end was kept or not."""
+    keep(stopped, "clicks", StoredOffset(START, anchor(START - BEFORE - 1, START - 1, "b"), NOW))
+    keep_end(stopped, None)
+    checked = stopped.check()
+    assert checked.plan.job().partitions[0].verdict is Verdict.MATCH
+    assert checked.to_write == frozenset()
+    assert stopped.sink().outcome is SinkOutcome.TAKEN
