@@ -24,6 +24,7 @@ __all__ = [
     "LogReader",
     "Malformed",
     "NamesGroups",
+    "Numbering",
     "OffsetReader",
     "OffsetStore",
     "ReadRequest",
@@ -182,6 +183,18 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbering:
+    """The cluster whose numbers a store's offsets are, where the store itself says so, and since when (epoch ms).
+
+    ``first``: the offset that was stored then, with its anchor.
+    """
+
+    cluster_id: str
+    since_ms: int | None = None
+    first: StoredOffset | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One stored offset and the token that a compare-and-set on it needs (opaque, never shown).
 
@@ -189,7 +202,7 @@ class Row:
     store records it: 0 for a pair that belongs together despite a gap between their offsets. None: derived from
     the two offsets. ``note``: a further remark for the user (for example why there is no anchor), as the end of a
     sentence. ``text``: the stored value byte for byte, if the store keeps text; another program's text may hold more
-    than ``stored``.
+    than ``stored``. ``numbering``: whose number it is; None where only an anchor can tell.
     """
 
     key: TopicPartition
@@ -198,6 +211,7 @@ class Row:
     anchor_lag: int | None = None
     note: str = ""
     text: str | None = None
+    numbering: Numbering | None = None
 
     @property
     def malformed(self) -> Malformed | None:

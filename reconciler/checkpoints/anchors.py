@@ -1,7 +1,8 @@
 """Anchors for the offsets of a copied checkpoint, so that later checks can tell which cluster's numbers they are.
 
 ``apply`` writes the same beside the offsets of a store. These are kept under the destination's topic names: the
-original's anchors stay, and it can be planned again. A topic with one name on both clusters gets none.
+original's anchors stay, and it can be planned again. Those of a topic with one name on both clusters are in the copy's
+manifest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing
 
-from reconciler.config.file import Config
+from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.errors import ReconcilerError
 from reconciler.failover.outside import Outside
@@ -31,13 +32,7 @@ def keep_anchors(
     ``records``: by row, the record before its offset; a row without one starts at the log's first record.
     """
     (configured,) = config.chosen(job.name)
-    new: dict[TopicPartition, StoredOffset] = {}
-    now_ms = outside.now_ms()
-    for row in job.partitions:
-        if row.position == END or row.resume_offset is None or row.topic == row.source_topic:
-            continue
-        anchor = anchor_for(row, records.get(row), configured, cluster_id)
-        new[row.key] = StoredOffset(row.resume_offset, anchor, now_ms)
+    new = _anchored(configured, job, cluster_id, records, outside.now_ms(), one_name=False)
     if config.anchor_store is None or not new:
         return 0
     try:
@@ -45,6 +40,30 @@ def keep_anchors(
     except ReconcilerError as error:
         _log.warning("the copy is ready, and its anchors were not kept: %s", error)
         return 0
+
+
+def of_one_name(
+    config: Config, job: JobPlan, cluster_id: str, records: Mapping[PartitionPlan, Record], now_ms: int
+) -> dict[TopicPartition, StoredOffset]:
+    """The copy's offsets with their anchors, of topics that have one name on both clusters; ``records`` as above."""
+    (configured,) = config.chosen(job.name)
+    return _anchored(configured, job, cluster_id, records, now_ms, one_name=True)
+
+
+def _anchored(
+    configured: Job,
+    job: JobPlan,
+    cluster_id: str,
+    records: Mapping[PartitionPlan, Record],
+    now_ms: int,
+    *,
+    one_name: bool,
+) -> dict[TopicPartition, StoredOffset]:
+    return {
+        row.key: StoredOffset(row.resume_offset, anchor_for(row, records.get(row), configured, cluster_id), now_ms)
+        for row in job.partitions
+        if row.position != END and row.resume_offset is not None and (row.topic == row.source_topic) is one_name
+    }
 
 
 def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:

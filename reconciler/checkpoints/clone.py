@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from reconciler import __version__, written
-from reconciler.checkpoints.anchors import keep_anchors
+from reconciler.checkpoints.anchors import keep_anchors, of_one_name
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
-from reconciler.checkpoints.files import MANIFEST, Listed, Tree, changed
+from reconciler.checkpoints.files import Listed, Tree, changed
 from reconciler.checkpoints.needed import older_state
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
@@ -37,6 +37,7 @@ from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import both, ends_of, planned_ends
 from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
 from reconciler.fileio import read_regular, why
+from reconciler.formats.checkpoint_copy import MANIFEST, anchors_field
 from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
 from reconciler.formats.plan_sinks import SinkOutcome
@@ -137,7 +138,9 @@ def clone(
         older = older_state(listed.files, made.batch, source.read_all)
         made = replace(made, older=len(older))
         made = _beside_its_sinks(made, settings, chosen, found)
-        manifest = _manifest(made, known, chosen, stamp(now_ms), _earlier_manifest(source, listed))
+        first = of_one_name(settings, chosen, known.cluster_id, records, now_ms) if settings is not None else {}
+        earlier = _earlier_manifest(source, listed)
+        manifest = _manifest(made, known, chosen, stamp(now_ms), anchors_field(first), earlier)
         with written.writing(target.shown):
             copied = copy_tree(
                 source,
@@ -337,7 +340,7 @@ def _earlier_manifest(source: Tree, listed: Listed) -> Any:
     return earlier
 
 
-def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, earlier: Any) -> bytes:
+def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict[str, object]], earlier: Any) -> bytes:
     content = {
         "format": FORMAT,
         "tool_version": __version__,
@@ -352,6 +355,7 @@ def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, earlier: Any) -> b
         "replay_at_most": made.replay_at_most,
         "sources": list(made.sources),
         "kept": list(made.kept),
+        **({"anchors": anchors} if anchors else {}),
         "changed": [
             {"file": edit.file, "before": edit.before.decode(), "after": edit.after.decode()} for edit in made.edits
         ],

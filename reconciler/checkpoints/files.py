@@ -20,8 +20,6 @@ from reconciler.formats.spark_checkpoint import batch_of
 from reconciler.waits import waiting
 
 WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
-MANIFEST = "_reconciler-clone.json"
-"""A file in the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
 AT_ONCE = 16
 """Requests at the same time to file systems of other machines."""
 BARRIER = b"This copy is not finished: do not start a query on it.\n"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from urllib.parse import urlsplit
 
-from reconciler.checkpoints.files import MANIFEST
 from reconciler.core.errors import ReconcilerError
 from reconciler.folder import open_folder
+from reconciler.formats.checkpoint_copy import MANIFEST
 from reconciler.formats.json_fields import FieldError, integer, json_object
 from reconciler.stores.checkpoint import read_checkpoint
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
-from reconciler.checkpoints.files import MANIFEST
 from reconciler.core.anchors import encodable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
+from reconciler.formats.checkpoint_copy import MANIFEST
 from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourcePosition, batch_of

@@ -14,7 +14,15 @@ from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
-from reconciler.failover.selection import Selected, anchor_lag, by_key, is_own, is_unread, select
+from reconciler.failover.selection import (
+    Selected,
+    anchor_lag,
+    by_key,
+    is_numbered_here,
+    is_own,
+    is_unread,
+    select,
+)
 from reconciler.near import NearTopics
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.stores.registry import is_end_of_batch
@@ -48,6 +56,8 @@ class JobPartition:
     """The row that speaks is in the destination's own numbering: the job has been handed over."""
     fault: str = ""
     """A row that is, or may be, this partition's cannot be read: that in words."""
+    numbered_here: bool = False
+    """The row that speaks is in the destination's numbering, whether it has an anchor or not."""
     among_faults: bool = False
     """Some row of the topic cannot be read, so times taken from the others bound nothing."""
     no_rows: str = ""
@@ -152,6 +162,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 found.translated,
                 selected.row is not None and is_own(selected.row, cluster.cluster_id),
                 fault=f"{fault.message} {fault.hint}".rstrip(". ") if fault else "",
+                numbered_here=selected.row is not None and is_numbered_here(selected.row, cluster.cluster_id),
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
             )

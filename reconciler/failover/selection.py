@@ -57,6 +57,11 @@ def is_own(row: Row, cluster_id: str) -> bool:
     return row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster_id
 
 
+def is_numbered_here(row: Row, cluster_id: str) -> bool:
+    """True if the row's offset is in this cluster's numbering, by its anchor or by its store's own word."""
+    return is_own(row, cluster_id) or (row.numbering is not None and row.numbering.cluster_id == cluster_id)
+
+
 def is_unread(stored: StoredOffset | None) -> bool:
     """True if nothing of the partition was processed: no row, a sentinel, or offset 0 of a log with no record to name.
 
@@ -109,7 +114,7 @@ def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool) -> b
 
 def begun_here(selected: Iterable[Selected], cluster_id: str) -> bool:
     """True if the rows of a checkpoint's starts show that its query has run on this cluster."""
-    return any(each.row is not None and is_own(each.row, cluster_id) for each in selected)
+    return any(each.row is not None and is_numbered_here(each.row, cluster_id) for each in selected)
 
 
 def ends_elsewhere(end: PartitionPlan, start: Selected, cluster_id: str, *, begun_here: bool) -> bool:
@@ -121,4 +126,4 @@ def ends_elsewhere(end: PartitionPlan, start: Selected, cluster_id: str, *, begu
     """
     if end.source_topic != end.topic or end.resume_offset is None or end.resume_offset == end.stored_offset:
         return False
-    return not begun_here if start.row is None else not is_own(start.row, cluster_id)
+    return not (begun_here if start.row is None else is_numbered_here(start.row, cluster_id))

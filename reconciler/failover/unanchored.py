@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reconciler.mirror.reading import Known, OwnTopics
 
 OWN_ROW = "the row of the destination's name is the job's own, and has no anchor either"
+OWN_COPY = "the checkpoint is a copy that was made for the destination, so its offsets are the destination's already"
 NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did not put it there"
 
 
@@ -84,8 +85,10 @@ def _bare_offset(at: JobPartition) -> int | None:
 
 
 def _is_own(at: JobPartition) -> bool:
-    """True if the job itself stored an offset under the destination's name, which is not the source's."""
-    return not at.translated and at.source != at.destination and at.selected.replaced is not None
+    """True if the job itself stored an offset under the destination's name, or in a copy made for the destination."""
+    if at.translated:
+        return False
+    return at.numbered_here or (at.source != at.destination and at.selected.replaced is not None)
 
 
 def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
@@ -94,7 +97,7 @@ def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
 
     pairs = known.of(at.source, at.destination)
     if _is_own(at):
-        return MirrorEvidence(offset, note=OWN_ROW, is_of_source=False)
+        return MirrorEvidence(offset, note=OWN_COPY if at.numbered_here else OWN_ROW, is_of_source=False)
     one_name = at.source.topic == at.destination.topic
     if not at.translated:
         own = offset if one_name else None

@@ -42,7 +42,7 @@ class Original:
             return self
         if self.copied:
             raise NeedsPerson(
-                f"The copy {self.copy} needs correcting itself: it was handed over to another cluster before.",
+                f"The copy {self.copy} needs correcting itself, which is done in another copy.",
                 hint=f'Let the job\'s store name it, store = "{checkpoint_at(self.path_now)}", and give another'
                 " --clone-to.",
             )

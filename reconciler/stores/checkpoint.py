@@ -16,14 +16,16 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
+from reconciler.clock import zoned_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import spark_checkpoint as layout
+from reconciler.formats.checkpoint_copy import MANIFEST, CopiedOffsets, parse_copied
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.spark_checkpoint import Checkpoint, SourceOffset
 from reconciler.formats.spark_progress import LateLog, LogEntry, Tracking, behind
-from reconciler.ports import OffsetStore, Row, TopicPartition
+from reconciler.ports import Numbering, OffsetStore, Row, TopicPartition
 from reconciler.stores import common
 
 T = TypeVar("T")
@@ -146,8 +148,9 @@ class CheckpointStore(common.JobsOwnStore):
         If two sources read one partition, the lower offset counts.
         """
         common.check_name("group's name", group)
-        found = _read(self._folder)
-        return common.of_topics(_end_rows(found) if self._ends else _start_rows(found), topics)
+        found, copied = _read(self._folder), _copied(self._folder)
+        rows = _end_rows(found) if self._ends else _start_rows(found)
+        return common.of_topics([_numbered(row, copied) for row in rows] if copied else rows, topics)
 
     def check_writable(self, group: str) -> None:
         """Raise Refused: a checkpoint also holds state that belongs to its offsets."""
@@ -156,6 +159,20 @@ class CheckpointStore(common.JobsOwnStore):
             f"The checkpoint {self._folder.shown} is read-only; nothing was written.",
             hint="Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN.",
         )
+
+
+def _copied(folder: Folder) -> CopiedOffsets | None:
+    """What a copy says of itself; None for an original, and where the manifest cannot be understood."""
+    try:
+        return parse_copied(folder.read(MANIFEST).decode())
+    except (FileNotFoundError, FieldError, UnicodeDecodeError):
+        return None
+
+
+def _numbered(row: Row, copied: CopiedOffsets) -> Row:
+    if row.key.topic not in copied.topics:
+        return row
+    return replace(row, numbering=Numbering(copied.cluster_id, zoned_ms(copied.made_at), copied.first.get(row.key)))
 
 
 def _start_rows(found: Checkpoint) -> list[Row]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Job
 from reconciler.ports import Change, ClusterInfo, Row, TopicPartition
-from reconciler.stores.paired import NOTHING, AnchorRows, aside_of, pair, same, version_of, without_aside
+from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, aside_of, same, version_of, without_aside
 from reconciler.tracking.lookback import LookbackResult, TrackedOffset
 
 
@@ -101,7 +101,7 @@ class TrackedJob:
         for key, row in sorted(self.rows.items()):
             if self._is_elsewhere(key):
                 continue
-            found = pair(row.stored.offset, self._kept(key))
+            found = anchor_of(row, self._kept(key))
             why = self.looked[key].why if key in self.looked else ""
             if found.is_exact or row.stored.is_sentinel:
                 exact += 1
@@ -130,7 +130,9 @@ class TrackedJob:
         """True if the row's number may be another cluster's: it was handed over, or is being handed over now."""
         if self.cluster is None:
             return False
-        kept, here = self._kept(key), self.cluster.cluster_id
+        kept, here, numbers = self._kept(key), self.cluster.cluster_id, self.rows[key].numbering
+        if numbers is not None and numbers.cluster_id != here:
+            return True
         if kept.aside is not None and kept.aside.stored.offset == self.rows[key].stored.offset:
             return _cluster_of(kept.aside) not in (None, here)
         return _cluster_of(kept.main) not in (None, here)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints.clone import clone
-from reconciler.checkpoints.files import MANIFEST
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.positions import both
+from reconciler.formats.checkpoint_copy import MANIFEST
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition

@@ -12,8 +12,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from reconciler.checkpoints import copying, local
 from reconciler.checkpoints.clone import clone
-from reconciler.checkpoints.files import MANIFEST
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
+from reconciler.formats.checkpoint_copy import MANIFEST
 from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import PLAN, Files, cloned, log, moved_plan, new, outside, refused
 

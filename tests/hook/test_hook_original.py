@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.checkpoints.files import MANIFEST
 from reconciler.config.file import Job
 from reconciler.core.errors import NeedsPerson
+from reconciler.formats.checkpoint_copy import MANIFEST
 from reconciler.hook import checkpoint
 from tests.checkpoints.checkpoint_files import QUERY, Files
 from tests.core.stories import BY_CONTENT

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reconciler.stores.paired.handed import HandedPair
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
-from reconciler.stores.paired.rules import AnchorRows, lacks_anchor, pair
+from reconciler.stores.paired.rules import AnchorRows, anchor_of, lacks_anchor
 from reconciler.stores.paired.served import ServedStore
 from reconciler.stores.paired.steps import NOTHING, aside_of, same, version_of, without_aside
 from reconciler.stores.paired.store import paired
@@ -18,10 +18,10 @@ __all__ = [
     "AnchorRows",
     "HandedPair",
     "ServedStore",
+    "anchor_of",
     "aside_of",
     "lacks_anchor",
     "of_anchors",
-    "pair",
     "paired",
     "read_kept",
     "refuse_unable",

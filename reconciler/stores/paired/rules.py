@@ -12,6 +12,9 @@ By offset, for rows that hold only a number (``by_offset``):
 - Made for a later offset: the stored offset has been set back since, and the job may not have processed the anchor's
   record from there. The two do not belong together.
 - An anchor aside belongs to a row only in an exact pair: it may use another cluster's numbering than the row.
+- Where the store says whose number the row is (``Row.numbering``: a copied checkpoint), an anchor of another cluster
+  does not belong to it: it was made for the original, under the same name. The exception is an exact pair that was
+  written later: then the query has moved on to that cluster, where its offsets were right as they were.
 
 By cluster, for a group's commits at a cluster that a mirror syncs them to (``by_cluster``): the row's number is always
 that cluster's, while the rows that ``track`` copied from the source's group have the source's numbers. So an anchor of
@@ -51,7 +54,24 @@ def token(own: Row | None, kept: AnchorRows) -> str:
 
 def by_offset(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
     """A bare row with the anchor that belongs to it, by the offset that the anchor was made for."""
-    return None if own is None else _joined(own, kept, pair(own.stored.offset, kept))
+    return None if own is None else _joined(own, kept, anchor_of(own, kept))
+
+
+def anchor_of(own: Row, kept: AnchorRows) -> PairedAnchor:
+    """The kept anchor that belongs to a bare row."""
+    offset, numbers = own.stored.offset, own.numbering
+    if numbers is None:
+        return pair(offset, kept)
+    for row in kept.rows:
+        if row.stored.offset == offset and (_is_of(row, numbers.cluster_id) or _is_after(row, numbers.since_ms)):
+            return PairedAnchor(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
+    main = kept.main if _is_of(kept.main, numbers.cluster_id) else None
+    first = None if numbers.first is None else Row(own.key, numbers.first, "")
+    rows = [row for row in (main, first) if row is not None]
+    if not rows:
+        return PairedAnchor(why="the anchors kept under this name are another cluster's" if kept.rows else "")
+    fitting = [row for row in rows if row.stored.offset <= offset]
+    return pair(offset, AnchorRows(max(fitting or rows, key=lambda row: row.stored.offset)))
 
 
 def lacks_anchor(row: Row) -> bool:
@@ -124,6 +144,11 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
 
 def _is_of(row: Row | None, cluster: str) -> bool:
     return row is not None and row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster
+
+
+def _is_after(row: Row, time_ms: int | None) -> bool:
+    at_ms = row.stored.written_at_ms
+    return time_ms is not None and at_ms is not None and at_ms > time_ms
 
 
 def _is_later(one: Row, other: Row) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reconciler.checkpoints.clone import Clone, clone
-from reconciler.checkpoints.files import MANIFEST
 from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
@@ -23,6 +22,7 @@ from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
 from reconciler.failover.addresses import refuse_wrong
+from reconciler.formats.checkpoint_copy import MANIFEST
 from reconciler.trust import command_trail
 
 EXAMPLE = (

@@ -1,0 +1,199 @@
+"""A copied checkpoint whose topic has one name on both clusters (policy ``identity``).
+
+The anchors of the original are kept under that name, too. Record n is at n at the destination, at n + 100 at the
+source.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from reconciler.checkpoints.clone import clone
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import NeedsPerson
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
+from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, Row, TopicPartition
+from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
+from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.registry import open_store
+from reconciler.tracking.track import SourceSide, Tracker
+from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
+from tests.sinks.world import BEFORE, PER_BATCH, Query
+
+STORED = BEFORE + 3 * PER_BATCH
+RIGHT = 3 * PER_BATCH
+AT = TopicPartition("o", 0)
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    log = MemoryLog("b")
+    log.create("o", 1)
+    for number in range(BEFORE + 10 * PER_BATCH):
+        log.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    made = Query(tmp_path, Files(tmp_path / "checkpoint"), log, extra='[topics]\npolicy = "identity"', names_end=False)
+    made.files.began({"o": {0: BEFORE}})
+    made.run(range(3))
+    made.put_out(range(3))
+    made.keep_anchor(2)
+    return made
+
+
+def copied(query: Query) -> Files:
+    """The copy that the hook makes before the first start at the destination."""
+    path = query.folder / "copy"
+    assert query.start_at_destination(str(path))[CHECKPOINT_VARIABLE] == str(path)
+    files = Files.__new__(Files)
+    files.path = path
+    assert start_of(files) == RIGHT
+    return files
+
+
+def start_of(files: Files) -> int:
+    (position,) = read_checkpoint(str(files.path)).positions
+    assert position.start is not None
+    return position.start["o", 0]
+
+
+def runs(query: Query, copy: Files, number: int, offset: int) -> None:
+    """The query runs this batch on the copy, up to the offset."""
+    copy.batch(number, {"o": {0: offset}})
+    query.put_out(range(number, number + 1))
+
+
+@pytest.mark.parametrize("ends", [(), (RIGHT + 10,), (RIGHT + 10, STORED), (RIGHT + 10, STORED + 10)])
+def test_the_hook_starts_a_copy_where_it_is_whatever_was_kept_for_the_original(
+    query: Query, ends: tuple[int, ...]
+) -> None:
+    """Also where the copy comes to the very number that the original stopped at, and behind it."""
+    copy = copied(query)
+    for number, offset in enumerate(ends, 3):
+        runs(query, copy, number, offset)
+    query.start_at_destination(str(copy.path))
+    (row,) = query.check(copy.path).plan.job().partitions
+    now = ends[-1] if ends else RIGHT
+    assert (row.verdict, row.stored_offset, row.resume_offset, row.replay_at_most) == (Verdict.MATCH, now, now, 0)
+
+
+def test_a_copy_that_was_stopped_within_a_batch_repeats_it_where_it_is(query: Query) -> None:
+    copy = copied(query)
+    copy.planned(3, {"o": {0: RIGHT + 10}})
+    checked = query.check(copy.path)
+    assert checked.to_write == frozenset()
+    query.start_at_destination(str(copy.path))
+
+
+def test_the_original_can_be_planned_again(query: Query) -> None:
+    before = query.check().plan.job()
+    copied(query)
+    assert query.check().plan.job() == before
+    assert [(row.verdict, row.resume_offset) for row in before.partitions] == [(Verdict.MOVED, RIGHT)]
+
+
+def test_an_anchor_of_the_copys_own_cluster_that_was_recorded_since_is_newer(query: Query) -> None:
+    """The records between it and the stored offset may be unprocessed elsewhere: the bound is from there."""
+    copy = copied(query)
+    runs(query, copy, 3, RIGHT + 10)
+    keep(query, StoredOffset(RIGHT + 10, anchor(RIGHT + 9, RIGHT + 9, "b"), NOW + 5000))
+    runs(query, copy, 4, RIGHT + 20)
+    (row,) = rows_of(query, copy)
+    assert row.stored.anchor is not None
+    assert (row.stored.anchor.offset, row.anchor_lag) == (RIGHT + 9, 10)
+
+
+def test_a_copy_that_went_on_at_another_cluster_as_it_was_has_that_ones_anchors(query: Query) -> None:
+    """Where every offset is the same on both, no copy is made of the copy; its query records under the same name."""
+    copy = copied(query)
+    runs(query, copy, 3, RIGHT + 10)
+    keep(query, StoredOffset(RIGHT + 10, anchor(RIGHT + 9, RIGHT + 9, "c"), NOW + 5000))
+    (row,) = rows_of(query, copy)
+    assert row.stored.anchor is not None
+    assert row.stored.anchor.cluster_id == "c"
+
+
+def test_a_copy_without_anchors_of_its_own_is_not_judged_by_the_originals(query: Query) -> None:
+    """As an earlier release made it. Its numbers are no source's either: what the mirror recorded says nothing."""
+    copy = copied(query)
+    manifest = json.loads((copy.path / MANIFEST).read_text())
+    del manifest["anchors"]
+    (copy.path / MANIFEST).write_text(json.dumps(manifest))
+    runs(query, copy, 3, STORED)
+    (row,) = query.check(copy.path).plan.job().partitions
+    assert row.verdict is Verdict.UNRESOLVED
+    assert "a copy that was made for the destination" in row.detail
+    assert "the anchors kept under this name are another cluster's" in row.detail
+    with pytest.raises(NeedsPerson):
+        query.start_at_destination(str(copy.path))
+
+
+def test_the_source_is_not_asked_for_records_at_the_copys_numbers(query: Query) -> None:
+    """``track``, of a configuration that names the copy while the lost source is back."""
+    copy = copied(query)
+    source = MemoryLog("lost")
+    source.create("o", 1, "lost/o")
+    for number in range(-BEFORE, 100):
+        source.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    runs(query, copy, 3, STORED + 20)
+    side = SourceSide(
+        reader=source,
+        open_store=partial(open_store, kafka_client={}),
+        open_anchors=partial(open_store, f"sqlite:///{query.folder}/anchors.db"),
+        monotonic=lambda: 0.0,
+        now_ms=lambda: NOW,
+    )
+    config = query.config(copy.path)
+    tracker = Tracker(config, config.chosen("clicks"), side)
+    try:
+        report = tracker.round().jobs[0]
+    finally:
+        tracker.close()
+    assert (report.elsewhere, report.saved) == ((AT,), 0)
+
+
+def test_two_copies_are_two_stays(query: Query) -> None:
+    """A copy of the copy, for a third cluster, has that one's numbers."""
+    copy = copied(query)
+    runs(query, copy, 3, RIGHT + 10)
+    there = MemoryLog("c")
+    there.create("o", 1)
+    for number in range(20, 100):
+        there.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    query.log = there
+    config = query.config(copy.path)
+    (row,) = check(config, config.jobs, query.outside).plan.job().partitions
+    assert (row.resume_offset, row.replay_at_most) == (RIGHT - 20, 10), "its anchor is that of its first start"
+    accepting = replace(config, jobs=(replace(config.jobs[0], sinks=()),))
+    plan = check(accepting, accepting.jobs, query.outside).plan
+    clone(copy.path, query.folder / "third", plan, config=accepting, outside=query.outside)
+    (row,) = query.check(query.folder / "third").plan.job().partitions
+    assert (row.verdict, row.resume_offset) == (Verdict.MATCH, RIGHT - 20)
+
+
+# ---------------------------------------------------------------- anchors
+
+
+def anchor(number: int, offset: int, cluster: str) -> Anchor:
+    return Anchor(offset, PLANNED + number, None, fingerprint(b"k%d" % number, b"v%d" % number), cluster)
+
+
+def keep(query: Query, stored: StoredOffset) -> None:
+    store = open_store(f"sqlite:///{query.folder}/anchors.db")
+    (there,) = store.read("clicks")
+    store.write("clicks", [Change(AT, there.version, stored, restores=True)], reason="recording", now_ms=NOW)
+    store.close()
+
+
+def rows_of(query: Query, copy: Files) -> list[Row]:
+    store = query.outside.open_store(f"checkpoint:{copy.path}")
+    try:
+        return store.read("clicks")
+    finally:
+        store.close()
