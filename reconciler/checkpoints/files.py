@@ -209,13 +209,25 @@ def _entry(info: Mapping[str, Any]) -> tuple[str, str, int, str]:
 
 
 def _local_files(folder: str) -> Iterator[tuple[str, str, int, str]]:
-    with suppress(FileNotFoundError):
-        with os.scandir(folder) as entries:
-            found = list(entries)
-        for entry in found:
-            if entry.is_dir():
-                yield entry.path, "directory", 0, ""
-                yield from _local_files(entry.path)
-            else:
-                about = entry.stat()
-                yield entry.path, "file", about.st_size, str(about.st_mtime_ns)
+    found: list[os.DirEntry[str]] = []
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        found = list(entries)
+    for entry in found:
+        if entry.is_dir():
+            yield entry.path, "directory", 0, ""
+            yield from _local_files(entry.path)
+        elif (about := _status(entry)) is not None:
+            yield entry.path, "file", about.st_size, str(about.st_mtime_ns)
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """The file's status; None if it vanished. Raises Refused for a link whose file is not there to be copied."""
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        if not entry.is_symlink() or not os.path.islink(entry.path):
+            return None
+        raise Refused(
+            f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist.",
+            hint="Restore that file; or remove the link, if it does not belong to the checkpoint.",
+        ) from None

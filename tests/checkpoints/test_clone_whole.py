@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from reconciler.checkpoints import copying, local
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.files import Tree
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
 from reconciler.formats.checkpoint_copy import MANIFEST
 from reconciler.stores.checkpoint import read_checkpoint
@@ -48,6 +51,39 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
 def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
     with pytest.raises(ConfigError, match="one folder, or one is in the other"):
         cloned(files, os.path.normpath(files.path / to))
+
+
+def test_a_link_that_leads_nowhere_is_named_and_hides_no_file(files: Files) -> None:
+    """What it held is not there to be copied; the rest of its folder is listed all the same."""
+    listed = set(Tree(str(files.path)).listing().files)
+    link = files.path / "state" / "0" / "0" / "0.delta"
+    link.symlink_to(files.path.parent / "gone")
+    refused(files, Refused, f"{link} is a link to .*gone, which does not exist")
+    link.unlink()
+    assert set(Tree(str(files.path)).listing().files) == listed
+
+
+def test_a_file_that_vanishes_while_its_folder_is_listed_hides_no_other(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A running query removes old state."""
+    listed = set(Tree(str(files.path)).listing().files)
+    real = os.scandir
+
+    @contextmanager
+    def scandir(folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        with real(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            if entry.name.endswith("1.delta"):
+                os.unlink(entry.path)
+        yield found
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    left = set(Tree(str(files.path)).listing().files)
+    gone = listed - left
+    assert gone
+    assert all(name.endswith("1.delta") for name in gone)
 
 
 @pytest.mark.parametrize("name", ["offsets/2", "state/0/0/3.delta", "offsets/1", "commits/1"])
