@@ -7,11 +7,13 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError
-from reconciler.fileio import making, refuse_unwritable
+from reconciler.fileio import making, name_for, read_regular, refuse_unwritable
 from reconciler.formats import snapshot
+from reconciler.formats.json_fields import json_object
 
 KEPT_STARTS = 20
 _PLAN, _OFFSETS, _START = ".plan.json", ".starting-offsets.json", ".start.json"
@@ -68,7 +70,7 @@ def folder(chosen: Path | None) -> Path:
 
 def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
     """Where the files of a new start go. Removes those of the job's oldest starts that applied no plan."""
-    earlier = sorted(_starts(folder, job), key=lambda each: each.stem.name)
+    earlier = sorted(_starts(folder, _prefix(job)), key=lambda each: each.stem.name)
     for old in earlier[: max(0, len(earlier) - KEPT_STARTS + 1)]:
         if not old.is_applied:
             old.remove()
@@ -78,16 +80,40 @@ def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
 
 def last_correction(folder: Path, job: str) -> str:
     """When the last plan was made that a hook applied for the job, as sortable text; empty if there is none here."""
-    applied = [each.stem.name.removeprefix(_prefix(job)) for each in _starts(folder, job) if each.is_applied]
-    return max(applied, default="")
+    applied = [
+        (each.stem.name.removeprefix(prefix), each)
+        for prefix in {_prefix(job), _older_prefix(job)}
+        for each in _starts(folder, prefix)
+        if each.is_applied
+    ]
+    newest_first = sorted(applied, key=itemgetter(0), reverse=True)
+    return next((when for when, each in newest_first if _is_of(each, job)), "")
 
 
-def _starts(folder: Path, job: str) -> Iterator[KeptFiles]:
+def _starts(folder: Path, prefix: str) -> Iterator[KeptFiles]:
     # The whole pattern, since another job's name may begin with this one's.
-    pattern = re.compile(rf"({re.escape(_prefix(job))}\d{{8}}T\d{{6}}-\d{{3}}-\d+)\.")
+    pattern = re.compile(rf"({re.escape(prefix)}\d{{8}}T\d{{6}}-\d{{3}}-\d+)\.")
     stems = {found[1] for path in folder.iterdir() if (found := pattern.match(path.name))}
     return (KeptFiles(folder / stem) for stem in stems)
 
 
 def _prefix(job: str) -> str:
+    return f"{name_for(job)}-"
+
+
+def _older_prefix(job: str) -> str:
+    """That of releases in which "a/b" and "a_b" had the same one."""
     return f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)}-"
+
+
+def _is_of(start: KeptFiles, job: str) -> bool:
+    """False for another job's plan, which may have the same prefix if that has a "_"."""
+    if "_" not in start.stem.name:
+        return True
+    try:
+        jobs = json_object(read_regular(start.plan).decode()).get("jobs")
+    except (OSError, ValueError):
+        jobs = None
+    if not isinstance(jobs, list):
+        return True  # not known: a correction that counts for two jobs skips nothing
+    return any(isinstance(each, dict) and each.get("name") == job for each in jobs)

@@ -1,0 +1,51 @@
+"""The files that the hook keeps of a job's starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.formats import snapshot
+from reconciler.hook.kept import KEPT_STARTS, KeptFiles, files, last_correction
+
+SECOND = 1_000
+ALIKE = ("team/clicks", "team_clicks", "team clicks")
+
+
+def applied(made: KeptFiles, job: str) -> None:
+    made.plan.write_text(json.dumps({"jobs": [{"name": job}]}))
+    snapshot.path_for(made.plan).write_text("{}")
+
+
+@pytest.mark.parametrize("job", ALIKE)
+@pytest.mark.parametrize("other", ALIKE)
+def test_a_correction_of_a_job_with_a_similar_name_is_another_jobs(tmp_path: Path, job: str, other: str) -> None:
+    """A correction makes the job's query begin in a new place; another job's must not."""
+    applied(files(tmp_path, other, SECOND), other)
+    assert (last_correction(tmp_path, job) != "") is (job == other)
+
+
+def test_the_starts_of_a_job_with_a_similar_name_stay(tmp_path: Path) -> None:
+    theirs = files(tmp_path, "team_clicks", SECOND)
+    theirs.plan.write_text("{}")
+    for number in range(2, KEPT_STARTS + 5):
+        files(tmp_path, "team/clicks", number * SECOND).plan.write_text("{}")
+    assert theirs.plan.exists()
+
+
+def test_a_correction_by_an_earlier_release_counts_for_the_job_that_its_plan_names(tmp_path: Path) -> None:
+    """There the names of all three were written alike."""
+    for second, job in enumerate(("team/clicks", "team_clicks", "team/clicks"), 1):
+        applied(KeptFiles(tmp_path / f"team_clicks-20260131T06000{second}-000-7"), job)
+    assert last_correction(tmp_path, "team/clicks") == "20260131T060003-000-7"
+    assert last_correction(tmp_path, "team_clicks") == "20260131T060002-000-7"
+    assert last_correction(tmp_path, "team clicks") == ""
+
+
+def test_a_plan_that_cannot_be_read_counts(tmp_path: Path) -> None:
+    made = files(tmp_path, "team/clicks", SECOND)
+    applied(made, "team/clicks")
+    made.plan.write_text("torn")
+    assert last_correction(tmp_path, "team/clicks")
