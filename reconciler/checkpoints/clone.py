@@ -34,7 +34,7 @@ from reconciler.core.errors import ConfigError, Refused
 from reconciler.core.verdicts import PROVEN
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
-from reconciler.failover.positions import both, ends_of, planned_ends
+from reconciler.failover.positions import both, ends_of, planned_ends, uneven, without_uneven
 from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
 from reconciler.fileio import read_regular, why
 from reconciler.formats.checkpoint_copy import MANIFEST, anchors_field
@@ -124,7 +124,8 @@ def clone(
     with _the_outside(known, settings, outside) as world:
         if found.repeats_a_batch:
             translate(found, chosen)  # a plan that does not fit is refused before anything is asked
-            chosen = _whole_or_empty(_with_ends(known, chosen, settings, world), settings)
+            chosen = without_uneven(_with_ends(known, chosen, settings, world), uneven(found))
+            chosen = _whole_or_empty(chosen, settings)
             refuse_undecided(chosen, policy)
         moved = translate(found, chosen)
         now_ms = world.now_ms()

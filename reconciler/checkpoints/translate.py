@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
@@ -24,7 +24,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.sinks import refuse
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
-from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, Offsets, Reading, readings
+from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, Offsets, Reading, by_partition, readings
 from reconciler.formats.spark_checkpoint_edit import offsets_text
 
 AGAIN = "See that the query is stopped, then make a new plan."
@@ -72,6 +72,7 @@ class _Work:
     """One translation in progress. ``names``: each topic by its name in the checkpoint.
 
     ``read``: by source, the topics that it reads, those of its start first. ``starts``: by source, its new start.
+    ``ends``: where the batch ended at the source, for each place the lowest end of all sources that move.
     ``added_to``: the source that gets the topics that no source has read yet. ``has_records``: the repeated batch gets
     any.
     """
@@ -80,6 +81,7 @@ class _Work:
     read: Mapping[str, Sequence[str]]
     names: dict[str, _Topic] = field(default_factory=dict)
     starts: dict[str, Offsets] = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
     added_to: str | None = None
     has_records: bool = False
 
@@ -126,6 +128,8 @@ def translate(found: Checkpoint, job: JobPlan) -> Translation:
         read.setdefault(each.source, []).extend(topic for topic, _ in each.kafka or ())
     work = _Work(topics, {source: list(dict.fromkeys(names)) for source, names in read.items()})
     _name_topics(work, moving, job)
+    ends = by_partition(each.kafka for each in moving if each.position == END)
+    work.ends = {(at.topic, at.partition): min(offsets) for at, offsets in ends.items()}
     edits: dict[str, dict[str, str]] = {}
     for each in sorted(moving, key=lambda reading: reading.position == END):
         edits.setdefault(each.file, {})[each.name] = _text(work, each)
@@ -302,8 +306,9 @@ def _offsets(topics: Iterable[_Topic], position: str) -> dict[Place, int]:
 
 def _ends(work: _Work, reading: Reading, topics: Sequence[_Topic]) -> Offsets:
     """The ends of a repeated batch: never before its start, and at its start where the end is not known."""
+    lowest = replace(reading, kafka=work.ends)  # where sources end at different offsets, the plan has the lowest
     for name in work.read[reading.source]:
-        why = _misfit(work.names[name], name, reading) if work.names[name].ends else None
+        why = _misfit(work.names[name], name, lowest) if work.names[name].ends else None
         if why is not None:
             raise Changed(f"The checkpoint is not what the plan was made from: {why}.", hint=AGAIN)
     starts, ends = work.starts.get(reading.source, {}), _offsets(topics, END)

@@ -5,18 +5,27 @@ to sinks that know a batch by its number: if the repeated batch ends at the same
 again that it has. The end is searched for like the start, by an anchor of its own. ``recording`` keeps that anchor, and
 so does ``track``: for a job with sinks by itself, for others where the configuration has a second job, with a group of
 its own, for the checkpoint's address with ``?position=end``. Without a proven end the batch is repeated empty, and its
-records come in the next one.
+records come in the next one. That includes an end that is not the same for all sources that read the partition: the
+plan has one, and a batch that is whole for one source only would be taken for the batch that a sink has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
+
+if TYPE_CHECKING:
+    from reconciler.formats.spark_checkpoint import Checkpoint
+
+Furthest = Mapping[tuple[str, int], int]
+"""By topic (as in the checkpoint) and partition: the furthest end of a batch that its sources end differently."""
+NOWHERE: Furthest = {}
 
 
 def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
@@ -63,7 +72,22 @@ def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
     return next((each for each in plan.jobs if each.store == end_of_batch(job.store)), None)
 
 
-def both(starts: JobPlan, ends: JobPlan) -> JobPlan:
+def uneven_of(job: Job) -> Furthest:
+    """As ``uneven``, of a job's checkpoint as it is now. Raises as ``read_checkpoint`` does."""
+    from reconciler.stores.checkpoint import read_checkpoint
+
+    return uneven(read_checkpoint(checkpoint_path(job.store)))
+
+
+def uneven(found: Checkpoint) -> Furthest:
+    """The partitions that a repeated batch's sources read up to different offsets, as a self-join's may."""
+    from reconciler.formats.spark_checkpoint import by_partition
+
+    ends = by_partition(each.end for each in found.positions)
+    return {(at.topic, at.partition): max(offsets) for at, offsets in ends.items() if len(set(offsets)) > 1}
+
+
+def both(starts: JobPlan, ends: JobPlan, furthest: Furthest = NOWHERE) -> JobPlan:
     """One job's rows for both positions."""
     end_of = {row.key: replace(row, position=Position.END) for row in ends.partitions}
     rows: list[PartitionPlan] = []
@@ -71,7 +95,26 @@ def both(starts: JobPlan, ends: JobPlan) -> JobPlan:
         rows.append(replace(row, position=Position.START))
         if row.key in end_of:
             rows.append(_end(row, end_of[row.key]))
-    return replace(starts, partitions=tuple(rows))
+    return without_uneven(replace(starts, partitions=tuple(rows)), furthest)
+
+
+def without_uneven(job: JobPlan, furthest: Furthest) -> JobPlan:
+    """The job, with the batch repeated empty where its sources end at different offsets (``uneven``)."""
+    starts = {row.key: row for row in job.partitions if row.position == Position.START}
+    rows = [_one_end(row, starts.get(row.key), furthest) for row in job.partitions]
+    return replace(job, partitions=tuple(rows))
+
+
+def _one_end(row: PartitionPlan, start: PartitionPlan | None, furthest: Furthest) -> PartitionPlan:
+    ends = [
+        furthest[name, row.partition] for name in (row.source_topic, row.topic) if (name, row.partition) in furthest
+    ]
+    if row.position != Position.END or start is None or not ends:
+        return row
+    if row.resume_offset == start.resume_offset and (row.replay_at_most or 0) >= ends[0] - (start.stored_offset or 0):
+        return row  # it is so already
+    detail = f"the query's sources end at different offsets of the partition, the furthest at {ends[0]}"
+    return _empty(start, replace(row, detail=detail), ends[0])
 
 
 def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
@@ -84,7 +127,12 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
         and end.resume_offset >= start.resume_offset
     ):
         return replace(end, no_rows=end.no_rows and start.no_rows)
-    most = None if end.stored_offset is None else max(0, end.stored_offset - (start.stored_offset or 0))
+    return _empty(start, end, end.stored_offset)
+
+
+def _empty(start: PartitionPlan, end: PartitionPlan, at: int | None) -> PartitionPlan:
+    """The end of a batch that is repeated empty; ``at``: where it ended at the source."""
+    most = None if at is None else max(0, at - (start.stored_offset or 0))
     return replace(
         end,
         verdict=start.verdict if start.resume_offset is None else Verdict.BOUNDED,

@@ -331,6 +331,74 @@ def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: F
     assert [row.position for row in both_ways.jobs[0].partitions] == ["start", "end"] * 2
 
 
+SELF_JOIN = ({"o": {0: 36, 1: 37}}, {"o": {0: 38, 1: 37}})
+"""Each source asks for the topic's end by itself, and a record may have come in between."""
+
+
+@pytest.mark.parametrize("ends", [SELF_JOIN, SELF_JOIN[::-1]])
+def test_a_batch_whose_sources_end_at_different_offsets_of_a_partition_is_repeated_empty(
+    below: Files, ends: tuple[Any, ...]
+) -> None:
+    """A plan has one end for a partition, which is not that of both sources."""
+    config, there = with_anchors(below), log(o=10)
+    below.began({"o": {0: 0, 1: 0}}, "1")
+    below.batch(0, *[{"o": {0: 30, 1: 31}}] * 2)
+    below.planned(1, *ends)
+    keep(config, "clicks", (5, 6), (36, 37), aside=True)
+    world = world_of(config, there)
+    known = check(config, config.jobs, world).plan
+    rows = {
+        (r.partition, r.position): (r.stored_offset, r.resume_offset, r.replay_at_most) for r in known.job().partitions
+    }
+    assert rows[0, "end"] == (36, 3, 8)
+    assert rows[1, "end"] == (37, 7, 0)
+    assert "sources end at different offsets" in known.job().partitions[1].detail
+    earlier = plan_with_end(known, 6)  # of a release that took the lower end for proven
+    for to, given in (("new", known), ("newer", known.starts), ("newest", earlier)):
+        made = clone(below.path, below.path.with_name(to), given, config=config, outside=world)
+        found = read_checkpoint(made.new_path)
+        assert [each.end for each in found.positions] == [{("a.o", 0): 3, ("a.o", 1): 7}] * 2
+        assert (made.repeats_empty, made.repeated_at_most) == (False, 14)
+
+
+def test_a_batch_that_has_records_of_one_source_alone_is_not_taken_for_a_whole_one(below: Files) -> None:
+    """The lowest end is the start, and proven; the furthest is not."""
+    config, there = with_anchors(below), log(o=10)
+    below.began({"o": {0: 0, 1: 0}}, "1")
+    below.batch(0, *[{"o": {0: 30, 1: 31}}] * 2)
+    below.planned(1, {"o": {0: 30, 1: 31}}, {"o": {0: 38, 1: 31}})
+    world = world_of(config, there)
+    known = check(config, config.jobs, world).plan
+    end = next(row for row in known.job().partitions if (row.partition, row.position) == (0, "end"))
+    assert (end.verdict, end.resume_offset, end.replay_at_most) == (Verdict.BOUNDED, 3, 8)
+    made = clone(below.path, new(below), known, config=config, outside=world)
+    assert (made.repeats_empty, made.repeated_at_most) == (True, 8)
+
+
+def plan_with_end(known: Plan, resume: int) -> Plan:
+    """The plan, with this end of partition 0 for a proven one."""
+    job = known.job()
+    rows = [
+        replace(row, verdict=Verdict.MOVED, resume_offset=resume, record_offset=resume - 1, record_fingerprint=None)
+        if (row.partition, row.position) == (0, "end")
+        else row
+        for row in job.partitions
+    ]
+    return replace(known, jobs=(replace(job, partitions=tuple(rows)),))
+
+
+def test_a_plan_of_other_ends_than_those_of_a_self_join_is_refused(below: Files) -> None:
+    config, there = with_anchors(below), log(o=10)
+    below.began({"o": {0: 0, 1: 0}}, "1")
+    below.batch(0, *[{"o": {0: 30, 1: 31}}] * 2)
+    below.planned(1, *[{"o": {0: 35, 1: 37}}] * 2)
+    world = world_of(config, there)
+    known = check(config, config.jobs, world).plan
+    below.planned(1, *SELF_JOIN)
+    with pytest.raises(Changed, match="had offset 35 when the plan was made, and has offset 36"):
+        clone(below.path, new(below), known, config=config, outside=world)
+
+
 def test_the_end_that_recording_has_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay(below: Files) -> None:
     config, there = with_anchors(below), log(o=10)
     below.planned(1, {"o": {0: 36, 1: 37}})
