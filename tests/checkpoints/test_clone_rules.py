@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints.clone import clone
+from reconciler.clock import clock_ms
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
@@ -67,6 +69,26 @@ def test_the_first_batch_keeps_the_nul_that_spark_wants(tmp_path: Path) -> None:
     assert after["sources/0/0"] == b'\0v1\n{"a.o":{"0":3,"1":4}}'
     assert after["offsets/0"].endswith(b'\n{"a.o":{"0":3,"1":4}}')
     assert (made.batch, made.repeats, made.repeats_empty, made.repeated_at_most) == (0, True, True, 20)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_rewritten_file_has_the_time_and_the_permissions_of_the_original(files: Files, repeats: bool) -> None:
+    """By their times an entry that is written at its batch's end shows real-time mode. One rewritten soon after the
+    batch, within a third of the time between two, would look like it."""
+    if repeats:
+        files.planned(2, {"o": {0: 40, 1: 41}}, "19")
+    last = 2 if repeats else 1
+    for number in range(last + 1):
+        planned = clock_ms() - 60_000 * (last - number) - 9_000
+        entry = files.path / "offsets" / str(number)
+        entry.write_text(entry.read_text().replace(str(PLANNED), str(planned)))
+        entry.chmod(0o640)
+        os.utime(entry, ns=(0, planned * 1_000_000))
+    cloned(files)
+    assert read_checkpoint(str(new(files))).behind is None
+    for number in range(last + 1):
+        was, made = ((path / "offsets" / str(number)).stat() for path in (files.path, new(files)))
+        assert (made.st_mtime_ns, made.st_mode) == (was.st_mtime_ns, was.st_mode)
 
 
 def test_the_manifest_has_every_changed_file_before_and_after(files: Files) -> None:
