@@ -1,8 +1,8 @@
 """Anchors for the offsets of a copied checkpoint, so that later checks can tell which cluster's numbers they are.
 
-``apply`` writes the same beside the offsets of a store. These are kept under the destination's topic names: the
-original's anchors stay, and it can be planned again. Those of a topic with one name on both clusters are in the copy's
-manifest.
+``apply`` writes the same beside the offsets of a store. The copy has them in its manifest. The [anchors] store gets
+them, too, under the destination's topic names: the original's anchors stay, and it can be planned again. So it gets
+none of a topic with one name on both clusters.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing
 
-from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Record, StoredOffset
+from reconciler.config.file import Config
+from reconciler.core.anchors import Identity, Record, StoredOffset
 from reconciler.core.errors import ReconcilerError
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key
@@ -21,49 +21,39 @@ from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.formats.spark_checkpoint import END
 from reconciler.ports import Change, TopicPartition
 
+BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)
+"""For a job whose settings are not known: another time than its own would mislead a later search."""
+
 _log = logging.getLogger(__name__)
 
 
-def keep_anchors(
-    config: Config, job: JobPlan, cluster_id: str, records: Mapping[PartitionPlan, Record], outside: Outside
-) -> int:
-    """Keep an anchor for every offset of the copy, and return how many. An error is only logged: the copy is complete.
+def first_anchors(
+    config: Config | None, job: JobPlan, cluster_id: str, records: Mapping[PartitionPlan, Record], now_ms: int
+) -> dict[TopicPartition, StoredOffset]:
+    """The offsets at which the copy begins, with their anchors; those have no id and no time without a configuration.
 
     ``records``: by row, the record before its offset; a row without one starts at the log's first record.
     """
+    identity = BY_CONTENT if config is None else config.chosen(job.name)[0].identity
+    return {
+        row.key: StoredOffset(row.resume_offset, anchor_for(row, records.get(row), identity, cluster_id), now_ms)
+        for row in job.partitions
+        if row.position != END and row.resume_offset is not None
+    }
+
+
+def keep_anchors(config: Config, job: JobPlan, first: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
+    """Keep the anchors in the [anchors] store, too, and return how many. An error is only logged: the copy has them."""
     (configured,) = config.chosen(job.name)
-    new = _anchored(configured, job, cluster_id, records, outside.now_ms(), one_name=False)
+    apart = {row.key for row in job.partitions if row.topic != row.source_topic}
+    new = {key: stored for key, stored in first.items() if key in apart}
     if config.anchor_store is None or not new:
         return 0
     try:
         return _write(config.anchor_store, configured.group, new, outside)
     except ReconcilerError as error:
-        _log.warning("the copy is ready, and its anchors were not kept: %s", error)
+        _log.warning("the copy is ready; in the [anchors] store its anchors were not kept: %s", error)
         return 0
-
-
-def of_one_name(
-    config: Config, job: JobPlan, cluster_id: str, records: Mapping[PartitionPlan, Record], now_ms: int
-) -> dict[TopicPartition, StoredOffset]:
-    """The copy's offsets with their anchors, of topics that have one name on both clusters; ``records`` as above."""
-    (configured,) = config.chosen(job.name)
-    return _anchored(configured, job, cluster_id, records, now_ms, one_name=True)
-
-
-def _anchored(
-    configured: Job,
-    job: JobPlan,
-    cluster_id: str,
-    records: Mapping[PartitionPlan, Record],
-    now_ms: int,
-    *,
-    one_name: bool,
-) -> dict[TopicPartition, StoredOffset]:
-    return {
-        row.key: StoredOffset(row.resume_offset, anchor_for(row, records.get(row), configured, cluster_id), now_ms)
-        for row in job.partitions
-        if row.position != END and row.resume_offset is not None and (row.topic == row.source_topic) is one_name
-    }
 
 
 def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler import __version__, written
-from reconciler.checkpoints.anchors import keep_anchors, of_one_name
+from reconciler.checkpoints.anchors import first_anchors, keep_anchors
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
 from reconciler.checkpoints.files import Listed, Tree, changed
 from reconciler.checkpoints.needed import older_state
@@ -139,7 +139,7 @@ def clone(
         older = older_state(listed.files, made.batch, source.read_all)
         made = replace(made, older=len(older))
         made = _beside_its_sinks(made, settings, chosen, found)
-        first = of_one_name(settings, chosen, known.cluster_id, records, now_ms) if settings is not None else {}
+        first = first_anchors(settings, chosen, known.cluster_id, records, now_ms)
         earlier = _earlier_manifest(source, listed)
         manifest = _manifest(made, known, chosen, stamp(now_ms), anchors_field(first), earlier)
         with written.writing(target.shown):
@@ -153,7 +153,7 @@ def clone(
                 still=lambda: _refuse_changed(source, listed, edits),
                 on_copied=on_copied or world.on_copied,
             )
-        kept = keep_anchors(settings, chosen, known.cluster_id, records, world) if settings is not None else 0
+        kept = keep_anchors(settings, chosen, first, world) if settings is not None else 0
     return replace(made, anchors=kept, copied=copied)
 
 
@@ -356,7 +356,7 @@ def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict
         "replay_at_most": made.replay_at_most,
         "sources": list(made.sources),
         "kept": list(made.kept),
-        **({"anchors": anchors} if anchors else {}),
+        "anchors": anchors,
         "changed": [
             {"file": edit.file, "before": edit.before.decode(), "after": edit.after.decode()} for edit in made.edits
         ],

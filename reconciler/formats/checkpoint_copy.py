@@ -1,7 +1,7 @@
 """The manifest in a copy of a checkpoint, as far as it says whose numbers the copy's offsets are.
 
-Written by ``checkpoints.clone``. ``anchors`` has the offsets at which the copy began, each with its anchor, of topics
-that have one name on both clusters: in the [anchors] store that name has the anchors of the original.
+Written by ``checkpoints.clone``. ``anchors`` has the offsets at which the copy began, each with its anchor (since this
+release). The [anchors] store may have none of them: a topic with one name on both clusters has the original's there.
 """
 
 from __future__ import annotations

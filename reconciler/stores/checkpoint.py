@@ -172,7 +172,13 @@ def _copied(folder: Folder) -> CopiedOffsets | None:
 def _numbered(row: Row, copied: CopiedOffsets) -> Row:
     if row.key.topic not in copied.topics:
         return row
-    return replace(row, numbering=Numbering(copied.cluster_id, zoned_ms(copied.made_at), copied.first.get(row.key)))
+    first = copied.first.get(row.key)
+    row = replace(row, numbering=Numbering(copied.cluster_id, zoned_ms(copied.made_at), first))
+    lag = None if first is None or first.anchor is None else row.stored.offset - first.offset
+    if first is None or first.anchor is None or lag is None or lag < 0 or (lag and first.anchor.is_bare):
+        return row
+    # Without an [anchors] store this one is all there is. With it, ``paired`` chooses among those that are kept, too.
+    return replace(row, stored=replace(row.stored, anchor=first.anchor), anchor_lag=lag)
 
 
 def _start_rows(found: Checkpoint) -> list[Row]:

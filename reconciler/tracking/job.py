@@ -64,7 +64,7 @@ class TrackedJob:
             if info is None or not info.has(key.partition):
                 self.looked[key] = LookbackResult(None, "the source has no such partition")
                 continue
-            own = row.stored.anchor
+            own = row.stored.anchor if row.numbering is None else None  # a copy's is that of its beginning
             if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):
                 self.looked[key] = LookbackResult(row.stored)
             elif not self._is_kept(key, cluster.cluster_id, info.topic_id):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,9 @@ from reconciler.ports import Change, Row, TopicPartition
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
-from reconciler.tracking.track import SourceSide, Tracker
+from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
+from tests.sinks.test_tracked_ends import side_of
 from tests.sinks.world import BEFORE, PER_BATCH, Query
 
 STORED = BEFORE + 3 * PER_BATCH
@@ -142,15 +142,8 @@ def test_the_source_is_not_asked_for_records_at_the_copys_numbers(query: Query) 
     for number in range(-BEFORE, 100):
         source.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
     runs(query, copy, 3, STORED + 20)
-    side = SourceSide(
-        reader=source,
-        open_store=partial(open_store, kafka_client={}),
-        open_anchors=partial(open_store, f"sqlite:///{query.folder}/anchors.db"),
-        monotonic=lambda: 0.0,
-        now_ms=lambda: NOW,
-    )
     config = query.config(copy.path)
-    tracker = Tracker(config, config.chosen("clicks"), side)
+    tracker = Tracker(config, config.chosen("clicks"), side_of(query, source))
     try:
         report = tracker.round().jobs[0]
     finally:

@@ -26,19 +26,23 @@ def track(query: Query) -> Round:
     source.create("o", 1, "lost/o")
     for number in range(-BEFORE, 100):
         source.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    side = SourceSide(
-        reader=source,
+    config = query.config()
+    tracker = Tracker(config, config.chosen("clicks"), side_of(query, source))
+    try:
+        return tracker.round()
+    finally:
+        tracker.close()
+
+
+def side_of(query: Query, log: MemoryLog) -> SourceSide:
+    """The cluster that a tracker reads, and the query's stores."""
+    return SourceSide(
+        reader=log,
         open_store=partial(open_store, kafka_client={}),
         open_anchors=partial(open_store, f"sqlite:///{query.folder}/anchors.db"),
         monotonic=lambda: 0.0,
         now_ms=lambda: NOW,
     )
-    config = query.config()
-    tracker = Tracker(config, config.chosen("clicks"), side)
-    try:
-        return tracker.round()
-    finally:
-        tracker.close()
 
 
 @pytest.fixture

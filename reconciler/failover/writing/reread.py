@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.config.file import Job
-from reconciler.core.anchors import Anchor, Record
+from reconciler.core.anchors import Anchor, Identity, Record
 from reconciler.core.matching import Matcher
 from reconciler.failover.selection import Selected
 from reconciler.failover.writing.plan_checks import another_record, check_offsets, records_before, rests_on
@@ -28,7 +28,7 @@ def anchors_for(
     for row, selected in writing:
         if row in records:
             _check_record(job, row, selected, records[row])
-        anchors[row] = anchor_for(row, records.get(row), job, cluster.cluster_id)
+        anchors[row] = anchor_for(row, records.get(row), job.identity, cluster.cluster_id)
     return anchors
 
 
@@ -45,11 +45,11 @@ def check_in_place(job: Job, left: Sequence[Planned], reader: LogReader) -> None
             _check_record(job, row, selected, records[row])
 
 
-def anchor_for(row: PartitionPlan, record: Record | None, job: Job, cluster_id: str) -> Anchor:
+def anchor_for(row: PartitionPlan, record: Record | None, identity: Identity, cluster_id: str) -> Anchor:
     """The anchor of a resume offset: the record right before it; at the start of a log, the numbering alone."""
     if record is None:
         return Anchor(cluster_id=cluster_id, topic_id=row.topic_id)
-    return job.identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
+    return identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
 
 
 def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Record) -> None:
