@@ -232,8 +232,9 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
 
 def _refuse_unfit(source: Tree, target: Tree) -> None:
     here, there = source.root, target.root
-    same_system = type(source.fs) is type(target.fs)
-    if same_system and (f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/")):
+    if source.may_share_files_with(target) and (
+        f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/")
+    ):
         raise ConfigError(
             f"{target.shown} and {source.shown} are one folder, or one is in the other.",
             hint="Give NEW_PATH a place of its own: the original stays as it is.",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import making
@@ -75,6 +76,11 @@ class Tree:
         with self.tried():
             fs, root = open_url(self.shown if self.is_local else self.url)
             return fs, root.rstrip("/")
+
+    def may_share_files_with(self, other: Tree) -> bool:
+        """False if the two are certainly on different file systems: of another kind, or of another host and port."""
+        hosts = {urlsplit(tree.url).netloc.rpartition("@")[2] for tree in (self, other) if not tree.is_local}
+        return type(self.fs) is type(other.fs) and len(hosts - {""}) < 2
 
     def listing(self, root: str | None = None) -> Listed:
         """Everything below the folder, or below another one of its file system, as it is now."""

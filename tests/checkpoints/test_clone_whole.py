@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from reconciler.checkpoints import copying, local
-from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.clone import _refuse_unfit, clone
 from reconciler.checkpoints.files import Tree
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
 from reconciler.formats.checkpoint_copy import MANIFEST
@@ -33,6 +33,24 @@ def test_an_empty_folder_is_filled(files: Files) -> None:
     new(files).mkdir()
     cloned(files)
     assert (new(files) / "metadata").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "new_path", "is_one"),
+    [
+        ("webhdfs://west:9870/c", "webhdfs://east:9870/c", False),
+        ("webhdfs://west:9870/c", "webhdfs://west:9870/c/new", True),
+        ("webhdfs://ada@west:9870/c", "webhdfs://west:9870/c", True),
+        ("webhdfs://west:9870/c", "webhdfs://west:9871/c", False),
+    ],
+)
+def test_one_path_on_two_clusters_is_two_folders(
+    path: str, new_path: str, is_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tree, "refuse_unwritable", lambda tree: None)
+    monkeypatch.setattr(Tree, "is_free", lambda tree: True)
+    with pytest.raises(ConfigError, match="one folder, or one is in the other") if is_one else nullcontext():
+        _refuse_unfit(Tree(path), Tree(new_path))
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
