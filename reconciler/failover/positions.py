@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
@@ -50,16 +51,34 @@ def _named_end(config: Config, job: Job) -> Job | None:
 
 
 def ending(config: Config, jobs: Sequence[Job]) -> list[Job]:
-    """The jobs of the ends, one for each of ``jobs`` whose checkpoint repeats a batch, with the same names."""
-    return [replace(ends_of(config, job), name=job.name) for job in jobs if _repeats_a_batch(job)]
+    """The jobs of the ends, one for each of ``jobs`` whose checkpoint repeats a batch, with the same names.
+
+    Raises ConfigError for a job that lists only a part of the topics that a source of its checkpoint reads.
+    """
+    found = [(job, _read(job)) for job in jobs if _may_repeat_a_batch(job)]
+    for job, checkpoint in found:
+        _refuse_part_of_source(config, job, checkpoint)
+    return [replace(ends_of(config, job), name=job.name) for job, checkpoint in found if checkpoint.repeats_a_batch]
 
 
-def _repeats_a_batch(job: Job) -> bool:
-    if not _may_repeat_a_batch(job):
-        return False
+def _read(job: Job) -> Checkpoint:
     from reconciler.stores.checkpoint import read_checkpoint
 
-    return read_checkpoint(checkpoint_path(job.store)).repeats_a_batch
+    return read_checkpoint(checkpoint_path(job.store))
+
+
+def _refuse_part_of_source(config: Config, job: Job, found: Checkpoint) -> None:
+    """A source reads one cluster: its other topics' offsets would go there unchecked."""
+    known = {name for topic in job.topics for name in (topic, config.topics.destination_of(topic))}
+    for each in found.positions:
+        read = {topic for topic, _ in (*(each.start or ()), *(each.end or ()))}
+        others = sorted(read - known)
+        if others and read & known:
+            raise ConfigError(
+                f'Source {each.name} of the checkpoint of job "{job.name}" reads {", ".join(sorted(read))}, and the '
+                f"job has not {', '.join(others)} among its topics.",
+                hint="A source moves with all of its topics: add them to the job.",
+            )
 
 
 def ends_of(config: Config, job: Job) -> Job:
@@ -74,9 +93,7 @@ def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
 
 def uneven_of(job: Job) -> Furthest:
     """As ``uneven``, of a job's checkpoint as it is now. Raises as ``read_checkpoint`` does."""
-    from reconciler.stores.checkpoint import read_checkpoint
-
-    return uneven(read_checkpoint(checkpoint_path(job.store)))
+    return uneven(_read(job))
 
 
 def uneven(found: Checkpoint) -> Furthest:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.kafka.memory import MemoryLog
@@ -83,6 +84,27 @@ def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_where_it_is(stoppe
     checked = stopped.check()
     assert [row.verdict for row in checked.plan.job().partitions] == [Verdict.MATCH] * 2
     assert checked.to_write == frozenset()
+
+
+def test_a_topic_of_the_same_source_that_the_job_does_not_list_is_not_left_unchecked(tmp_path: Path) -> None:
+    """Its offset is the lost source's, too. With every listed one right, the query would start there as it is."""
+    log = MemoryLog("b")
+    for topic, before in (("o", BEFORE), ("p", 0)):
+        log.create(topic, 1)
+        for number in range(-before, 100):
+            log.partition(topic, 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    query = Query(tmp_path, Files(tmp_path / "checkpoint"), log, extra='[topics]\npolicy = "identity"', names_end=False)
+    query.files.began({"o": {0: BEFORE}})
+    query.run(range(3))
+    query.put_out(range(3))
+    query.keep_anchor(2)
+    assert query.check().to_write == frozenset()
+    query.files.batch(2, {"o": {0: START}, "p": {0: 60}})
+    with pytest.raises(ConfigError, match="reads o, p, and the job has not p among its topics") as refused:
+        query.start_at_destination(str(tmp_path / "copy"))
+    assert "add them to the job" in str(refused.value.hint)
+    query.files.batch(2, {"o": {0: START}}, {"p": {0: 60}})
+    query.start_at_destination(str(tmp_path / "copy"))  # a source of its own may read another cluster
 
 
 def test_an_end_that_is_not_proven_is_repeated_empty_in_a_copy(stopped: Query) -> None:
