@@ -90,6 +90,19 @@ class Clone:
     behind: LateLog | None = None
     sinks: int = 0
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the plan does not say of the start on the copy, as sentences without their full stops."""
+        found = [f"source {name} stays as it is: the plan's job has none of its topics" for name in self.kept]
+        if self.behind is not None:
+            found.append(self.behind.words())
+        if self.repeated_at_most:
+            found.append(
+                f"the end of batch {self.batch} is not known: its output before the stop ({self.repeated_at_most} "
+                "records at most) will be repeated in later batches"
+            )
+        return found
+
 
 def clone(
     path: str,

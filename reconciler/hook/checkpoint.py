@@ -57,6 +57,8 @@ class Original:
         made = clone(self.path, self.copy, checked.plan, job=job.name, config=config, outside=outside)
         again = ", again" if made.repeats else ""
         log.info("%s is ready: its query runs batch %d%s; %s was only read", self.copy, made.batch, again, self.path)
+        for sentence in made.warnings:
+            log.warning("%s", sentence)
         if not made.sinks:
             log.info("no sink was compared: never start the query on %s again, once it has run on the copy", self.path)
         return replace(self, copied=True)

@@ -20,7 +20,7 @@ from reconciler.stores.registry import open_store
 from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import PLANNED, Files
 from tests.sinks.test_tracked_ends import side_of
-from tests.sinks.world import PER_BATCH, Query, query
+from tests.sinks.world import BEFORE, PER_BATCH, Query, query
 
 __all__ = ["query"]
 
@@ -83,6 +83,20 @@ def test_an_anchor_store_that_fails_while_the_copy_is_made_costs_no_later_start(
     start(query, config, replace(query.outside, open_store=failing))
     assert "its anchors were not kept" in caplog.text
     start(query, config, query.outside)
+
+
+def test_the_hook_warns_of_what_its_plan_does_not_say(query: Query, caplog: pytest.LogCaptureFixture) -> None:
+    """As `checkpoint clone` does: of a source that stays at its offsets, and of output that is repeated."""
+    query.files.began({"p": {0: 0}}, "1")
+    query.files.batch(2, {"o": {0: BEFORE + RIGHT}}, {"p": {0: 7}})
+    query.files.planned(3, {"o": {0: BEFORE + RIGHT + 8}}, {"p": {0: 9}})
+    config = query.config()
+    start(query, replace(config, jobs=(replace(config.jobs[0], sinks=()),)), query.outside)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "source 1 stays as it is: the plan's job has none of its topics" in said
+    assert any(
+        each.startswith("the end of batch 3 is not known: its output before the stop (8 records") for each in said
+    )
 
 
 def test_a_copy_that_was_made_without_the_configuration_is_right_where_it_is(query: Query) -> None:

@@ -179,19 +179,10 @@ def _left_out(made: Clone) -> tuple[str, ...]:
 
 
 def _warn(made: Clone) -> None:
-    for name in made.kept:
-        log.warning("source %s stays as it is: the plan's job has none of its topics", name)
-    if made.behind is not None:
-        log.warning("%s", made.behind.words())
+    for sentence in made.warnings:
+        log.warning("%s", sentence)
     if made.replay_at_most:
         log.warning(
             "up to %d records will be read again: a query that counts or sums in its state counts them twice",
             made.replay_at_most,
-        )
-    if made.repeated_at_most:
-        log.warning(
-            "the end of batch %d is not known: its output before the stop (%d records at most) will be repeated "
-            "in later batches",
-            made.batch,
-            made.repeated_at_most,
         )
