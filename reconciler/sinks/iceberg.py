@@ -4,7 +4,7 @@ Source: Iceberg 1.11 (``SparkWrite.findLastCommittedEpochId``). Its sink puts ``
 ``.epochId`` into the summary of each snapshot, and drops a batch whose number is not above the last one that it finds
 by following the parents of the current snapshot. Neither the sink nor this module sees expired snapshots.
 
-A table is given by its catalog (from pyiceberg's own configuration), its folder, or its metadata file.
+A table is given by its catalog (of pyiceberg's own configuration), its metadata file, or the folder of a Hadoop table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUERY, EPOCH, ADDED = "spark.sql.streaming.queryId", "spark.sql.streaming.epochI
 
 
 class IcebergSink:
-    """A table by ``CATALOG/NAMESPACE.TABLE``, by its folder, or by a file ``….metadata.json``."""
+    """A table by ``CATALOG/NAMESPACE.TABLE``, by the folder of a Hadoop table, or by a file ``….metadata.json``."""
 
     knows_queries = True
     takes_every_batch = True

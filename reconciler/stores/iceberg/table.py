@@ -1,4 +1,10 @@
-"""An Iceberg table, by its catalog (of pyiceberg's own configuration), by its folder or by its metadata file."""
+"""An Iceberg table, by its catalog (of pyiceberg's own configuration), by its folder or by its metadata file.
+
+A folder says which metadata file is the table's only if Hadoop's catalog wrote it: that one commits by renaming a file
+to the next ``vN.metadata.json`` (``HadoopTableOperations`` of Iceberg 1.11; ``vN.gz.metadata.json`` is compressed). All
+other catalogs write ``NNNNN-UUID.metadata.json`` first, then move a pointer of their own: a file whose writer lost the
+race, or died in between, stays and was never committed.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +16,12 @@ from typing import Any
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.folder import one_line, open_folder
 
-_METADATA = re.compile(r"v?(\d+)(-.*)?\.metadata\.json")
+_HADOOP = re.compile(r"v([0-9]+)(\.gz)?\.metadata\.json")
+_CATALOG = re.compile(r"[0-9]+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json", re.IGNORECASE)
 
 
 class IcebergAt:
-    """A table by ``CATALOG/NAMESPACE.TABLE``, by its folder, or by a file ``….metadata.json``.
+    """A table by ``CATALOG/NAMESPACE.TABLE``, by the folder of a Hadoop table, or by a file ``….metadata.json``.
 
     ``shown`` and ``setting`` name it, and where it is configured, in sentences. Raises ConfigError for a place that is
     none.
@@ -64,11 +71,20 @@ class IcebergAt:
             at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
 
     def _metadata(self) -> str | None:
-        """The newest metadata file of the table's folder; None if there is none."""
+        """The newest metadata file of the table's folder; None if there is none.
+
+        Raises Refused if a catalog other than Hadoop's wrote there.
+        """
         if self._place.endswith(".metadata.json"):
             return self._place
         names = open_folder(self._place).names("metadata")
-        found = [(int(of[1]), name) for name in names if (of := _METADATA.fullmatch(name))]
+        if any(map(_CATALOG.fullmatch, names)):
+            raise Refused(
+                f"The folder of the table {self.shown} does not say which of its metadata files its catalog committed.",
+                hint=f"Name the table in the job's {self._setting} by its catalog, iceberg:CATALOG/NAMESPACE.TABLE, or "
+                "by its metadata file.",
+            )
+        found = [(int(of[1]), name) for name in names if (of := _HADOOP.fullmatch(name))]
         return f"{self._place.rstrip('/')}/metadata/{max(found)[1]}" if found else None
 
     @contextmanager

@@ -1,12 +1,12 @@
 """A catalog of real Iceberg tables in a folder: pyiceberg writes everything, and each commit a metadata file.
 
-pyiceberg's own catalogs need a server or SQLAlchemy. A table's newest metadata file is the one with the largest number,
-as in Hadoop's catalog.
+pyiceberg's own catalogs need a server or SQLAlchemy. Metadata files are named as Hadoop's catalog names them: the one
+with the largest number is the table's.
 """
 
 from __future__ import annotations
 
-import uuid
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,12 @@ class FolderCatalog(NoopCatalog):
         properties = {"write.metadata.compression-codec": "none", **more.get("properties", {})}
         spec = more.get("partition_spec", UNPARTITIONED_PARTITION_SPEC)
         location = str(self._folder(identifier))
-        self._write(location, new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, location, properties), 0)
+        self._write(location, new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, location, properties), 1)
         return self.load_table(identifier)
 
     def load_table(self, identifier: Any) -> Table:
         folder = self._folder(identifier) / "metadata"
-        files = sorted(folder.glob("*.metadata.json")) if folder.is_dir() else []
+        files = sorted(folder.glob("v*.metadata.json"), key=_number) if folder.is_dir() else []
         if not files:
             raise NoSuchTableError(f"no table {identifier}")
         io = load_file_io({}, str(files[-1]))
@@ -50,12 +50,15 @@ class FolderCatalog(NoopCatalog):
         for each in requirements:
             each.validate(now.metadata)
         metadata = update_table_metadata(now.metadata, updates)
-        number = int(Path(now.metadata_location).name.partition("-")[0]) + 1
-        place = self._write(now.metadata.location, metadata, number)
+        place = self._write(now.metadata.location, metadata, _number(Path(now.metadata_location)) + 1)
         return CommitTableResponse(metadata=metadata, metadata_location=place)
 
     @staticmethod
     def _write(location: str, metadata: TableMetadata, number: int) -> str:
-        place = f"{location}/metadata/{number:05}-{uuid.uuid4()}.metadata.json"
+        place = f"{location}/metadata/v{number}.metadata.json"
         ToOutputFile.table_metadata(metadata, load_file_io({}, place).new_output(place))
         return place
+
+
+def _number(file: Path) -> int:
+    return int(re.findall(r"\d+", file.name)[0])

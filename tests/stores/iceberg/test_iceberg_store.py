@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -180,6 +181,30 @@ def test_a_missing_an_empty_and_a_damaged_table_are_told_apart(tmp_path: Path) -
     file.write_text("not JSON")
     with pytest.raises((ConfigError, Unreachable), match=f"The table iceberg:{tmp_path}/{ID} could not be read"):
         read(tmp_path, SUMMARY)
+
+
+@pytest.mark.parametrize("query", [SUMMARY, COLUMNS])
+def test_a_metadata_file_that_was_never_committed_is_not_read(tmp_path: Path, query: str) -> None:
+    """A catalog's writer that dies, or loses the race, leaves its file behind."""
+    append_iceberg(tmp_path, [("events", 0, 5, "a")], offs({"events": {"0": 6}}))
+    append_iceberg(tmp_path, [("events", 0, 99, "b")], offs({"events": {"0": 100}}))
+    folder, uuid = tmp_path / ID / "metadata", "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+    for file in folder.glob("v*.metadata.json"):
+        file.rename(folder / f"0000{file.name[1]}-{uuid}.metadata.json")
+    committed = folder / f"00002-{uuid}.metadata.json"
+    with pytest.raises(Refused, match=r"does not say which of its metadata files.*by its catalog"):
+        read(tmp_path, query)
+    (row,) = open_store(f"iceberg:{committed}?{query}").read("g", ["events"])
+    assert row.stored.offset == 6
+
+
+def test_a_hadoop_table_may_compress_its_metadata(tmp_path: Path) -> None:
+    append_iceberg(tmp_path, [("events", 0, 5, "a")], offs({"events": {"0": 6}}))
+    append_iceberg(tmp_path, [("events", 0, 6, "b")], offs({"events": {"0": 7}}))
+    newest = tmp_path / ID / "metadata" / "v3.metadata.json"
+    newest.with_name("v3.gz.metadata.json").write_bytes(gzip.compress(newest.read_bytes()))
+    newest.unlink()
+    assert read(tmp_path, SUMMARY) == {("events", 0): 7}
 
 
 def test_a_table_is_found_through_its_catalog(tmp_path: Path) -> None:
