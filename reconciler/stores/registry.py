@@ -18,6 +18,7 @@ from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore, Traits
 from reconciler.stores.common import KAFKA_TIMEOUT_S
+from reconciler.stores.places import one_store
 
 DISTRIBUTION = "failover-offset-reconciler"
 NO_TRAITS = Traits()
@@ -139,7 +140,7 @@ def open_store(
     module = importlib.import_module(scheme.module)
     timeout = {"timeout_s": timeout_s} if scheme.traits.on_destination else {}
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client, **timeout)
-    if anchors is None or anchors == address:
+    if anchors is None or one_store(address, anchors):
         return store
     other = partial(open_store, anchors, kafka_client=kafka_client, timeout_s=timeout_s)
     from reconciler.stores.paired import HandedPair, ServedStore, paired

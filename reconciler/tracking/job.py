@@ -10,6 +10,11 @@ from reconciler.ports import Change, ClusterInfo, Row, TopicPartition
 from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, aside_of, same, version_of, without_aside
 from reconciler.tracking.lookback import LookbackResult, TrackedOffset
 
+OWN_ROW = (
+    "the [anchors] store holds a job's own offset there, which is left as it is. Give [anchors] a store of its own, or "
+    "write its address as the job's"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
@@ -63,6 +68,10 @@ class TrackedJob:
                 continue
             if info is None or not info.has(key.partition):
                 self.looked[key] = LookbackResult(None, "the source has no such partition")
+                continue
+            main = self._kept(key).main
+            if main is not None and main.stored.anchor is None:
+                self.looked[key] = LookbackResult(None, OWN_ROW)
                 continue
             own = row.stored.anchor if row.numbering is None else None  # a copy's is that of its beginning
             if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):

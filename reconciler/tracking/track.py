@@ -6,11 +6,13 @@ before each offset that has no anchor yet; and saves that record as the anchor m
 No step has to be undisturbed. A saved anchor states a fact about the source's log alone: "the last record before offset
 X of this partition is this one". It stays true whatever the job does meanwhile, and is used only together with the
 stored offset X, or as older than a later one (``stores.paired.rules``). So if a store moves on between the read and the
-save, the only cost is lag. Three rules all the same:
+save, the only cost is lag. Four rules all the same:
 
 - A save is a compare-and-set on the anchor that was read. Of two trackers, or a tracker and an ``apply``, one loses.
 - Where the kept anchor is another cluster's, the job was handed over, and its number may be that cluster's (one topic
   name on both sides): it is not looked up here. Offsets are read before anchors, so an ``apply`` in between shows.
+- A row there without an anchor is a job's own offset, not an anchor: it is never replaced. The [anchors] store may be
+  that job's store, under an address that does not look like it.
 - A row that an interrupted write left (``stores.paired``) is removed once the job has gone on.
 
 ``kafka-group:`` jobs: their commits at the source are lost with it, so the row itself is kept. An anchor in a commit's
@@ -54,6 +56,7 @@ from reconciler.stores.paired import (
     refuse_unable,
     without_aside,
 )
+from reconciler.stores.places import one_store
 from reconciler.stores.registry import is_end_of_batch
 from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.lookback import LookbackResult, look_back
@@ -122,7 +125,7 @@ class Tracker:
         bare = [job for job in self._jobs if job.name in self._bare]
         ends = tracked_ends(config, bare)
         self._ends = {job.name for job in ends}
-        _refuse_shared([*bare, *(job for job in config.jobs if job.store == config.anchor_store)])
+        _refuse_shared([*bare, *(job for job in config.jobs if one_store(job.store, config.anchor_store))])
         anchors = side.open_anchors()
         refuse_unable(anchors)
         anchors.close()
@@ -303,7 +306,7 @@ def _why_not(config: Config, job: Job) -> str:
     With one topic name on both sides such a row does not tell which cluster's number it is: where the store keeps
     anchors, ``apply`` leaves no mark of the failover in the [anchors] store.
     """
-    if job.store == config.anchor_store:
+    if one_store(job.store, config.anchor_store or ""):
         return "its rows are in the [anchors] store itself, which keeps anchors beside them"
     if any(config.topics.destination_of(topic) == topic for topic in job.topics):
         return "its store keeps anchors beside the offsets, and its topics have one name on both sides"

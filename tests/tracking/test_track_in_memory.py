@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.steps import aside_of
 from reconciler.stores.paired.store import PairedStore
+from reconciler.stores.registry import open_store
 from reconciler.tracking.track import ANCHORS, SOURCE, Tracker
 from tests.in_memory import BEGIN, GROUP, NOW, Memory, content, found
 from tests.stores.paired.bare import BareStore
@@ -47,6 +49,30 @@ def test_a_job_that_goes_on_is_followed(world: Tracked) -> None:
         kept = world.kept()
         assert kept is not None
         assert (kept.offset, kept.anchor) == (offset, named(offset - 1))
+
+
+def test_a_jobs_own_offset_is_not_taken_for_an_anchor(memory: Memory) -> None:
+    """The [anchors] store is the job's own, by two names of one host. In a compacted log an anchor may be made for an
+    older offset: in the place of the job's row it would set the job back."""
+    world = Tracked(memory, MemoryStore("tracked with itself"))
+    world.anchors = world.store
+    world.make(range(10))
+    world.source.partition("events", 0).compact([6, 7])
+    world.job_stores(8)
+    report = world.track()
+    assert world.rows()[0].stored == StoredOffset(8, written_at_ms=NOW)
+    assert (report.saved, report.exact) == (0, 0)
+    assert "the [anchors] store holds a job's own offset there" in report.without[EVENTS]
+
+
+def test_a_job_in_the_anchor_store_itself_is_not_tracked_under_another_address(
+    world: Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    jobs = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "sqlite:///offsets.db"\n'
+    config = world.config(f'[anchors]\nstore = "sqlite:///{tmp_path}/offsets.db"\n', jobs)
+    with pytest.raises(ConfigError, match=r"clicks: its rows are in the \[anchors\] store itself"):
+        Tracker(config, config.jobs, replace(world.side(), open_store=open_store))
 
 
 def test_a_job_without_any_row_is_named_unless_it_is_called_new(world: Tracked) -> None:
