@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from reconciler import written
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, Refused, Unreachable
 
 LOCK_S = 30.0
 """Seconds to wait for a lock: a process that was stopped while it held it must not block all others."""
@@ -28,6 +28,7 @@ ABOUT_FILES = ABOUT_DISKS | {
     *(errno.ENAMETOOLONG, errno.ELOOP),
 }
 """Errors that a disk, or a path and its permissions, cause, and no bug."""
+_REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})
 
 
 def of_file(path: str | Path, error: OSError, verb: str = "written", *, other: str = "place") -> ConfigError:
@@ -45,6 +46,29 @@ def why(error: OSError | ValueError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def looked_at(path: str) -> os.stat_result | None:
+    """The file or folder at a path; None if there certainly is none.
+
+    ``os.path.exists`` calls a place missing that this user may not look at, or whose disk or mount fails. Raises
+    Refused for the one, Unreachable for the other.
+    """
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        sentence = f"{path} could not be looked at: {why(error)}."
+        if error.errno in _REFUSALS:
+            raise Refused(sentence, hint="Correct the path, or let this user enter the folders above it.") from error
+        raise Unreachable(sentence, hint="Check the disk or the mount, then run this again.") from error
+
+
+def is_folder(path: str) -> bool:
+    """Whether a folder is there. Raises as ``looked_at`` does."""
+    found = looked_at(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 @contextmanager

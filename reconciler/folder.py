@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
-from reconciler.fileio import name_new, sync_names, write_through
+from reconciler.fileio import is_folder, name_new, sync_names, write_through
 from reconciler.waits import for_seconds, in_time, waiting
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class LocalFolder:
         self.shown = path
 
     def exists(self) -> bool:
-        return os.path.isdir(self.shown)
+        return is_folder(self.shown)
 
     def make(self) -> None:
         with self._errors():

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from urllib.parse import quote
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused
+from reconciler.fileio import is_folder, looked_at
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common, sql_rows
 from reconciler.stores.sqlite import errors, schema
@@ -66,7 +67,7 @@ class SqliteStore:
         during COMMIT: the changes may be there or not.
         """
         common.check_changes(group, changes)
-        if not os.path.exists(self._path):
+        if looked_at(self._path) is None:
             found = common.conflicts(changes, {})
             if found or not changes:
                 return WriteResult(conflicts=found)  # no reason to create the file
@@ -96,7 +97,7 @@ class SqliteStore:
     def check_writable(self, group: str) -> None:
         """Raise Refused if the file, or the place where it would be made, cannot be written. Writes nothing."""
         common.check_name("group's name", group)
-        if os.path.exists(self._path):
+        if looked_at(self._path) is not None:
             with self._reading(empty_is_missing=False):
                 pass
             if not _allowed(self._path, os.W_OK):
@@ -113,7 +114,7 @@ class SqliteStore:
 
     @contextmanager
     def _reading(self, *, empty_is_missing: bool = True) -> Iterator[sqlite3.Connection]:
-        if not os.path.exists(self._path):
+        if looked_at(self._path) is None:
             raise self._missing()
         with self._translated(), closing(self._connect_to_read()) as db:
             if not self._is_ours(db) and empty_is_missing:
@@ -123,7 +124,7 @@ class SqliteStore:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction on a file with tables, made if need be; committed at the end, undone by any exception."""
-        if not os.path.exists(self._path):
+        if looked_at(self._path) is None:
             self._check_parent()
         with self._translated(), closing(self._connect("rwc")) as db:
             self._prefer_wal(db)
@@ -160,7 +161,7 @@ class SqliteStore:
     def _has_unfinished(self) -> bool:
         """Whether the log or journal of a write lies beside the file. An empty one may be of a read that failed."""
         beside = (f"{self._path}-wal", f"{self._path}-journal")
-        return any(os.path.exists(each) and os.path.getsize(each) > 0 for each in beside)
+        return any(found.st_size > 0 for found in map(looked_at, beside) if found is not None)
 
     def _prefer_wal(self, db: sqlite3.Connection) -> None:
         # With a WAL, readers do not block writers. Some file systems cannot do it, and the file may be locked while
@@ -205,7 +206,7 @@ class SqliteStore:
         return kind is sql_rows.Kind.OURS
 
     def _missing(self) -> Refused:
-        kind = NotCreated if os.path.isdir(os.path.dirname(self._path)) else Refused
+        kind = NotCreated if is_folder(os.path.dirname(self._path)) else Refused
         return kind(
             f"There is no offset store at {self._path}.",
             hint="Correct the store's address; the first write to a right one creates the file.",
@@ -213,7 +214,7 @@ class SqliteStore:
 
     def _check_parent(self) -> None:
         parent = os.path.dirname(self._path)
-        if not os.path.isdir(parent):
+        if not is_folder(parent):
             raise Refused(
                 f"There is no directory {parent} to hold the offset store.",
                 hint="Create it, or correct the store's address.",

@@ -1,0 +1,67 @@
+"""A store that cannot be looked at is not called missing: rows would be read without the anchors in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import NotCreated, Refused, Unreachable
+from reconciler.ports import Change, OffsetStore, TopicPartition
+from reconciler.stores.paired.store import PairedStore
+from reconciler.stores.registry import open_store
+from tests.stores.paired.bare import BareStore
+from tests.stores.store_cases import NOW
+
+KEY = TopicPartition("events", 0)
+FAULTS = [(errno.EACCES, Refused), (errno.EIO, Unreachable), (errno.ESTALE, Unreachable)]
+
+
+def fail_at(place: Path, fault: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the system answers every look at this path with the fault."""
+    look = os.stat
+
+    def stat(path: Any, *more: Any, **named: Any) -> os.stat_result:
+        if isinstance(path, str | os.PathLike) and os.fspath(path).startswith(str(place)):
+            raise OSError(fault, os.strerror(fault), os.fspath(path))
+        return look(path, *more, **named)
+
+    monkeypatch.setattr(os, "stat", stat)
+
+
+def made(scheme: str, place: Path) -> OffsetStore:
+    store = open_store(f"sqlite:///{place}" if scheme == "sqlite" else f"{scheme}:{place}")
+    store.create()
+    return store
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "files"])
+@pytest.mark.parametrize(("fault", "kind"), FAULTS)
+def test_a_place_that_cannot_be_looked_at_is_not_called_missing(
+    scheme: str, fault: int, kind: type[Refused | Unreachable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = made(scheme, tmp_path / "place")
+    with monkeypatch.context() as during:
+        fail_at(tmp_path / "place", fault, during)
+        with pytest.raises(kind, match=f"place could not be looked at: {os.strerror(fault)}") as caught:
+            store.read("g")
+    assert not isinstance(caught.value, NotCreated)
+    assert isinstance(caught.value, Refused) == (kind is Refused)
+
+
+@pytest.mark.parametrize("fault", [fault for fault, _ in FAULTS])
+def test_rows_are_not_read_as_if_they_had_no_anchors(
+    fault: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    anchored = StoredOffset(7, Anchor(offset=6, timestamp_ms=1, cluster_id="a"))
+    pair = PairedStore(BareStore(request.node.nodeid), made("sqlite", tmp_path / "anchors.db"))
+    pair.write("g", [Change(KEY, None, anchored)], reason="test", now_ms=NOW)
+    with monkeypatch.context() as during:
+        fail_at(tmp_path / "anchors.db", fault, during)
+        with pytest.raises(Unreachable, match=r"The \[anchors\] store: .*could not be looked at"):
+            pair.read("g")
+    assert pair.read("g")[0].stored.anchor == anchored.anchor
