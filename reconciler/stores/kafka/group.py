@@ -184,7 +184,11 @@ class KafkaGroupStore:
                 if not accepted:
                     raise
                 raise outcome_unknown(group, f"{accepted} of {len(new)} were, then: {err.message}") from err
-        if new and _content(self._requests.committed(group, list(new))) != _content(new):
+        try:
+            now = self._requests.committed(group, list(new))
+        except Unreachable as err:
+            raise outcome_unknown(group, f"the commit was accepted, then: {err.message}") from err
+        if _content(now) != _content(new):
             raise outcome_unknown(group, "read again right after the commit, they were others.")
 
 

@@ -7,7 +7,8 @@ compare-and-set) and read to the end (``topic_log``). The destination cluster ma
 - ``ALIAS.NAME`` is the source's NAME as MirrorMaker's default policy mirrors it. This store only reads it.
 
 If both have a row for the same group, topic and partition, the one written later counts. Changes are always written to
-NAME: deleting a row that only the mirrored topic has writes a record to NAME that hides it.
+NAME, and dated no earlier than the mirrored row, whose writer's clock may be ahead. Deleting a row that only the
+mirrored topic has writes a record to NAME that hides it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import logging
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
@@ -247,23 +248,48 @@ class KafkaTopicStore:
         if conflicts:
             return WriteResult(conflicts=conflicts)
         return {
-            topic_rows.encode_key(name): self._value(change, now_ms, found.records.get(name, ()))
+            topic_rows.encode_key(name): self._value(change, now_ms, name, found.records.get(name, ()))
             for change, name in names.items()
             if change.new is not None or rows[change.key] is not None
         }
 
-    def _value(self, change: Change, now_ms: int, there: Sequence[_Record]) -> bytes | None:
+    def _value(self, change: Change, now_ms: int, name: RowName, there: Sequence[_Record]) -> bytes | None:
+        """A record that counts beside the mirrored ones, whose writers' clocks may be ahead.
+
+        Raises Refused for a row that cannot be dated later: it has a time of its own, or no anchor, so that its time
+        shows how far its job is.
+        """
         stored = common.stamped(change, now_ms)
-        if stored is not None:
+        times = [record.value(name).written_at_ms for record in there if record.topic != self._name]
+        if stored is None:
+            return topic_rows.encode_deleted(max(now_ms, *times)).encode() if times else None
+        own_ms = -1 if stored.written_at_ms is None else stored.written_at_ms
+        if own_ms >= max(times, default=-1):
             return topic_rows.restored_text(change.text, stored).encode()
-        if any(record.topic != self._name for record in there):
-            return topic_rows.encode_deleted(now_ms).encode()
-        return None
+        if stored == change.new or stored.anchor is None:
+            raise Refused(
+                f"The row of group {name.group!r} for {change.key} was written at {own_ms} (epoch ms), and a mirrored"
+                f" one at {max(times)}: in topic {self._name!r} it would not count. Nothing was written.",
+                hint="Compare the clocks of the two sides, then run this again after the later time.",
+            )
+        return topic_rows.encode_value(replace(stored, written_at_ms=max(times))).encode()
 
     def _was_committed(self, group: str, token: bytes) -> bool:
-        """True if a write was committed although its writer looked fenced."""
-        looks = self._requests.look([self._name])
-        return self._name in looks and self._log(self._name, group).holds(looks[self._name], token)
+        """True if a write was committed although its writer looked fenced.
+
+        Raises OutcomeUnknown if that is not known.
+        """
+        try:
+            looks = self._requests.look([self._name])
+            if self._name not in looks:
+                raise self._missing()
+            return self._log(self._name, group).holds(looks[self._name], token)
+        except Unreachable as err:
+            raise OutcomeUnknown(
+                f"Whether the rows were written to topic {self._name!r} is not known: the commit looked refused, and"
+                f" whether it was could not be read: {err.message}",
+                hint="Run this again: it reads what is there and writes only what is missing.",
+            ) from err
 
     # ------------------------------------------------------------ the topic
 

@@ -103,27 +103,37 @@ class TopicRequests:
     def mirrored(self, topic: str) -> list[str]:
         """Topics that may be mirrored copies of a source's topic of this name, by MirrorMaker's default policy.
 
-        They are called ``ALIAS.topic``, compacted, and have one partition. Raises Refused if that is not known.
+        They are called ``ALIAS.topic``, compacted, and have one partition. Raises Refused or Unreachable if that is not
+        known.
         """
 
         def ask(client: AdminClient, timeout_s: float) -> list[str]:
-            known = client.list_topics(timeout=timeout_s).topics
-            return [name for name, about in known.items() if len(about.partitions) == 1]
+            found = []
+            for name, about in client.list_topics(timeout=timeout_s).topics.items():
+                alias = name.removesuffix(f".{topic}")
+                if alias == name or not alias or "." in alias:
+                    continue
+                if about.error is not None and about.error.code() not in NO_TOPIC:
+                    raise KafkaException(about.error)  # its partitions are not known yet
+                if len(about.partitions) == 1:
+                    found.append(name)
+            return found
+
+        def once() -> list[str]:
+            return self._admin.call("list the topics", ask, Needs())
 
         candidates = []
-        for name in sorted(self._admin.call("list the topics", ask, Needs())):
-            alias = name.removesuffix(f".{topic}")
-            if alias != name and alias and "." not in alias:
-                compacted = self.is_compacted(name)
-                if compacted is None:
-                    raise Refused(
-                        f"Whether topic {name!r} is a mirrored copy of {topic!r} is not known: this user may not see"
-                        " its settings.",
-                        hint=f"Name it in the store's address, as kafka-topic:{topic}?mirrored={name} (or"
-                        " ?mirrored= for none), or ask for DescribeConfigs on it.",
-                    )
-                if compacted:
-                    candidates.append(name)
+        for name in sorted(insist(once, left_s=for_seconds(self._timeout_s), helps=_has_no_leader_yet)):
+            compacted = self.is_compacted(name)
+            if compacted is None:
+                raise Refused(
+                    f"Whether topic {name!r} is a mirrored copy of {topic!r} is not known: this user may not see"
+                    " its settings.",
+                    hint=f"Name it in the store's address, as kafka-topic:{topic}?mirrored={name} (or"
+                    " ?mirrored= for none), or ask for DescribeConfigs on it.",
+                )
+            if compacted:
+                candidates.append(name)
         return candidates
 
     def create(self, topic: str) -> None:

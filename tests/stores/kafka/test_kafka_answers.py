@@ -1,0 +1,154 @@
+"""What Kafka's stores make of answers that do not come, come late, or are partial. Needs no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.kafka import topic as kafka_topic
+from reconciler.stores.kafka import topic_rows
+from reconciler.stores.kafka.group import KafkaGroupStore
+from reconciler.stores.kafka.group_state import Committed, GroupState, KnownTopic
+from reconciler.stores.kafka.topic import KafkaTopicStore
+from reconciler.stores.kafka.topic_requests import TopicRequests
+from reconciler.stores.kafka.topic_rows import RowName
+from reconciler.stores.kafka.topic_writer import Fenced
+from tests.stores.store_cases import NOW
+
+KEY = TopicPartition("events", 0)
+ANCHOR = Anchor(899, NOW - 1, b"id", None, "b", "b/events")
+CLIENT = {"bootstrap.servers": "localhost:1"}
+
+
+# ---------------------------------------------------------------- a write, and no answer about it
+
+
+class Group:
+    """Accepts commits, and answers the first question about them only."""
+
+    def __init__(self) -> None:
+        self.rows: dict[TopicPartition, Committed] = {}
+
+    def state(self, _group: str) -> GroupState:
+        return GroupState("EMPTY")
+
+    def topics(self, names: Iterable[str], *, why: str) -> dict[str, KnownTopic]:
+        return {name: KnownTopic(frozenset({0})) for name in names}
+
+    def committed(self, _group: str, _keys: Sequence[TopicPartition]) -> dict[TopicPartition, Committed]:
+        if self.rows:
+            raise Unreachable("Could not read the offsets: no answer.")
+        return {}
+
+    def commit(self, _group: str, rows: Mapping[TopicPartition, Committed]) -> None:
+        self.rows.update(rows)
+
+
+def test_a_commit_that_was_accepted_and_cannot_be_read_again_is_unknown() -> None:
+    store, group = KafkaGroupStore(CLIENT), Group()
+    store.__dict__["_requests"] = group
+    with pytest.raises(OutcomeUnknown, match=r"the commit was accepted, then: .*no answer"):
+        store.write("g", [Change(KEY, None, StoredOffset(7))], reason="apply", now_ms=NOW)
+    assert group.rows[KEY].offset == 7
+
+
+def away(*_: object) -> NoReturn:
+    raise Unreachable("No answer.")
+
+
+@pytest.mark.parametrize("look", [away, lambda _: {}], ids=["no answer", "no topic"])
+def test_a_fenced_writer_that_cannot_see_whether_it_committed_says_so(
+    look: Callable[[object], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = KafkaTopicStore(CLIENT, "rows")
+
+    def fenced(*_: object) -> NoReturn:
+        raise Fenced
+
+    monkeypatch.setattr(store, "_write", fenced)
+    store.__dict__["_requests"] = SimpleNamespace(look=look)
+    with pytest.raises(OutcomeUnknown, match="Whether the rows were written to topic 'rows' is not known"):
+        store.write("g", [Change(KEY, None, StoredOffset(7))], reason="apply", now_ms=NOW)
+
+
+# ---------------------------------------------------------------- mirrored rows of a clock that is ahead
+
+
+class Topics:
+    """``rows`` and the mirrored ``a.rows``, the last record of each row."""
+
+    def __init__(self, store: KafkaTopicStore, mirrored: StoredOffset, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = RowName("g", *KEY)
+        self.records = {"rows": {}, "a.rows": {name: topic_rows.encode_value(mirrored).encode()}}
+        monkeypatch.setattr(store, "_found", self._found)
+        store._writers["g"] = self  # type: ignore[assignment]
+
+    def _found(self, _group: str, **_: bool) -> kafka_topic._Found:
+        found = kafka_topic._Found({"rows": "1", "a.rows": "2"})
+        for topic, records in self.records.items():
+            for name, raw in records.items():
+                found.records.setdefault(name, []).append(kafka_topic._Record(topic, len(raw), raw))
+        return found
+
+    def write(self, records: Mapping[bytes, bytes | None], _token: bytes) -> None:
+        for key, value in records.items():
+            assert value is not None
+            self.records["rows"][topic_rows.decode_key(key)] = value
+
+
+@pytest.mark.parametrize("new", [StoredOffset(900, ANCHOR), None], ids=["row", "deletion"])
+def test_a_write_counts_beside_a_mirrored_row_of_a_later_time(
+    new: StoredOffset | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = KafkaTopicStore(CLIENT, "rows", ["a.rows"])
+    Topics(store, StoredOffset(5000, None, NOW + 5000), monkeypatch)
+    (row,) = store.read("g")
+    assert store.write("g", [Change(KEY, row.version, new)], reason="apply", now_ms=NOW).written == (KEY,)
+    expected = [] if new is None else [StoredOffset(900, ANCHOR, NOW + 5000)]
+    assert [row.stored for row in store.read("g")] == expected
+
+
+@pytest.mark.parametrize("new", [StoredOffset(900), StoredOffset(900, ANCHOR, NOW)], ids=["no anchor", "own time"])
+def test_a_row_that_must_not_be_dated_later_is_refused_beside_one(
+    new: StoredOffset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = KafkaTopicStore(CLIENT, "rows", ["a.rows"])
+    topics = Topics(store, StoredOffset(5000, None, NOW + 5000), monkeypatch)
+    (row,) = store.read("g")
+    with pytest.raises(Refused, match=f"was written at {NOW} .* a mirrored one at {NOW + 5000}"):
+        store.write("g", [Change(KEY, row.version, new)], reason="import", now_ms=NOW)
+    assert not topics.records["rows"]
+
+
+# ---------------------------------------------------------------- topics listed with an error
+
+
+def mirrored(topics: Mapping[str, object], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics that a cluster with this list would have mirrored copies of ``rows`` in."""
+
+    class Admin:
+        def call(self, _doing: str, ask: Callable[[object, float], list[str]], _needs: object) -> list[str]:
+            try:
+                return ask(SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=topics)), 1.0)
+            except KafkaException as error:
+                raise Unreachable(str(error)) from error
+
+    requests = TopicRequests(CLIENT, timeout_s=0)
+    requests._admin = Admin()  # type: ignore[assignment]
+    monkeypatch.setattr(TopicRequests, "is_compacted", lambda *_: True)
+    return requests.mirrored("rows")
+
+
+def test_a_mirrored_topic_without_a_leader_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = SimpleNamespace(partitions={0: None}, error=None)
+    moving = SimpleNamespace(partitions={}, error=KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    assert mirrored({"rows": one, "a.rows": one, "others": moving}, monkeypatch) == ["a.rows"]
+    with pytest.raises(Unreachable, match="LEADER_NOT_AVAILABLE"):
+        mirrored({"rows": one, "a.rows": moving}, monkeypatch)
