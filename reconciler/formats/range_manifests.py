@@ -34,9 +34,9 @@ from reconciler.formats.json_fields import FieldError
 
 FORMAT = "reconciler.ranges/1"
 
-_NAME = re.compile(r"(\d{20})\.jsonl")
-_VERSION = re.compile(r"\d{1,20}\.[0-9a-f]{8}\Z")
-_LAST_NUMBER = 10**20 - 1
+_NAME = re.compile(r"([0-9]{20})\.jsonl")
+_VERSION = re.compile(r"[0-9]{1,20}\.[0-9a-f]{8}\Z")
+LAST_NUMBER = 10**20 - 1
 
 
 class TornManifest(ValueError):
@@ -78,7 +78,7 @@ class Manifest:
 
 def name_of(number: int) -> str:
     """A manifest's file name: twenty digits, so that names sort as numbers do."""
-    if not 0 <= number <= _LAST_NUMBER:
+    if not 0 <= number <= LAST_NUMBER:
         raise ValueError(f"{number} does not fit into a manifest's name")
     return f"{number:020d}.jsonl"
 
@@ -117,8 +117,12 @@ def dump(
     written_at_ms: int | None,
     snapshot: bool = False,
     reason: str | None = None,
+    nonce: str | None = None,
 ) -> bytes:
-    """A whole manifest. Ranges of another time or origin than this manifest's get sections of their own."""
+    """A whole manifest. Ranges of another time or origin than this manifest's get sections of their own.
+
+    With a ``nonce`` no two manifests have the same bytes.
+    """
     header: dict[str, object] = {"format": FORMAT, "group": group}
     if written_at_ms is not None:
         header["written_at_ms"] = written_at_ms
@@ -126,6 +130,8 @@ def dump(
         header["snapshot"] = True
     if reason is not None:
         header["reason"] = reason
+    if nonce is not None:
+        header["nonce"] = nonce
     lines = [json_fields.compact(header)]
     sections: dict[tuple[str | None, int | None], list[str]] = {(None, written_at_ms): []}
     for each in ranges:

@@ -6,8 +6,9 @@ Jobs may write them, and so does this store.
 - F1  A read walks back from the newest manifest and takes each partition's first range, until a complete snapshot.
       It skips torn manifests with a warning: the work of their batch is repeated, never skipped.
 - F2  A write creates the manifest after the newest existing one, whole or torn, and creates it exclusively: of two
-      writers that read the same state, one gets FileExistsError, reads again, and finds the conflict. If the file
-      system cannot create exclusively (``Folder.exclusive``), a warning says so.
+      writers that read the same state, one gets FileExistsError, reads again, and finds the conflict. A nonce in each
+      manifest tells a writer its own: the client may have repeated the request. If the file system cannot create
+      exclusively (``Folder.exclusive``), a warning says so.
 - F3  A manifest holds the changed ranges and, from time to time, as a snapshot, all ranges. Only manifests older than a
       complete snapshot are ever removed, and the newest of those stay. So a process that is killed between any two
       steps leaves a state that reads the same.
@@ -18,6 +19,7 @@ Jobs may write them, and so does this store.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -217,7 +219,16 @@ class FilesStore:
             return common.written(changes)
 
     def _publish(self, group: str, state: _State, changes: Sequence[Change], reason: str, now_ms: int) -> None:
-        """Create the next manifest. Raises FileExistsError if another writer did."""
+        """Create the next manifest. Raises FileExistsError if another writer did.
+
+        Once it is created, raises OutcomeUnknown for all that goes wrong.
+        """
+        if state.highest == range_manifests.LAST_NUMBER:
+            raise Refused(
+                f"The newest manifest of group {group!r} in {self._folder.shown} has the largest number that there is, "
+                f"{state.highest}; nothing was written.",
+                hint="Give it the number of its batch, or its time in milliseconds.",
+            )
         new = {change.key: _range(change, now_ms) for change in changes}
         snapshot = state.snapshot is None or state.walked >= SNAPSHOT_EVERY
         if snapshot:
@@ -227,14 +238,43 @@ class FilesStore:
                 if place.range.stored is not None
             }
             new = {key: each for key, each in {**kept, **new}.items() if each.stored is not None}
-        data = range_manifests.dump(group, new.values(), written_at_ms=now_ms, snapshot=snapshot, reason=reason)
-        number, below = state.highest + 1, folder_of(group)
-        self._folder.publish(f"{below}/{range_manifests.name_of(number)}", data)
-        self._check_it_counts(
-            group, number, range_manifests.version_of(number, range_manifests.digest_of(data)), changes
+        data = range_manifests.dump(
+            group, new.values(), written_at_ms=now_ms, snapshot=snapshot, reason=reason, nonce=secrets.token_hex(8)
         )
+        number, below = state.highest + 1, folder_of(group)
+        name = f"{below}/{range_manifests.name_of(number)}"
+        try:
+            self._folder.publish(name, data)
+        except FileExistsError:
+            if not self._is_mine(group, name, data):
+                raise
+        version = range_manifests.version_of(number, range_manifests.digest_of(data))
+        try:
+            self._check_it_counts(group, number, version, changes)
+        except Unreachable as error:
+            raise self._not_known(group, f"{name} was written, then: {error.message}") from error
         with suppress(Refused, Unreachable, OutcomeUnknown):  # obsolete manifests do no harm
             self._compact(below, number if snapshot else state.snapshot)
+
+    def _is_mine(self, group: str, name: str, data: bytes) -> bool:
+        """Whether the file that is there already is this writer's: a client repeats a request whose answer got lost.
+
+        Raises OutcomeUnknown if it cannot be read.
+        """
+        try:
+            return self._folder.read(name) == data
+        except FileNotFoundError:
+            return False
+        except Unreachable as error:
+            raise self._not_known(
+                group, f"{name} exists, and whose it is could not be read: {error.message}"
+            ) from error
+
+    def _not_known(self, group: str, what: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"Whether the offsets of group {group!r} in {self._folder.shown} were written is not known: {what}",
+            hint="Run this again: it reads what is there and writes only what is missing.",
+        )
 
     def _check_it_counts(self, group: str, number: int, version: str, changes: Sequence[Change]) -> None:
         """F4. Raises OutcomeUnknown unless the manifest just created is the newest, or its ranges count."""

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -102,9 +103,10 @@ def reads(monkeypatch):
 def test_a_plain_program_finds_the_documented_bytes(store, home):
     put(store, "clicks", {EVENTS: StoredOffset(42, ANCHOR)}, now_ms=NOW, reason="batch 17")
     head, line, end = home.manifest(1)
-    assert head == (
-        '{"format":"reconciler.ranges/1","group":"clicks","written_at_ms":1700000000000,"snapshot":true,'
-        '"reason":"batch 17"}'
+    assert re.fullmatch(
+        r'{"format":"reconciler\.ranges/1","group":"clicks","written_at_ms":1700000000000,"snapshot":true,'
+        r'"reason":"batch 17","nonce":"[0-9a-f]{16}"}',
+        head,
     )
     assert line == (
         '{"topic":"events","partition":0,"until":42,"anchor":{"offset":41,"timestamp_ms":1699999999999,'
@@ -205,11 +207,25 @@ def test_a_whole_manifest_that_is_not_understood_is_never_skipped(store, home, d
 
 def test_a_misnamed_manifest_is_reported_and_other_files_are_ignored(store, home, caplog):
     home.save(1, whole(batch(0, 10)))
-    for name in ("2.jsonl", "_SUCCESS", ".00000000000000000002.jsonl.crc", ".unfinished-x"):
+    for name in (
+        f"{'0' * 19}\N{ARABIC-INDIC DIGIT TWO}.jsonl",
+        "2.jsonl",
+        "_SUCCESS",
+        ".00000000000000000002.jsonl.crc",
+        ".unfinished-x",
+    ):
         (home.path / "clicks" / name).write_bytes(whole(batch(10, 20)))
     assert offsets(store) == {0: 10}
-    (warning,) = caplog.messages
-    assert "clicks/2.jsonl is ignored: its name is not twenty digits and .jsonl" in warning
+    digits, plain = sorted(caplog.messages)
+    assert "clicks/2.jsonl is ignored: its name is not twenty digits and .jsonl" in plain
+    assert "is ignored: its name is not twenty digits and .jsonl" in digits
+
+
+def test_no_manifest_follows_the_largest_number(store, home):
+    home.save(10**20 - 1, whole(batch(0, 10)))
+    with pytest.raises(Refused, match=r"has the largest number that there is, 9{20}; nothing was written"):
+        put(store, "clicks", {EVENTS: StoredOffset(20)})
+    assert offsets(store) == {0: 10}
 
 
 # ---------------------------------------------------------------- history
@@ -347,6 +363,57 @@ def test_a_writer_delayed_until_its_number_was_used_and_removed_does_not_win(hom
     with pytest.raises(OutcomeUnknown, match="at the same moment"):
         slow.write("clicks", [Change(EVENTS, row.version, StoredOffset(99))], reason="t", now_ms=NOW)
     assert offsets(home.open()) == {0: 29}
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_writer_recognizes_its_manifest_if_the_client_repeated_the_request(store, home, monkeypatch, is_new):
+    """An answer got lost: of the conditional request to an object store, or of NFS's link."""
+    if not is_new:
+        put(store, "clicks", {EVENTS: StoredOffset(1)})
+    expected, publish = None if is_new else only(store).version, LocalFolder.publish
+
+    def publish_twice(self, name, data):
+        publish(self, name, data)
+        publish(self, name, data)
+
+    monkeypatch.setattr(LocalFolder, "publish", publish_twice)
+    change = Change(EVENTS, expected, StoredOffset(2))
+    assert store.write("clicks", [change], reason="t", now_ms=NOW).written == (EVENTS,)
+    assert offsets(store) == {0: 2}
+
+
+def test_two_writers_of_the_same_content_are_told_apart(store, home, monkeypatch):
+    publish, change = LocalFolder.publish, [Change(EVENTS, None, StoredOffset(2))]
+    other = home.open()
+
+    def publish_second(self, name, data):
+        monkeypatch.setattr(LocalFolder, "publish", publish)
+        assert other.write("clicks", change, reason="apply", now_ms=NOW).written
+        publish(self, name, data)
+
+    monkeypatch.setattr(LocalFolder, "publish", publish_second)
+    assert store.write("clicks", change, reason="apply", now_ms=NOW).conflicts == (EVENTS,)
+
+
+@pytest.mark.parametrize("call", ["names", "read"])
+def test_a_manifest_that_was_written_and_cannot_be_looked_at_again_is_unknown(store, home, monkeypatch, call):
+    publish = LocalFolder.publish
+
+    def away(*_):
+        raise Unreachable("No answer.")
+
+    def publish_and_lose(self, name, data):
+        publish(self, name, data)
+        monkeypatch.setattr(LocalFolder, call, away)
+        if call == "read":
+            raise FileExistsError(name)
+
+    with monkeypatch.context():
+        monkeypatch.setattr(LocalFolder, "publish", publish_and_lose)
+        with pytest.raises(OutcomeUnknown, match=r"Whether the offsets of group 'clicks' .* is not known.*No answer"):
+            put(store, "clicks", {EVENTS: StoredOffset(2)})
+    monkeypatch.undo()
+    assert offsets(home.open()) == {0: 2}
 
 
 def test_a_reader_starts_again_if_a_listed_manifest_was_removed(home, monkeypatch):
