@@ -59,7 +59,10 @@ class HandedPair(PairedStore):
         lost = common.conflicts(changes, {key: row.version for key, row in rows.items()})
         if lost:
             return WriteResult(conflicts=lost)
-        return common.written(changes, self.hand_over(group, changes, reason=reason, now_ms=now_ms).conflicts)
+        asked = {change.key for change in self.unkept(group, changes) if change.new is not None}
+        result = self.hand_over(group, changes, reason=reason, now_ms=now_ms)
+        left = asked - set(result.written)  # all of them, if one conflicts and the anchor store writes all or none
+        return WriteResult(tuple(change.key for change in changes if change.key not in left), result.conflicts)
 
 
 def _is_kept(change: Change, main: Row | None) -> bool:

@@ -175,8 +175,9 @@ class PairedStore:
             lost |= writing.prepare(steps)
             ready = [] if lost and whole else [step for step in steps if step.key not in lost]
             writing.undo([step for step in steps if step.key in lost or not ready])
-            lost |= writing.put_offsets(ready)
-            steps = [step for step in ready if step.key not in lost]
+            result = writing.put_offsets(ready)
+            lost |= set(result.conflicts)
+            steps = [step for step in ready if step.key in result.written]
             self._finish(writing, {step.key: step.goal for step in steps}, _asides(steps))
         elif lost and whole:
             steps = []
@@ -313,21 +314,28 @@ class _Writing:
     now_ms: int
 
     def prepare(self, steps: Sequence[PairedStep]) -> Keys:
-        """The steps before the offsets change. Returns the keys that another writer is changing."""
+        """The steps before the offsets change. Returns the keys that another writer is changing.
+
+        If the bare store writes row by row, the other rows go on, also where the anchor store writes all or none.
+        """
+        apart = not self.bare.capabilities.atomic_batches
         try:
             laid = [step.lay_aside() for step in steps]
-            lost = {without_aside(key) for key in self.put([change for change in laid if change is not None])}
+            lost = {without_aside(key) for key in self.put([c for c in laid if c is not None], apart=apart)}
+            if lost and not apart:
+                return lost
             gone = [(step.key, step.removed_first) for step in steps if step.key not in lost]
-            return lost | self.put([Change(key, main.version, None) for key, main in gone if main is not None])
+            first = [Change(key, main.version, None) for key, main in gone if main is not None]
+            return lost | self.put(first, apart=apart)
         except OutcomeUnknown as error:
             raise Unreachable(
                 f"{error.message} No offset was written.", hint="Run this again: it starts from the rows it finds."
             ) from error
 
-    def put_offsets(self, steps: Sequence[PairedStep]) -> Keys:
-        """Write the offsets. Returns the keys whose row had changed."""
+    def put_offsets(self, steps: Sequence[PairedStep]) -> WriteResult:
+        """Write the offsets."""
         if not steps:
-            return set()
+            return WriteResult()
         changes = [replace(step.change, expected=version_of(step.own)) for step in steps]
         try:
             result = self.bare.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
@@ -336,9 +344,8 @@ class _Writing:
         except ReconcilerError:
             self.undo(steps)
             raise
-        lost = {step.key for step in steps} - set(result.written)
-        self.undo([step for step in steps if step.key in lost])
-        return lost
+        self.undo([step for step in steps if step.key not in result.written])
+        return result
 
     def undo(self, steps: Sequence[PairedStep]) -> None:
         """Undo ``prepare``. A row laid aside that cannot be removed is used only in an exact pair."""
@@ -352,13 +359,20 @@ class _Writing:
         except ReconcilerError as error:
             _log.debug("rows laid aside could not be removed: %s", error)
 
-    def put(self, changes: Sequence[Change]) -> Keys:
-        """Write to the anchor store. Returns the keys that were not written (all, if a batch is all or none)."""
-        if not changes:
-            return set()
-        with of_anchors():
-            result = self.anchors.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
-        return {change.key for change in changes} - set(result.written)
+    def put(self, changes: Sequence[Change], *, apart: bool = False) -> Keys:
+        """Write to the anchor store. Returns the keys whose row had changed.
+
+        Of a store that writes all or none, nothing is written then; with ``apart``, the other changes are.
+        """
+        lost: Keys = set()
+        while changes:
+            with of_anchors():
+                result = self.anchors.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
+            lost |= set(result.conflicts)
+            if not (apart and result.conflicts) or result.written:
+                break
+            changes = [change for change in changes if change.key not in lost]
+        return lost
 
 
 def _with(note: str, more: str) -> str:

@@ -10,6 +10,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Capabilities, Change, Row
 from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired.steps import aside_of
 from reconciler.stores.paired.store import PairedStore
 from tests.stores.paired.bare import BareStore, Faults, Killed
 from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, Pair, made_for, named
@@ -217,13 +218,34 @@ def test_a_job_that_stores_during_a_write_wins(atomic: bool) -> None:
     changes = [Change(KEY, rows[KEY].version, made_for(30, "b")), Change(OTHER, rows[OTHER].version, made_for(3, "b"))]
     midst = both.another(Faults(at=2, before=lambda: both.job_stores(60)))
     result = midst.write(GROUP, changes, reason="test", now_ms=NOW)
-    assert result.conflicts == ((KEY, OTHER) if atomic else (KEY,))
+    assert result.conflicts == (KEY,), "the other row is as it was expected"
     assert result.written == (() if atomic else (OTHER,))
     assert both.believed() == (60, (49, "a"))
     other = both.row(OTHER)
     assert other is not None
     assert named(other.stored) == ((7, None) if atomic else (3, (2, "b")))
     assert not both.left_aside
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_writer_that_lays_a_row_aside_first_wins_that_row_alone(atomic: bool, deletes: bool) -> None:
+    """The anchor store writes all or none: the others have not lost a race, and are written if the store can."""
+    both = Pair(atomic=atomic)
+    both.write(made_for(50))
+    both.job_stores(7, OTHER)
+    both.keep(made_for(7), OTHER)
+    rows = {row.key: row for row in both.store.read(GROUP)}
+    changes = [Change(key, rows[key].version, None if deletes else made_for(3, "b")) for key in (KEY, OTHER)]
+    midst = both.another(Faults(at=1, before=lambda: both.keep(made_for(5), aside_of(OTHER))))
+    result = midst.write(GROUP, changes, reason="test", now_ms=NOW)
+    assert result.conflicts == (OTHER,)
+    assert result.written == (() if atomic else (KEY,))
+    other = both.row(OTHER)
+    assert other is not None
+    assert named(other.stored) == (7, (6, "a"))
+    if not atomic:
+        assert both.row() is None if deletes else both.believed() == (3, (2, "b"))
 
 
 def test_a_job_that_stores_while_its_row_is_deleted_keeps_its_anchor(both: Pair) -> None:
