@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Job
 from reconciler.ports import Change, ClusterInfo, Row, TopicPartition
-from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, aside_of, same, version_of, without_aside
+from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, aside_of, same, version_of
 from reconciler.tracking.lookback import LookbackResult, TrackedOffset
 
 OWN_ROW = (
@@ -91,15 +91,16 @@ class TrackedJob:
             new = looked.kept
             if new is None or (main is not None and same(main.stored, new)):
                 continue
-            changes.append(Change(aside_of(key) if self.aside else key, version_of(main), new))
+            changes.append(Change(self._place(key), version_of(main), new))
             if aside is not None:
                 changes.append(Change(aside_of(key), aside.version, None))
         return changes
 
-    def saved(self, keys: Sequence[TopicPartition]) -> None:
-        for key in map(without_aside, keys):
-            new = self.looked[key].kept if key in self.looked else None
-            if new is not None:
+    def saved(self, keys: Collection[TopicPartition]) -> None:
+        """Take note of the rows that were written; the removal of one that was left behind saves no anchor."""
+        for key, looked in self.looked.items():
+            new = looked.kept
+            if new is not None and self._place(key) in keys:
                 self.kept[key] = AnchorRows(Row(key, new, ""))
                 self.count += 1
 
@@ -125,6 +126,10 @@ class TrackedJob:
         return replace(
             at, exact=exact, lagging=lagging, without=without, elsewhere=elsewhere, saved=self.count, age_ms=age_ms
         )
+
+    def _place(self, key: TopicPartition) -> TopicPartition:
+        """Where the row's anchor is kept."""
+        return aside_of(key) if self.aside else key
 
     def _kept(self, key: TopicPartition) -> AnchorRows:
         return self.kept.get(key, NOTHING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,26 @@ def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any)
     assert rows(store) == {HERE: (42, OLD, 0)}
     with pytest.raises(Refused):
         store.check_writable("g")
+
+
+def test_if_one_anchor_loses_a_race_none_counts_as_written(store: Any, table: Any, monkeypatch: Any) -> None:
+    """The anchor store writes all or none."""
+    table({"events": {"0": 42, "1": 7}})
+    changes = [
+        Change(row.key, row.version, StoredOffset(row.stored.offset, replace(OLD, offset=row.stored.offset - 1)))
+        for row in store.read("g")
+    ]
+    anchors = store._anchors
+    write = anchors.write
+
+    def write_second(group: str, rows: Any, **more: Any) -> Any:
+        monkeypatch.setattr(anchors, "write", write)
+        assert write(group, rows[:1], reason="track", now_ms=NOW).written == (HERE,)
+        return write(group, rows, **more)
+
+    monkeypatch.setattr(anchors, "write", write_second)
+    result = store.write("g", changes, reason="import", now_ms=NOW)
+    assert (result.written, result.conflicts) == ((), (HERE,))
 
 
 def test_other_stores_pair_as_before(tmp_path: Path) -> None:
