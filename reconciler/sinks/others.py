@@ -9,8 +9,10 @@ of the last batch that was taken, or None for none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import closing
+from decimal import Decimal
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ReconcilerError, Refused
@@ -84,4 +86,20 @@ class TableSink:
         with closing(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)) as database:
             statement = type(table)("SELECT max({}) FROM {}" + where).format(batch, table, name)
             row = database.transaction(lambda session: session.one(statement, values))
-        return Taken(int(row[0])) if row is not None and row[0] is not None else Taken(None)
+        last = None if row is None else row[0]
+        if last is not None and not _is_whole(last):
+            raise Refused(
+                f"The column {self._columns[1]!r} of the sink {self.shown} has no whole numbers: the largest of its "
+                "values need not be the last batch.",
+                hint="Name the column with the batches' numbers in batch_column=, or change its type to bigint.",
+            )
+        return Taken(None if last is None else int(last))
+
+
+def _is_whole(value: object) -> bool:
+    return (
+        isinstance(value, int | float | Decimal)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value == int(value)
+    )

@@ -13,13 +13,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from urllib.parse import parse_qsl
 
 from reconciler.config.addresses import scheme_of
 from reconciler.core.errors import ConfigError
 from reconciler.identity import load_function
 from reconciler.sinks.taken import Sink
-from reconciler.stores.parameters import Parameters
+from reconciler.stores.parameters import Parameters, pairs
 from reconciler.stores.registry import require_installed
 
 EXAMPLES = (
@@ -61,7 +60,7 @@ def _postgresql(address: str) -> Sink:
     own = {"table": "", "app_id": "", "app_column": "app_id", "batch_column": "batch_id"}
     base, _, query = address.partition("?")
     theirs = [part for part in query.split("&") if part and part.partition("=")[0] not in own]
-    given = {name: value for name, value in parse_qsl(query) if name in own}
+    given = {name: value for name, value in pairs(query) if name in own and value}
     if not given.get("table"):
         raise _wrong("it names no table=")
     columns = (given.get("app_column") or own["app_column"], given.get("batch_column") or own["batch_column"])

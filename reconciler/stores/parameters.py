@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from reconciler.core.errors import ConfigError
 from reconciler.formats.decimal_text import whole_number
@@ -16,6 +16,12 @@ def wrong_address(address: str, example: str, why: str) -> ConfigError:
     return ConfigError(f"{address} is wrong: {why}.", hint=f"Write it like {example}.")
 
 
+def pairs(query: str) -> list[tuple[str, str]]:
+    """The names and values of ``query``, decoded as a URI's (RFC 3986): a plus is a plus, and no space as in forms."""
+    parts = (part.partition("=") for part in query.split("&") if part)
+    return [(unquote(name), unquote(value)) for name, _, value in parts]
+
+
 class Parameters:
     """The parameters of ``query``, which a store takes one by one; those left over at the end are unknown.
 
@@ -24,7 +30,7 @@ class Parameters:
     """
 
     def __init__(self, query: str, wrong: Callable[[str], ConfigError], *, repeatable: Collection[str] = ()) -> None:
-        self._pairs = parse_qsl(query, keep_blank_values=True)
+        self._pairs = pairs(query)
         self._values = dict(self._pairs)
         self._wrong = wrong
         self._known: list[str] = []

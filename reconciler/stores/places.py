@@ -10,6 +10,7 @@ import os
 from urllib.parse import unquote
 
 from reconciler.config.addresses import Parts, scheme_of, split
+from reconciler.stores.parameters import pairs
 
 _PORTS = {"hbase": "9090", "zookeeper": "2181", "postgresql": "5432"}
 _HOW = frozenset({"timeout", "saves", "transport", "protocol", "mirrored", "keep", "walk"})
@@ -67,6 +68,4 @@ def _folder(path: str) -> str:
 
 
 def _parameters(query: str, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
-    pairs = (part.partition("=") for part in query.split("&") if part)
-    named = {unquote(name): unquote(value) for name, _, value in pairs}
-    return {name: value for name, value in named.items() if name not in without}
+    return {name: value for name, value in pairs(query) if name not in without}

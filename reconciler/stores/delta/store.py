@@ -7,12 +7,14 @@
 - ``layout=columns``: the largest offset of each topic and partition among the rows. DataFusion within ``deltalake``
   reads the columns that are needed, of the files that may hold the topics, and keeps one number a partition.
 
-``RESTORE`` makes the table what it was, and its offsets, too: the commits after that version do not count.
+``RESTORE`` makes the table what it was, and with the layouts ``commit`` and ``columns`` its offsets, too: the commits
+after that version do not count. Transaction versions stay as they are: their rows have a note.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from reconciler.core.errors import Refused
@@ -70,6 +72,7 @@ class DeltaStore(TableStore):
         """One more than the partitions that the address counts is asked for: that must not exist."""
         at = self._at
         names = topics or frozenset() if at.topic_name is None else {at.topic_name}
+        note = _note_of_restore(table)
         rows = []
         for topic in sorted(names):
             for number in range(at.partitions + 1):
@@ -84,7 +87,8 @@ class DeltaStore(TableStore):
                         hint="Correct partitions= in the store's address.",
                     )
                 key = TopicPartition(topic, number)
-                rows.append(row_of(key, version, at.kept(f"transactions {app_id!a}"), group, version=f"txn {version}"))
+                row = row_of(key, version, at.kept(f"transactions {app_id!a}"), group, version=f"txn {version}")
+                rows.append(replace(row, note=note))
         return rows
 
     # ------------------------------------------------------------ columns
@@ -125,7 +129,22 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def _note_of_restore(table: Any) -> str:
+    """A remark on transaction versions, if one of the last commits is a RESTORE."""
+    for info in table.history(FIRST_LOOK):
+        if _is_restore(info):
+            return (
+                f"version {info['version']} of the table is a RESTORE, which leaves transactions as they are: the "
+                "table may lack records before this offset"
+            )
+    return ""
+
+
 # ---------------------------------------------------------------- commits
+
+
+def _is_restore(info: Mapping[str, Any]) -> bool:
+    return str(info.get("operation")).upper() == "RESTORE"
 
 
 def commits(table: Any, name: str, walk: int) -> Iterator[Commit]:
@@ -144,7 +163,7 @@ def commits(table: Any, name: str, walk: int) -> Iterator[Commit]:
             version = info["version"]
             if below is not None and version > below:
                 continue
-            if str(info.get("operation")).upper() == "RESTORE":
+            if _is_restore(info):
                 below = _restored(info, version)
                 continue
             yield _commit(info, version, name)

@@ -75,6 +75,25 @@ def test_a_field_of_another_name_may_hold_the_last_offsets_within_others(table: 
     assert read(table, "layout=commit&number=next&property=of%20{group}", group="h") == {}
 
 
+def test_a_restore_leaves_transactions_as_they_are_and_their_rows_say_so(table: Path) -> None:
+    from deltalake import DeltaTable
+
+    append_delta(table, ROWS, txns={"clicks-0": 5})
+    append_delta(table, ROWS, txns={"clicks-0": 9})
+    store = open_store(f"delta:{table}?{TXN}")
+    assert [(row.stored.offset, row.note) for row in store.read("g")] == [(10, "")]
+    DeltaTable(table).restore(0)
+    (row,) = store.read("g")
+    assert row.stored.offset == 10
+    assert row.note.startswith("version 2 of the table is a RESTORE, which leaves transactions as they are")
+
+
+def test_a_plus_in_an_address_is_a_plus(table: Path) -> None:
+    append_delta(table, ROWS, txns={"clicks+v2-0": 5})
+    for plus in ("+", "%2B"):
+        assert read(table, TXN.replace("clicks", f"clicks{plus}v2")) == {("events", 0): 6}
+
+
 def test_compaction_and_vacuum_do_not_count_and_restore_goes_back(table: Path) -> None:
     from deltalake import CommitProperties, DeltaTable
 
