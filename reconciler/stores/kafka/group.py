@@ -6,7 +6,8 @@ One gap remains: a program that commits without being a member (manual assignmen
 second read detects it, unless it committed exactly the same.
 
 Kafka holds no negative offset, so sentinels are refused. Its Python client can delete a whole group, but no single
-row: deleting all rows of a group deletes the group; any other deletion is refused, with the command that does it.
+row: deleting all rows of a group deletes the group; any other deletion is refused, with the command that does it. A
+broker does not tell of rows of topics that this user may not describe, and deletes them, too: a warning says so.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ BATCH = 250
 """Partitions per commit. A commit becomes one record batch of at most 1 MB by default; a row takes at most 1.6 kB."""
 
 _log = logging.getLogger(__name__)
+notes = logging.getLogger("reconciler.notes.kafka_group")
 
 
 class KafkaGroupStore:
@@ -171,6 +173,11 @@ class KafkaGroupStore:
                 hint="Run kafka-consumer-groups.sh --delete-offsets --group '"
                 f"{group}' {_topic_options(keys)}, then run this again for the rest.",
             )
+        notes.warning(
+            "group %s is deleted with all its offsets, also those of topics that this user may not describe, if there"
+            " are any",
+            group,
+        )
         self._requests.delete_group(group)
 
     def _commit(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
