@@ -33,23 +33,29 @@ def plan_text(
     plan: Plan, policy: StartPolicy, *, columns: int | None = None, colour: bool | None = None, most: int | None = None
 ) -> Shown:
     """All jobs of a plan, for stdout unless ``columns`` and ``colour`` say otherwise. With ``most``, longer tables show
-    only that many rows, the worst verdicts first."""
+    only that many rows: those that must not start before the others, each by verdict, the worst first. The sentences
+    below the table are about all rows, shown or not."""
     parts: list[Shown] = []
     for job in plan.jobs:
         parts.append(_headline(job, columns))
-        rows: Sequence[PartitionPlan] = job.partitions
-        if most is not None and len(rows) > most:
-            rows = sorted(rows, key=lambda row: (row.skips is None, -row.verdict.badness))[:most]
+        every: Sequence[PartitionPlan] = job.partitions
+        if most is not None and len(every) > most:
+            every = sorted(every, key=lambda row: _urgency(row, policy))
+        rows = every[:most]
         if rows:
             parts.append(_table(rows, policy, columns=columns, colour=colour))
-        if len(rows) < len(job.partitions):
-            more = len(job.partitions) - len(rows)
+        if len(rows) < len(every):
+            more = len(every) - len(rows)
             parts.append(line(f"… and {more:,} more; `reconciler show PLAN` lists all."))
-        sentences = [*stop_sentences(rows, policy), *numbers_alone(job.partitions), *map(_sink_text, job.sinks)]
+        sentences = [*stop_sentences(every, policy, most), *numbers_alone(every), *map(_sink_text, job.sinks)]
         parts.append(wrap(*(f"  {each}" for each in sentences), indent="    ", columns=columns))
     parts.extend(_not_judged(failed, columns) for failed in plan.not_judged)
     parts.append(_legend(plan, columns))
     return stack(*(part for part in parts if part))
+
+
+def _urgency(row: PartitionPlan, policy: StartPolicy) -> tuple[bool, bool, int]:
+    return why_stopped(row, policy) is None, row.skips is None, -row.verdict.badness
 
 
 def not_judged_text(plan: Plan) -> str:
@@ -155,13 +161,26 @@ def stop_text(name: str, detail: str, why: str) -> str:
     return f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}."
 
 
-def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy) -> list[str]:
-    """One sentence for all partitions that stop for the same reason: a wrong group stops every one of its topics'."""
+def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy, most: int | None = None) -> list[str]:
+    """One sentence for all partitions that stop for the same reason: a wrong group stops every one of its topics'.
+
+    Of more than ``most`` reasons, the first of each kind and then others, and a line that counts what is left out.
+    """
     names: dict[tuple[str, str], list[str]] = {}
+    kinds: dict[tuple[Verdict, bool, bool], tuple[str, str]] = {}
     for row in rows:
         if why := why_stopped(row, policy):
-            names.setdefault((row.detail, why), []).append(place_name(row))
-    return [stop_text(listed(places), *reason) for reason, places in names.items()]
+            reason = (row.detail, why)
+            names.setdefault(reason, []).append(place_name(row))
+            kinds.setdefault((row.verdict, row.no_rows, row.skips is None), reason)
+    reasons = list(names)
+    if most is not None and len(reasons) > most:
+        reasons = list(dict.fromkeys([*kinds.values(), *reasons]))[:most]
+    sentences = [stop_text(listed(names[reason]), *reason) for reason in reasons]
+    if len(reasons) < len(names):
+        left_out = sum(len(places) for places in names.values()) - sum(len(names[reason]) for reason in reasons)
+        sentences.append(f"{left_out:,} more must not start, for other reasons; `reconciler show PLAN` lists all.")
+    return sentences
 
 
 def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:

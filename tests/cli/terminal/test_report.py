@@ -11,10 +11,12 @@ from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan, StartPolicy
 from tests.formats.test_plan import part, plan_of
 
+MOST = 20
 
-def stops(rows: Sequence[PartitionPlan]) -> list[str]:
+
+def stops(rows: Sequence[PartitionPlan], most: int | None = None) -> list[str]:
     """The sentences on partitions that must not start."""
-    shown = plan_text(plan_of(*rows), StartPolicy(), columns=1_000, colour=False)
+    shown = plan_text(plan_of(*rows), StartPolicy(), columns=1_000, colour=False, most=most)
     return [line.strip() for line in str(shown).split("\n") if "must not start" in line]
 
 
@@ -33,6 +35,46 @@ def test_of_many_partitions_the_sentence_names_the_first() -> None:
     (said,) = stops([gone(number) for number in range(MOST_NAMES + 30)])
     assert f"{part().topic}-{MOST_NAMES - 1} and 30 more must not start: " in said
     assert f"{part().topic}-{MOST_NAMES}," not in said
+
+
+def over_budget(number: int = 0) -> PartitionPlan:
+    bound = replace(part(), topic="a.orders", source_topic="orders", partition=number, verdict=Verdict.BOUNDED)
+    return replace(bound, replay_at_most=5_000_000, replay_exact=None, detail="only a bound")
+
+
+def test_partitions_without_rows_are_said_after_many_worse_verdicts_that_may_start() -> None:
+    behind = [replace(part(), partition=n, verdict=Verdict.BEHIND, detail="the mirror is behind") for n in range(MOST)]
+    new = replace(part(), topic="a.orders", source_topic="orders", verdict=Verdict.NEW, stored_offset=None, anchor=None)
+    without = replace(new, no_rows=True, detail="the store has no row of this topic")
+    (said,) = stops([*behind, without], MOST)
+    assert "a.orders-0 must not start: the store has no row of this topic." in said
+
+
+def test_a_partition_over_the_budget_is_said_after_many_that_were_accepted() -> None:
+    accepted = [replace(part(), partition=n, verdict=Verdict.LOST, set_by_hand=True) for n in range(MOST)]
+    (said,) = stops([*accepted, over_budget()], MOST)
+    assert said.startswith("a.orders-0 must not start: only a bound.")
+
+
+def test_a_shortened_table_shows_the_rows_that_must_not_start_before_all_others() -> None:
+    accepted = [replace(part(), partition=n, verdict=Verdict.LOST, set_by_hand=True) for n in range(MOST)]
+    plan = plan_of(*accepted, over_budget())
+    _, _, _, heads, first, *_ = str(plan_text(plan, StartPolicy(), columns=1_000, colour=False, most=MOST)).split("\n")
+    assert heads.startswith("PARTITION")
+    assert first.startswith("a.orders-0 ")
+
+
+def test_a_second_reason_is_said_though_the_shortened_table_is_full_of_a_first() -> None:
+    first, second = stops([*(gone(number) for number in range(MOST)), over_budget()], MOST)
+    assert "the destination has no such topic" in first
+    assert "only a bound" in second
+
+
+def test_of_many_reasons_one_of_each_kind_is_said_and_the_others_are_counted() -> None:
+    said = stops([*(gone(number, f"reason {number}") for number in range(MOST + 5)), over_budget()], MOST)
+    assert len(said) == MOST + 1
+    assert any("only a bound" in sentence for sentence in said)
+    assert said[-1] == "6 more must not start, for other reasons; `reconciler show PLAN` lists all."
 
 
 def numbers_said(*rows: PartitionPlan) -> list[str]:
