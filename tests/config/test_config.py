@@ -178,6 +178,14 @@ def inside(section: str, line: str) -> str:
         (LEAST.replace("b:9092", " , "), "[destination] bootstrap_servers is not a list of brokers"),
         (LEAST.replace("[source]", "[source]\nbootstrap_servers = 'b:9092'"), "have the same bootstrap_servers"),
         (inside("destination.client", '"bootstrap.servers" = "c"'), "bootstrap.servers is given twice"),
+        (
+            inside("destination.client", 'metadata.broker.list = "elsewhere:9092"'),
+            "[destination] client: metadata.broker.list is another name for the brokers",
+        ),
+        (
+            LEAST.replace("[destination]", '[source.client]\n"metadata.broker.list" = "elsewhere:9092"\n[destination]'),
+            "[source] client: metadata.broker.list is another name for the brokers",
+        ),
         (inside("destination.client", '"a.b" = [1]'), "[destination] client: a.b cannot be a list"),
         (LEAST.replace('alias = "a"', ""), "[source] alias is missing: the default topic policy"),
         (LEAST.replace('alias = "a"', 'alias = ""'), "alias"),

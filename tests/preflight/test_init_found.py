@@ -290,9 +290,14 @@ def test_a_properties_file_of_librdkafka_stays_as_it_is(properties) -> None:
     assert properties(text)["sasl.password"] == "p=q"
 
 
+def test_librdkafkas_other_name_for_the_brokers_is_theirs(properties) -> None:
+    assert properties("metadata.broker.list=b:9092\n") == {"bootstrap.servers": "b:9092"}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("metadata.broker.list=b:9092\nbootstrap.servers=c:9092", "both name the brokers"),
         ("ssl.truststore.location=/etc/trust.jks", "of type JKS, which librdkafka does not read"),
         ("ssl.keystore.location=/etc/me.p12\nssl.keystore.type=JKS", "keytool -importkeystore"),
         ("sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required;", "no username and password"),
