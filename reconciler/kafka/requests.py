@@ -4,6 +4,9 @@ librdkafka (2.16) has a bug in requests to a group's coordinator: after a timeou
 aborts the process when brokers come back (``eonce->refcnt > 0``, librdkafka issue 4605), or never recovers. So each
 call first sends a harmless request to any broker (``await_answer``) and then gives the coordinator a full timeout; a
 client that once got no answer is not used again, nor one that asks with an old leader epoch.
+
+It can also miss that the controller is connected ("Failed while waiting for controller": on a busy machine it waited 64
+s for a broker that answered other clients). So what is only looked up there is asked once more, by a new client.
 """
 
 from __future__ import annotations
@@ -35,6 +38,15 @@ class Admin:
         """``client`` holds librdkafka properties. Raises ConfigError for those it does not take."""
         self.connection = Connection(client, timeout_s=timeout_s)
         self._client = self.connection.admin()
+
+    def look_up(self, doing: str, ask: Ask[T], needs: Needs) -> T:
+        """As ``call``, for what the controller is asked and what changes nothing."""
+        try:
+            return self.call(doing, ask, needs)
+        except Unreachable as error:
+            if isinstance(error, Away) or code_of(error.__cause__) not in UNANSWERED:
+                raise
+            return self.call(doing, ask, needs)
 
     def call(self, doing: str, ask: Ask[T], needs: Needs) -> T:
         """The result of one admin request, repeated while the coordinator is moving.

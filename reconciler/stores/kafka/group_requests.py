@@ -143,7 +143,7 @@ class GroupRequests:
                     raise topic
             return found
 
-        known = self._admin.call(f"look up {_some(asked)}, {why}", ask, Needs())
+        known = self._admin.look_up(f"look up {_some(asked)}, {why}", ask, Needs())
         if hidden:
             which = _some(sorted(hidden))
             needs = Needs(topic=f"Describe on {which} (Read to commit offsets), if there is such a topic")

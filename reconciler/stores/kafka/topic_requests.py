@@ -61,7 +61,7 @@ class TopicRequests:
             return found
 
         what = " and ".join(repr(name) for name in asked)
-        return self._admin.call(
+        return self._admin.look_up(
             f"look up topic {what}", ask, Needs(topic=f"Describe on topic {what} (Read, to read it)")
         )
 
