@@ -143,7 +143,7 @@ class _Reader:
         alias_is_unknown = root.is_faulty("source") or source_table.is_faulty("alias")
         topics = self._topics(root.table("topics"), alias, alias_is_unknown=alias_is_unknown)
         anchors = root.table("anchors")
-        anchor_store = anchors.text("store")
+        anchor_store = anchors.filled_text("store")
         anchors.done()
         search = sections.search(root.table("search"))
         policy = self._policy(root.table("policy"))

@@ -63,10 +63,10 @@ def watch(table: Table) -> WatchSettings:
         every_ms=table.duration_ms("every", "60s"),
         requests_per_second=table.count("requests_per_second", 50, 1),
         single_cluster=table.take("single_cluster", bool, False),
-        tls_certificate=table.text("tls_certificate"),
-        tls_key=table.text("tls_key"),
-        username=table.text("username"),
-        password=table.text("password"),
+        tls_certificate=table.filled_text("tls_certificate"),
+        tls_key=table.filled_text("tls_key"),
+        username=table.filled_text("username"),
+        password=table.filled_text("password"),
     )
     if settings.every_ms < 1:
         table.fault("every", "must be above 0.")
@@ -78,13 +78,14 @@ def watch(table: Table) -> WatchSettings:
 
 
 def metrics(table: Table) -> MetricsSettings:
-    settings = MetricsSettings(table.text("textfile"), table.text("pushgateway"))
+    settings = MetricsSettings(table.filled_text("textfile"), table.filled_text("pushgateway"))
     table.done()
     return settings
 
 
 def mirror(table: Table) -> MirrorSettings:
-    settings = MirrorSettings(*(table.text(f"{name}_topic") for name in ("offset_syncs", "checkpoints", "heartbeats")))
+    topics = ("offset_syncs", "checkpoints", "heartbeats")
+    settings = MirrorSettings(*(table.filled_text(f"{name}_topic") for name in topics))
     table.done()
     return settings
 

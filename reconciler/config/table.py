@@ -117,6 +117,14 @@ class Table:
             self.fault(key, "is empty.")
         return value or Unknown()
 
+    def filled_text(self, key: str) -> str | None:
+        """A text that is not empty, None if it is left out: an unset variable in a script arrives as an empty one."""
+        value: str | None = self.text(key)
+        if value == "":
+            self.fault(key, "is empty.", "Give it, or leave it out.")
+            return None
+        return value
+
     def tables(self, key: str, misspelt: str) -> list[Any]:
         """The tables under ``[[key]]``; it is often written ``[key]``, or as ``misspelt``."""
         if isinstance(self._values.get(key), dict):

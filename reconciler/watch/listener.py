@@ -79,17 +79,21 @@ class Access:
 
     @classmethod
     def of(cls, settings: WatchSettings) -> Access:
-        """Reads the certificate and its key. Raises ConfigError if they cannot be used."""
-        login = (settings.username, settings.password) if settings.username and settings.password else None
-        if not (settings.tls_certificate and settings.tls_key):
+        """Reads the certificate and its key. Raises ConfigError if they cannot be used.
+
+        Empty texts are refused, too: they would leave the metrics open without a word.
+        """
+        login = _pair("username and password", settings.username, settings.password)
+        files = _pair("tls_certificate and tls_key", settings.tls_certificate, settings.tls_key)
+        if files is None:
             return cls(None, login)
-        for path in (settings.tls_certificate, settings.tls_key):
+        for path in files:
             if not Path(path).is_file():
                 raise ConfigError(f"[watch] names the file {path}, which is not there.", hint="Correct its path.")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=_no_password)
+            context.load_cert_chain(*files, password=_no_password)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ConfigError(
                 f"[watch] tls_certificate and tls_key cannot be used: {error}.",
@@ -107,6 +111,17 @@ class Access:
         except (binascii.Error, ValueError):
             given = b""
         return hmac.compare_digest(given, ":".join(self.login).encode())
+
+
+def _pair(names: str, one: str | None, other: str | None) -> tuple[str, str] | None:
+    """Two settings that belong together; None if both are left out."""
+    if one is None and other is None:
+        return None
+    if not one or not other:
+        raise ConfigError(
+            f"[watch] {names} belong together, and one is missing or empty.", hint="Give both, or neither."
+        )
+    return one, other
 
 
 def _no_password() -> str:

@@ -250,6 +250,26 @@ def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
     assert words in complaint(text)
 
 
+@pytest.mark.parametrize(
+    ("section", "keys"),
+    [
+        ("watch", ("username", "password")),
+        ("watch", ("tls_certificate", "tls_key")),
+        ("metrics", ("textfile",)),
+        ("metrics", ("pushgateway",)),
+        ("anchors", ("store",)),
+        ("mirror", ("offset_syncs_topic", "checkpoints_topic", "heartbeats_topic")),
+    ],
+)
+def test_a_setting_whose_variable_is_empty_is_refused(tmp_path: Path, section: str, keys: tuple[str, ...]) -> None:
+    """Taken for one that is left out, a login would be off; taken for a path, it is the working directory."""
+    path = tmp_path / "reconciler.toml"
+    path.write_text(inside(section, "\n".join(f'{key} = "${{EMPTY}}"' for key in keys)))
+    found = read_config(path, {"EMPTY": ""})
+    assert isinstance(found, list)
+    assert [fault.message for fault in found] == [f"{path}: [{section}] {key} is empty." for key in keys]
+
+
 def test_a_file_of_an_editor_on_windows_is_read(tmp_path: Path) -> None:
     """It begins with a byte order mark, which no editor shows, and its lines end with CR and LF."""
     path = tmp_path / "reconciler.toml"

@@ -262,6 +262,20 @@ def test_unusable_files_are_a_usage_error(pair: Callable[[str], WatchSettings], 
         Access.of(replace(good, tls_key=str(locked)))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        WatchSettings(username="", password=""),
+        WatchSettings(username="prometheus", password=""),
+        WatchSettings(tls_certificate="", tls_key=""),
+        WatchSettings(tls_certificate="/watch.pem"),
+    ],
+)
+def test_an_empty_login_or_certificate_does_not_open_the_listener_to_all(settings: WatchSettings) -> None:
+    with pytest.raises(ConfigError, match="belong together, and one is missing or empty"):
+        Access.of(settings)
+
+
 # ---------------------------------------------------------------- visitors that hold on
 
 
