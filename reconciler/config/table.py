@@ -196,7 +196,7 @@ class Table:
 
     def mapping(self, key: str) -> dict[str, str]:
         """A table with keys of the user's choice; nested tables stand for dotted keys: TOML reads ``sasl.username``
-        without quotes as one.
+        without quotes as one. A key in both spellings is a fault: one value would be lost.
         """
         flat: dict[str, str] = {}
 
@@ -206,6 +206,9 @@ class Table:
                     walk(value, f"{prefix}{name}.")
                 elif isinstance(value, list):
                     self._faults.add(f"{self.where(key)}: {prefix}{name} cannot be a list.")
+                elif prefix + name in flat:
+                    problem = f"{prefix}{name} is given twice, with quotes and without."
+                    self._faults.add(f"{self.where(key)}: {problem}", "Give it once.")
                 else:
                     flat[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
 

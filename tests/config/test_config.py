@@ -186,6 +186,14 @@ def inside(section: str, line: str) -> str:
             LEAST.replace("[destination]", '[source.client]\n"metadata.broker.list" = "elsewhere:9092"\n[destination]'),
             "[source] client: metadata.broker.list is another name for the brokers",
         ),
+        (
+            inside("destination.client", '"sasl.username" = "one"\nsasl.username = "two"'),
+            "[destination] client: sasl.username is given twice, with quotes and without. Give it once.",
+        ),
+        (
+            inside("topics.names", 'events.x = "there"\n"events.x" = "here"'),
+            "[topics] names: events.x is given twice, with quotes and without.",
+        ),
         (inside("destination.client", '"a.b" = [1]'), "[destination] client: a.b cannot be a list"),
         (LEAST.replace('alias = "a"', ""), "[source] alias is missing: the default topic policy"),
         (LEAST.replace('alias = "a"', 'alias = ""'), "alias"),
