@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from http.client import HTTPException, InvalidURL
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -111,8 +112,13 @@ def _gateway(config: Config) -> Iterator[TrialResult]:
             ExitCode.UNREACHABLE,
         )
         return
-    except ValueError as error:
+    except (ValueError, InvalidURL) as error:
         yield fail(subject, f"[metrics] pushgateway = {shown}: {error}.", "For example: http://pushgateway:9091")
+        return
+    except HTTPException:
+        yield fail(
+            subject, f"What answers at {shown} does not speak HTTP: it is no push gateway.", "Correct its host or port."
+        )
         return
     yield ok(subject, f"the push gateway {shown} answers")
 

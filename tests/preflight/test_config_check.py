@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from typing import Any, ClassVar
 
 import pytest
@@ -596,6 +597,41 @@ def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int)
         found = local(section.format(taken.getsockname()[1]))
     assert found.code is ExitCode.UNREACHABLE
     assert "does not answer" in found.messages(Level.FAIL, "metrics")[0]
+
+
+@pytest.fixture
+def not_http() -> Iterator[int]:
+    """A port that answers each connection in a protocol of its own, as a broker's does."""
+
+    class Other(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(b"\x00\x00\x00\x04\xff\xff\xff\xff\n")
+
+    server = TCPServer(("127.0.0.1", 0), Other)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_push_gateways_port_with_another_protocol_is_a_failure_and_no_bug(
+    local: Callable[[str], Tries], not_http: int
+) -> None:
+    url = f"http://127.0.0.1:{not_http}"
+    found = local(f'[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "{url}"')
+    assert found.code is ExitCode.USAGE
+    assert found.messages(Level.FAIL, "metrics") == [
+        f"What answers at {url} does not speak HTTP: it is no push gateway."
+    ]
+
+
+def test_a_push_gateways_url_that_cannot_be_one_is_a_failure_and_no_bug(local: Callable[[str], Tries]) -> None:
+    found = local('[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "http://push gateway:9091"')
+    assert found.code is ExitCode.USAGE
+    assert "[metrics] pushgateway = http://push gateway:9091" in found.messages(Level.FAIL, "metrics")[0]
 
 
 # ---------------------------------------------------------------- the command
