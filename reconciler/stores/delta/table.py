@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
-from reconciler.folder import one_line
+from reconciler.folder import one_line, open_folder
 
 
 class DeltaAt:
@@ -27,6 +27,9 @@ class DeltaAt:
         try:
             return DeltaTable(self._path)
         except TableNotFoundError:
+            # It says so, too, of a folder that this user may not enter, and of a mount that fails.
+            if "://" not in self._path or self._path.startswith("file:"):
+                open_folder(self._path).names("_delta_log")
             return None
 
     @contextmanager

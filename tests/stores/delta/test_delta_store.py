@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.ports import Change
+from reconciler.sinks.registry import open_sink
+from reconciler.sinks.taken import Taken
 from reconciler.stores.registry import open_store
 
 pytest.importorskip("deltalake")
@@ -86,6 +90,24 @@ def test_a_restore_leaves_transactions_as_they_are_and_their_rows_say_so(table: 
     (row,) = store.read("g")
     assert row.stored.offset == 10
     assert row.note.startswith("version 2 of the table is a RESTORE, which leaves transactions as they are")
+
+
+def test_a_table_that_cannot_be_looked_at_is_not_called_missing(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither as a store nor as a sink, which would have taken no batch."""
+
+    def denied(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    store, sink = open_store(f"delta:{table}?{TXN}"), open_sink(f"delta:{table}?app_id=clicks-0")
+    assert sink.last_taken("clicks-0") == Taken(None)
+    with monkeypatch.context() as during:
+        during.setattr(os, "listdir", denied)
+        for look in (lambda: store.read("g"), lambda: sink.last_taken("clicks-0")):
+            with pytest.raises(Refused, match="cannot be used: Permission denied") as caught:
+                look()
+            assert not isinstance(caught.value, NotCreated)
+    with pytest.raises(NotCreated):
+        store.read("g")
 
 
 def test_a_plus_in_an_address_is_a_plus(table: Path) -> None:
