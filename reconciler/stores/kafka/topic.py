@@ -256,7 +256,7 @@ class KafkaTopicStore:
     def _value(self, change: Change, now_ms: int, name: RowName, there: Sequence[_Record]) -> bytes | None:
         """A record that counts beside the mirrored ones, whose writers' clocks may be ahead.
 
-        Raises Refused for a row that cannot be dated later: it has a time of its own, or no anchor, so that its time
+        Raises Refused for a row that must not be dated later: it is restored, or its time alone, without an anchor,
         shows how far its job is.
         """
         stored = common.stamped(change, now_ms)
@@ -266,7 +266,7 @@ class KafkaTopicStore:
         own_ms = -1 if stored.written_at_ms is None else stored.written_at_ms
         if own_ms >= max(times, default=-1):
             return topic_rows.restored_text(change.text, stored).encode()
-        if stored == change.new or stored.anchor is None:
+        if change.restores or (stored.anchor is None and not stored.is_sentinel):
             raise Refused(
                 f"The row of group {name.group!r} for {change.key} was written at {own_ms} (epoch ms), and a mirrored"
                 f" one at {max(times)}: in topic {self._name!r} it would not count. Nothing was written.",

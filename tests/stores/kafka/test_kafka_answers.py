@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -120,7 +121,11 @@ class Topics:
             self.records["rows"][topic_rows.decode_key(key)] = value
 
 
-@pytest.mark.parametrize("new", [StoredOffset(900, ANCHOR), None], ids=["row", "deletion"])
+@pytest.mark.parametrize(
+    "new",
+    [StoredOffset(900, ANCHOR), StoredOffset(900, ANCHOR, NOW), StoredOffset(-1, None, NOW), None],
+    ids=["row", "row of apply", "sentinel", "deletion"],
+)
 def test_a_write_counts_beside_a_mirrored_row_of_a_later_time(
     new: StoredOffset | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,19 +133,23 @@ def test_a_write_counts_beside_a_mirrored_row_of_a_later_time(
     Topics(store, StoredOffset(5000, None, NOW + 5000), monkeypatch)
     (row,) = store.read("g")
     assert store.write("g", [Change(KEY, row.version, new)], reason="apply", now_ms=NOW).written == (KEY,)
-    expected = [] if new is None else [StoredOffset(900, ANCHOR, NOW + 5000)]
+    expected = [] if new is None else [replace(new, written_at_ms=NOW + 5000)]
     assert [row.stored for row in store.read("g")] == expected
 
 
-@pytest.mark.parametrize("new", [StoredOffset(900), StoredOffset(900, ANCHOR, NOW)], ids=["no anchor", "own time"])
+@pytest.mark.parametrize(
+    ("make", "new"),
+    [(Change, StoredOffset(900)), (Change.restoring, StoredOffset(900, ANCHOR, NOW))],
+    ids=["no anchor", "restored"],
+)
 def test_a_row_that_must_not_be_dated_later_is_refused_beside_one(
-    new: StoredOffset, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Change], new: StoredOffset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = KafkaTopicStore(CLIENT, "rows", ["a.rows"])
     topics = Topics(store, StoredOffset(5000, None, NOW + 5000), monkeypatch)
     (row,) = store.read("g")
     with pytest.raises(Refused, match=f"was written at {NOW} .* a mirrored one at {NOW + 5000}"):
-        store.write("g", [Change(KEY, row.version, new)], reason="import", now_ms=NOW)
+        store.write("g", [make(KEY, row.version, new)], reason="rollback", now_ms=NOW)
     assert not topics.records["rows"]
 
 
