@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 
 from tests import ROOT
 from tests.deploy.grafana_schema import problems
-from tests.watch.test_alert_rules import ALERTS, RUNBOOK, exposed, metrics_in, sections
+from tests.watch.test_alert_rules import ALERTS, RUNBOOK, exposed, metrics_in, promtool, sections
 
 GRAFANA = ROOT / "deploy" / "grafana"
 DASHBOARD: dict[str, Any] = json.loads((GRAFANA / "dashboards" / "reconciler.json").read_text(encoding="utf-8"))
@@ -64,6 +65,31 @@ def test_a_panel_asks_for_metrics_that_there_are(name: str) -> None:
     for target in panel.get("targets", []):
         assert metrics_in(target["expr"]) - exposed() == set()
         assert target["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize("name", [name for name, panel in PANELS.items() if panel["type"] == "stat"])
+def test_a_panel_shows_no_number_while_nothing_is_known(name: str, tmp_path: Path) -> None:
+    """``watch`` does not answer: a green 0 would say that all is well. Only the panel about that has a number."""
+    about_watch = name.endswith("Answers Prometheus")
+    asks_prometheus(tmp_path, name, {} if about_watch else {'up{job="reconciler"}': 0}, [])
+
+
+@pytest.mark.parametrize("name", [name for name in PANELS if name.endswith((" Not checked", " Lost"))])
+def test_a_panel_that_counts_faults_shows_0_if_there_are_none(name: str, tmp_path: Path) -> None:
+    well = {'reconciler_up{job="clicks"}': 1, 'reconciler_partitions{job="clicks", verdict="match"}': 4}
+    asks_prometheus(tmp_path, name, well, [{"labels": "{}", "value": 0}])
+
+
+def asks_prometheus(folder: Path, name: str, known: dict[str, int], shown: list[dict[str, Any]]) -> None:
+    """Compare what a panel's query gives with ``shown``, where ``known`` are all series and their values."""
+    queries = [target["expr"].replace("$job", ".*") for target in PANELS[name]["targets"]]
+    asked = [{"expr": query, "eval_time": "10m", "exp_samples": shown} for query in queries]
+    series = [{"series": name, "values": f"{value}x100"} for name, value in known.items()]
+    tests = folder / "tests.yml"
+    test = {"interval": "30s", "input_series": series, "promql_expr_test": asked}
+    tests.write_text(json.dumps({"tests": [test]}), encoding="utf-8")
+    ended = promtool("test", "rules", tests)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize("name", [name for name, panel in PANELS.items() if panel["type"] != "row"])
