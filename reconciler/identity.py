@@ -153,11 +153,13 @@ def json_text(value: object) -> bytes | None:
 
 
 def _json_steps(spec: str, path: str) -> Steps:
-    if not _PATH.match(path):
+    found = _STEP.findall(path) if _PATH.match(path) else []
+    # Elsewhere a star is every member, and a quoted name is the name: read as they stand, no record would have them.
+    if not found or any(name == "*" or name[:1] in ("'", '"') for name, _ in found):
         raise ConfigError(
             f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]".'
         )
-    return tuple(name if name else int(index) for name, index in _STEP.findall(path))
+    return tuple(name if name else int(index) for name, index in found)
 
 
 def _json_value(payload: bytes | None, steps: Steps) -> object:

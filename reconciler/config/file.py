@@ -291,9 +291,12 @@ class _Reader:
             try:
                 # One for all jobs that are identified alike: then what they ask can be the same.
                 spec = (timestamp, id, order, unit, unique, carried)
-                return self._identities.setdefault(spec, identity_from_spec(*spec))
+                identity = self._identities.setdefault(spec, identity_from_spec(*spec))
             except ConfigError as error:
                 self._faults.add(table.where(error.message), error.hint)
+            else:
+                _refuse_without_effect(table, timestamp, id, order, unit)
+                return identity
         return RECORD_TIME_ONLY
 
     def _refuse_twins(self, job: Job, others: list[Job]) -> None:
@@ -317,6 +320,15 @@ class _Reader:
                     f'Two topics of job "{job.name}" have the name "{twice}" at the destination.',
                     "Correct [topics.names]: each needs a name of its own.",
                 )
+
+
+def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, unit: str) -> None:
+    """A setting about a time or an id that the job does not have: its own setting was forgotten."""
+    if unit != "ms" and timestamp == "record":
+        problem = f'= "{unit}" says something of a time in the record, and timestamp is "record".'
+        table.fault("unit", problem, "Set timestamp, too: Kafka's own are in milliseconds.")
+    if order == "increasing" and id == "none":
+        table.fault("id_order", '= "increasing" says something of ids, and id is "none".', "Set id, too.")
 
 
 def _job_topics(table: Table) -> tuple[str, ...]:

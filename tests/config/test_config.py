@@ -236,6 +236,14 @@ def inside(section: str, line: str) -> str:
         (inside("policy", f"max_replay = {2**63}"), "[policy] max_replay must be at most 9223372036854775807"),
         (inside("search", 'deadline = "40000d"'), '[search] deadline = "40000d" is longer than a hundred years'),
         (LEAST + '[jobs.identity]\nid_order = "up"', 'id_order = "up" is not known'),
+        (
+            LEAST + '[jobs.identity]\nunit = "s"',
+            '[jobs clicks.identity] unit = "s" says something of a time in the record, and timestamp is "record".',
+        ),
+        (
+            LEAST + '[jobs.identity]\nid_order = "increasing"',
+            '[jobs clicks.identity] id_order = "increasing" says something of ids, and id is "none". Set id, too.',
+        ),
         (LEAST + '[jobs.identity]\nunit = "min"', 'unit = "min" is not known'),
         (LEAST.replace('"readers"', '"${NO}"'), "${NO} is not set in the environment. Set it, or use file:PATH"),
         (
