@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from tests.golden.compare import Goldens
@@ -152,7 +154,11 @@ def test_watch_serves_its_metrics(estate: Estate, goldens: Goldens) -> None:
 # ---------------------------------------------------------------- folders of manifests
 
 
-def test_a_folder_of_manifests_after_a_failover_and_back(world: World, goldens: Goldens) -> None:
+def test_a_folder_of_manifests_after_a_failover_and_back(
+    world: World, goldens: Goldens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nonces = count(1)
+    monkeypatch.setattr("reconciler.stores.files.store.secrets.token_hex", lambda size: f"{next(nonces):0{2 * size}x}")
     deliver(world, "a.events", range(10))
     world.store("files:offsets", "clicks", {("events", 0): stored(5)})
     world.file("reconciler.toml", HEAD + job("clicks", ["events"], "files:offsets"))
