@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
 
@@ -34,6 +35,8 @@ _BROKER = re.compile(
     re.IGNORECASE,
 )
 """One broker of ``bootstrap_servers``, as librdkafka reads it; with another protocol it would wait in vain."""
+_PORT = 9092
+"""The port of a broker that is given without one."""
 _SECRET = re.compile(r"pass|pwd|secret|token|credential|key$", re.IGNORECASE)
 
 
@@ -47,6 +50,18 @@ def are_brokers(text: str) -> bool:
     """Whether librdkafka can use ``bootstrap_servers``: HOST:PORT, with commas between them."""
     brokers = [broker for each in text.split(",") if (broker := each.strip())]
     return bool(brokers) and all(map(_BROKER.fullmatch, brokers))
+
+
+def shared_brokers(one: str, other: str) -> list[str]:
+    """The brokers that two ``bootstrap_servers`` have in common, as HOST:PORT, sorted."""
+    return sorted({*_brokers(one)} & {*_brokers(other)})
+
+
+def _brokers(text: str) -> Iterator[str]:
+    for broker in filter(None, (each.strip().lower() for each in text.split(","))):
+        place = broker.rpartition("://")[2].rstrip("/")
+        has_port = re.search(r":\d+$", place) and (place.count(":") == 1 or "]:" in place)
+        yield place if has_port else f"{place}:{_PORT}"
 
 
 @dataclass(frozen=True, slots=True)

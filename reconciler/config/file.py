@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from reconciler.clock import zoned_ms
 from reconciler.config import sections
-from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, are_brokers, scheme_of
+from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, are_brokers, scheme_of, shared_brokers
 from reconciler.config.ownership import Doubt, doubt_about
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
@@ -138,8 +138,8 @@ class _Reader:
         if not destination_table.is_there and not root.is_faulty("destination"):
             self._faults.add("[destination] is missing.", 'Add it with bootstrap_servers = "host:port".')
         destination = self._cluster(destination_table, destination_table.required_text("bootstrap_servers"))
-        if source is not None and source.bootstrap_servers == destination.bootstrap_servers:
-            self._faults.add("[source] and [destination] have the same bootstrap_servers.", "Correct one of them.")
+        if source is not None:
+            self._refuse_one_cluster(source.bootstrap_servers, destination.bootstrap_servers)
         alias_is_unknown = root.is_faulty("source") or source_table.is_faulty("alias")
         topics = self._topics(root.table("topics"), alias, alias_is_unknown=alias_is_unknown)
         anchors = root.table("anchors")
@@ -181,6 +181,17 @@ class _Reader:
         if "bootstrap.servers" in client:
             self._faults.add("bootstrap.servers is given twice.", "Give it as bootstrap_servers only.")
         return Cluster(servers, {"bootstrap.servers": servers, **client})
+
+    def _refuse_one_cluster(self, source: str, destination: str) -> None:
+        if isinstance(source, Unknown) or isinstance(destination, Unknown):
+            return
+        if source == destination:
+            self._faults.add("[source] and [destination] have the same bootstrap_servers.", "Correct one of them.")
+        elif are_brokers(source) and are_brokers(destination) and (shared := shared_brokers(source, destination)):
+            problem = (
+                f"[source] and [destination] both have {shared[0]} in bootstrap_servers: a broker is in one cluster."
+            )
+            self._faults.add(problem, "Correct one of them.")
 
     def _topics(self, table: Table, alias: str | None, *, alias_is_unknown: bool) -> TopicNames:
         names = table.mapping("names")

@@ -15,6 +15,8 @@ def search(table: Table) -> SearchSettings:
         deadline_s=table.duration_ms("deadline", "30s") / 1000,
         memory_mib=table.count("memory_mib", 1_024, 128),
     )
+    if settings.deadline_s == 0:
+        table.fault("deadline", "must be above 0.", "No cluster answers in no time.")
     table.done()
     return settings
 

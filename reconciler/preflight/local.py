@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.near import near_names
 from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
 from reconciler.trust import signing
 from reconciler.watch.listener import Access, ListenAddress
@@ -25,6 +26,7 @@ GATEWAY_S = 5.0
 
 def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
     """Checks that need no network."""
+    yield from _unread_names(config)
     yield from _functions(jobs)
     yield from _certificate(config)
     yield from _textfile(config)
@@ -36,6 +38,16 @@ def network(config: Config) -> Iterator[TrialResult]:
     """The port that watch would listen on, and the push gateway."""
     yield from _port(config)
     yield from _gateway(config)
+
+
+def _unread_names(config: Config) -> Iterator[TrialResult]:
+    """Names of topics that no job reads: the topic that was meant has the name that the policy gives it."""
+    read = {topic for job in config.jobs for topic in job.topics}
+    for name in sorted({*config.topics.names} - read):
+        near = next(iter(near_names(name, read - {*config.topics.names})), None)
+        meant = f"Did you mean {near}? " if near else ""
+        problem = f'[topics.names] names "{name}", which no job reads.'
+        yield warn("topics", problem, f"{meant}Otherwise remove it.")
 
 
 def _functions(jobs: tuple[Job, ...]) -> Iterator[TrialResult]:

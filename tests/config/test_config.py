@@ -177,6 +177,15 @@ def inside(section: str, line: str) -> str:
         (LEAST.replace("b:9092", "b:port"), "[destination] bootstrap_servers is not a list of brokers"),
         (LEAST.replace("b:9092", " , "), "[destination] bootstrap_servers is not a list of brokers"),
         (LEAST.replace("[source]", "[source]\nbootstrap_servers = 'b:9092'"), "have the same bootstrap_servers"),
+        (
+            LEAST.replace("b:9092", "b:9092, c:9093").replace("[source]", "[source]\nbootstrap_servers = 'C:9093,b'"),
+            "[source] and [destination] both have b:9092 in bootstrap_servers: a broker is in one cluster.",
+        ),
+        (
+            LEAST.replace("b:9092", "[::1]").replace("[source]", "[source]\nbootstrap_servers = 'ssl://[::1]:9092/'"),
+            "[source] and [destination] both have [::1]:9092 in bootstrap_servers",
+        ),
+        (inside("search", 'deadline = "0s"'), "[search] deadline must be above 0."),
         (inside("destination.client", '"bootstrap.servers" = "c"'), "bootstrap.servers is given twice"),
         (
             inside("destination.client", 'metadata.broker.list = "elsewhere:9092"'),

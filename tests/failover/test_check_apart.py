@@ -70,7 +70,9 @@ class Sick:
         return SickStore(self.memory.store.address.removeprefix("memory:"), fail)
 
     def config(self, *jobs: str) -> Config:
-        return self.memory.config('[search]\ndeadline = "0s"\n', "".join(jobs))
+        """Nothing is tried again: the memory's clock stands still."""
+        config = self.memory.config(jobs="".join(jobs))
+        return replace(config, search=replace(config.search, deadline_s=0))
 
 
 class SickLog(MemoryLog):

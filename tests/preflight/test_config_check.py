@@ -512,6 +512,20 @@ def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
     return at
 
 
+def test_a_name_for_a_topic_that_no_job_reads_is_a_warning(local: Callable[[str], Tries]) -> None:
+    """The topic that was meant falls back to the policy's name."""
+    listen = '[watch]\nlisten = "127.0.0.1:0"\n[topics.names]\n'
+    found = local(f'{listen}evnts = "renamed"\nothers = "others"\n')
+    assert found.code is ExitCode.OK
+    assert found.messages(Level.WARN, "topics") == [
+        '[topics.names] names "evnts", which no job reads.',
+        '[topics.names] names "others", which no job reads.',
+    ]
+    steps = [each.next_step for each in found.tried if each.subject == "topics"]
+    assert steps == ["Did you mean events? Otherwise remove it.", "Otherwise remove it."]
+    assert not local(f'{listen}events = "renamed"\n').messages(Level.WARN, "topics")
+
+
 def test_a_port_that_is_taken_is_a_warning(local: Callable[[str], Tries]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
