@@ -25,6 +25,7 @@ UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 
 _PATH = re.compile(r"^\$(?:\.[^.\[\]]+|\[\d+\])+$")
 _DIGITS = re.compile(rb"[0-9]{1,19}")
+_FRACTION = re.compile(r"([+-]?)([0-9]{1,20})\.([0-9]{1,40})")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 Steps = tuple[str | int, ...]
@@ -194,6 +195,9 @@ def _epoch_ms(value: object, unit: str) -> int | None:
 
 
 def _any_epoch_ms(value: object, unit: str) -> int | None:
+    """A time is compared with those of anchors that jobs have recorded: what is read today is to be read the same
+    tomorrow, or such an anchor is not found. So a double stays one, though its last millisecond may be lost.
+    """
     if isinstance(value, bytes):
         try:
             value = value.decode("utf-8")
@@ -206,12 +210,19 @@ def _any_epoch_ms(value: object, unit: str) -> int | None:
         try:
             value = int(text)
         except ValueError:
-            return _iso_ms(text)
+            found = _FRACTION.fullmatch(text.strip())
+            return _iso_ms(text) if found is None else _decimal_ms(found[1] + found[2], found[3], unit)
     if isinstance(value, int):
         return value * 1000 if unit == "s" else value // int(UNITS_PER_MS[unit])
     if isinstance(value, float) and math.isfinite(value / UNITS_PER_MS[unit]):
         return math.floor(value / UNITS_PER_MS[unit])
     return None
+
+
+def _decimal_ms(whole: str, fraction: str, unit: str) -> int:
+    """Decimal text as epoch ms, exactly rounded down: not by way of a double."""
+    number, parts = int(whole + fraction), int("1" + "0" * len(fraction))
+    return number * 1000 // parts if unit == "s" else number // (parts * int(UNITS_PER_MS[unit]))
 
 
 def _iso_ms(text: str) -> int | None:

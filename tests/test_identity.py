@@ -62,6 +62,13 @@ def test_a_time_from_the_payload_or_a_header_is_not_the_records_own() -> None:
         (17.9, "ms", 17),
         ("17", "s", 17_000),
         ("-5", "ms", -5),
+        ("1700000000.5", "s", 1_700_000_000_500),
+        ("1700000000.129", "s", 1_700_000_000_129),
+        ("1700000000.1289999", "s", 1_700_000_000_128),
+        ("-0.0001", "s", -1),
+        ("17.9", "ms", 17),
+        ("17999.9", "us", 17),
+        ("17999999.9", "ns", 17),
         ("1970-01-01T00:00:01Z", "ms", 1000),
         ("1970-01-01T01:00:00+01:00", "s", 0),
         ("1970-01-01T00:00:00.0019+00:00", "ms", 1),
@@ -69,6 +76,25 @@ def test_a_time_from_the_payload_or_a_header_is_not_the_records_own() -> None:
 )
 def test_times_are_epoch_milliseconds_rounded_down(value: object, unit: str, ms: int) -> None:
     assert time_of("json:$.ts", record({"ts": value}), unit) == ms
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "ms"),
+    [
+        (1700000000.008, "s", 1_700_000_000_007),
+        ("2038-02-01T00:00:00.002Z", "ms", 2_148_595_200_001),
+        ("1_700_000_000", "s", 1_700_000_000_000),
+        (" 17\n", "s", 17_000),
+    ],
+)
+def test_a_time_is_read_as_by_the_jobs_that_have_recorded_anchors(value: object, unit: str, ms: int) -> None:
+    """Exact or not: an anchor's time is compared with the record's, and one that is read otherwise is not found."""
+    assert time_of("json:$.ts", record({"ts": value}), unit) == ms
+
+
+@pytest.mark.parametrize("value", ["1.", ".5", "1.5e3", "1_0.5", "1.5.1", "1,5", "1." + "9" * 5000, "9" * 5000 + ".5"])
+def test_other_texts_with_a_point_are_no_times(value: str) -> None:
+    assert time_of("json:$.ts", record({"ts": value}), "s") is None
 
 
 @pytest.mark.parametrize(
@@ -84,6 +110,7 @@ def test_a_time_beyond_64_bits_is_none() -> None:
 
 def test_a_header_may_hold_the_time_as_text() -> None:
     assert time_of("header:ts", record(ts=b"99")) == 99
+    assert time_of("header:ts", record(ts=b"1700000000.5"), "s") == 1_700_000_000_500
     assert time_of("header:ts", record(ts=b"1970-01-01T00:00:01Z")) == 1000
     for poison in (b"\xff\xfe", b"", None):
         assert time_of("header:ts", record(ts=poison)) is None
