@@ -1,43 +1,37 @@
 """MirrorMaker's own topics, followed for as long as a watch runs: each round reads only what is new.
 
-The first reading begins ``FIRST`` records before a topic's end. For each watched group and partition the last ``KEPT``
-checkpoints are kept, which bounds the memory.
+The first reading of checkpoints begins ``FIRST`` records before the topic's end, that of heartbeats ``FIRST_BEATS``.
+For each watched group and partition the last ``KEPT`` checkpoints are kept, which bounds the memory.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from reconciler.core.anchors import Record
 from reconciler.core.mirror_pairs import MirrorCheckpoint
 from reconciler.mirror.reading import between
 from reconciler.mirror.records import UnreadableRecord, read_checkpoint, read_heartbeat
-from reconciler.ports import LogReader, TopicInfo, TopicPartition
+from reconciler.ports import LogReader, TopicPartition
 
 FIRST = 50_000
+FIRST_BEATS = 10
 MOST_A_ROUND = 200_000
 KEPT = 8
 
 
-class Following:
-    """``checkpoints`` and ``heartbeats`` are candidate names for each topic; the first that exists is read.
+class Checkpoints:
+    """Checkpoints of these ``groups`` in these ``topics`` (the destination's names).
 
-    ``groups`` and ``topics`` (the destination's names) are the ones to keep. ``heartbeat_ms`` is the time at the source
-    when the newest heartbeat was sent, None if there is none.
+    ``names`` are candidates for the topic that holds them; the first that exists is read.
     """
 
-    def __init__(
-        self, checkpoints: Sequence[str], heartbeats: Sequence[str], groups: Collection[str], topics: Collection[str]
-    ) -> None:
-        self._checkpoints = checkpoints
-        self._heartbeats = heartbeats
+    def __init__(self, names: Sequence[str], groups: Collection[str], topics: Collection[str]) -> None:
+        self._new = _NewRecords(names, FIRST)
         self._groups = frozenset(groups)
         self._topics = frozenset(topics)
-        self._next: dict[TopicPartition, int] = {}
-        self._ids: dict[str, str | None] = {}
         self._kept: dict[tuple[str, TopicPartition], deque[MirrorCheckpoint]] = {}
-        self.heartbeat_ms: int | None = None
 
     def of(self, group: str, partition: TopicPartition) -> Sequence[MirrorCheckpoint]:
         """The newest checkpoints of the group in this partition of the destination, oldest first."""
@@ -45,17 +39,9 @@ class Following:
 
     def read(self, reader: LogReader) -> None:
         """Read what was written since the last call. Raises Unreachable and Refused as the reader does."""
-        described = reader.describe((*self._checkpoints, *self._heartbeats)).topics
-        for record in self._new(reader, described, self._checkpoints, FIRST):
-            self._keep(record)
-        beat = None
-        for record in self._new(reader, described, self._heartbeats, 10):
-            try:
-                beat = read_heartbeat(record) or beat
-            except UnreadableRecord:
-                continue
-        if beat is not None:
-            self.heartbeat_ms = max(beat.timestamp_ms, self.heartbeat_ms or 0)
+        for records in self._new.read(reader).values():
+            for record in records:
+                self._keep(record)
 
     def _keep(self, record: Record) -> None:
         try:
@@ -66,22 +52,62 @@ class Following:
             place, checkpoint = found
             self._kept.setdefault((checkpoint.group, place), deque(maxlen=KEPT)).append(checkpoint)
 
-    def _new(
-        self, reader: LogReader, described: Mapping[str, TopicInfo], names: Sequence[str], first: int
-    ) -> Sequence[Record]:
-        """The new records of the first of these topics that exists, ``MOST_A_ROUND`` of a partition at most."""
-        info = next((described[name] for name in names if name in described), None)
+
+class Heartbeats:
+    """``names`` are candidates for the heartbeats' topic; the first that exists is read.
+
+    ``newest_ms`` is the time at the source when the newest heartbeat was sent, None if there is none. One that names a
+    later time than its reading comes from a clock that is ahead, and counts as sent when it was read.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._new = _NewRecords(names, FIRST_BEATS)
+        self.newest_ms: int | None = None
+
+    def read(self, reader: LogReader, now_ms: int) -> None:
+        """Read what was written since the last call. Raises Unreachable and Refused as the reader does."""
+        for records in self._new.read(reader).values():
+            sent_ms = _last_sent_ms(records)
+            if sent_ms is not None:
+                self.newest_ms = max(min(sent_ms, now_ms), self.newest_ms or 0)
+
+
+def _last_sent_ms(records: Iterable[Record]) -> int | None:
+    """By the order of the log: a later heartbeat says more than one with a later time."""
+    sent_ms = None
+    for record in records:
+        try:
+            beat = read_heartbeat(record)
+        except UnreadableRecord:
+            continue
+        sent_ms = sent_ms if beat is None else beat.timestamp_ms
+    return sent_ms
+
+
+class _NewRecords:
+    """The records of the first of the topics ``names`` that exists; at the first reading its last ``first`` ones."""
+
+    def __init__(self, names: Sequence[str], first: int) -> None:
+        self._names = names
+        self._first = first
+        self._next: dict[TopicPartition, int] = {}
+        self._ids: dict[str, str | None] = {}
+
+    def read(self, reader: LogReader) -> Mapping[TopicPartition, Sequence[Record]]:
+        """Those since the last call, ``MOST_A_ROUND`` of a partition at most, in the order of the log."""
+        described = reader.describe(self._names).topics if self._names else {}
+        info = next((described[name] for name in self._names if name in described), None)
         if info is None:
-            return ()
+            return {}
         if self._ids.get(info.name, info.topic_id) != info.topic_id:
             self._next = {place: at for place, at in self._next.items() if place.topic != info.name}
         self._ids[info.name] = info.topic_id
         places = info.places
         starts, ends = reader.log_starts(places), reader.log_ends(places)
-        found: list[Record] = []
+        found: dict[TopicPartition, Sequence[Record]] = {}
         for place in places:
             end = ends[place]
-            begin = min(max(starts[place], self._next.get(place, end - first), end - MOST_A_ROUND), end)
-            found += between(reader, place, begin, end)
-            self._next[place] = end
+            begin = min(max(starts[place], self._next.get(place, end - self._first), end - MOST_A_ROUND), end)
+            found[place] = list(between(reader, place, begin, end))
+        self._next.update(ends)
         return found

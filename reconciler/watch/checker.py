@@ -71,7 +71,7 @@ class JobChecker:
         self._patience_s = min(config.search.deadline_s, every_s / 2)
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
-        self._mirror = MirrorWatch(config, outside.monotonic, every_s, mirror or LastKnown())
+        self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s, mirror or LastKnown())
         self._suspects: set[str] = set()
         self._turn = 0
         self._skipped_s = 0.0

@@ -20,7 +20,7 @@ from reconciler.failover.gather import GatheredJob
 from reconciler.failover.mirrored.own_offset import handed_out
 from reconciler.failover.unanchored import own_topics
 from reconciler.formats.plan import JobPlan
-from reconciler.mirror.following import Following
+from reconciler.mirror.following import Checkpoints, Heartbeats
 from reconciler.mirror.grade import Grade, grades, wanted
 from reconciler.mirror.record_times import newest_ms
 from reconciler.ports import LogReader
@@ -45,21 +45,37 @@ class MirrorFigures:
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """The last figures that could be read: grades by job, times by topic. It outlives a reload of the configuration."""
+    """The last figures that could be read: grades by job, times by topic, heartbeats by the destination's brokers and
+    the topic's possible names. It outlives a reload of the configuration.
+    """
 
     grades: dict[str, dict[str, Grade]] = field(default_factory=dict)
     delivered_ms: dict[str, int] = field(default_factory=dict)
+    heartbeats: dict[tuple[str, ...], Heartbeats] = field(default_factory=dict)
 
 
 class MirrorWatch:
-    """Follows the mirror's topics; read again after half of ``every_s`` at the earliest."""
+    """Follows the mirror's topics; read again after half of ``every_s`` at the earliest.
 
-    def __init__(self, config: Config, clock: Callable[[], float], every_s: float, known: LastKnown) -> None:
+    ``clock`` gives monotonic seconds, ``now_ms`` epoch ms.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Callable[[], float],
+        now_ms: Callable[[], int],
+        every_s: float,
+        known: LastKnown,
+    ) -> None:
         own = own_topics(config)
         topics = {config.topics.destination_of(topic) for job in config.jobs for topic in job.topics}
         groups = {job.group for job in config.jobs}
-        self._following = Following(own.checkpoints, own.heartbeats, groups, topics)
+        self._checkpoints = Checkpoints(own.checkpoints, groups, topics)
+        read_from = (config.destination.bootstrap_servers, *own.heartbeats)
+        self._heartbeats = known.heartbeats.setdefault(read_from, Heartbeats(own.heartbeats))
         self._clock = clock
+        self._now_ms = now_ms
         self._every_s = every_s
         self._due = clock()
         self._failing: set[str] = set()
@@ -69,16 +85,23 @@ class MirrorWatch:
     @property
     def heartbeat_ms(self) -> int | None:
         """When the newest heartbeat that arrived was sent, epoch ms; None if there is none."""
-        return self._following.heartbeat_ms
+        return self._heartbeats.newest_ms
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to read again."""
+        return self._clock() >= self._due
 
     def refresh(self, reader: LogReader) -> None:
-        """Read what the mirror has written since, if it is time."""
-        if self._clock() >= self._due:
-            self._due = self._clock() + self._every_s / 2
-            self._is_followed |= bool(self._try("MirrorMaker's own topics", lambda: self._follow(reader)))
+        """Read what the mirror has written since, if it is time. A topic that cannot be read hides no other."""
+        if not self.is_due:
+            return
+        self._due = self._clock() + self._every_s / 2
+        self._try("MirrorMaker's heartbeats", lambda: self._heartbeats.read(reader, self._now_ms()))
+        self._is_followed |= bool(self._try("MirrorMaker's checkpoints", lambda: self._follow(reader)))
 
     def _follow(self, reader: LogReader) -> bool:
-        self._following.read(reader)
+        self._checkpoints.read(reader)
         return True
 
     def delivered_ms(self, jobs: Iterable[GatheredJob], reader: LogReader) -> dict[str, int]:
@@ -108,7 +131,7 @@ class MirrorWatch:
         rows = {row.key: row for row in plan.partitions if row.position != Position.END}
         asked = {}
         for at in (at for at in gathered.places if at.destination in rows):
-            own = handed_out(at, self._following.of(gathered.job.group, at.destination))
+            own = handed_out(at, self._checkpoints.of(gathered.job.group, at.destination))
             if (graded := wanted(rows[at.destination], own)) is not None:
                 asked[at.destination] = graded
         found: dict[str, Grade] = {}

@@ -15,7 +15,7 @@ from reconciler.core.errors import Refused, Unreachable
 from reconciler.failover.check import check
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import following
-from reconciler.mirror.following import Following
+from reconciler.mirror.following import Checkpoints
 from reconciler.ports import ClusterInfo
 from reconciler.stores.memory import MemoryStore
 from reconciler.watch import mirrored
@@ -35,13 +35,14 @@ class Watched:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
+        self.now_ms = NOW
         self._known = LastKnown()
         self.reload()
 
     def reload(self) -> None:
         """As if the configuration were read again."""
         config = self.memory.config()
-        outside = replace(self.memory.outside, monotonic=lambda: self.memory.clock)
+        outside = replace(self.memory.outside, monotonic=lambda: self.memory.clock, now_ms=lambda: self.now_ms)
         self._jobs = config.jobs
         self.checker = JobChecker(config, outside, check, every_s=EVERY_S, mirror=self._known)
 
@@ -112,19 +113,13 @@ def test_a_mirror_that_cannot_be_read_stops_no_check(
 ) -> None:
     write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
     as_it_was = MemoryLog.describe
-
-    def refuse(self: MemoryLog, topics: Iterable[str]) -> ClusterInfo:
-        if CHECKPOINTS in (names := list(topics)):
-            raise error
-        return as_it_was(self, names)
-
-    monkeypatch.setattr(MemoryLog, "describe", refuse)
+    refuse_topic(monkeypatch, CHECKPOINTS, error)
     for _ in range(3):
         figures = watched.round()
         assert figures.replay == 2  # 3 and 4, sent again
         assert figures.mirror_skips is not None
         assert isnan(figures.mirror_skips), "whether there are offsets is not known"
-    assert caplog.text.count("MirrorMaker's own topics cannot be read") == 1
+    assert caplog.text.count("MirrorMaker's checkpoints cannot be read") == 1
     monkeypatch.setattr(MemoryLog, "describe", as_it_was)
     assert watched.grade() == (0, 5)
 
@@ -147,7 +142,7 @@ def test_what_cannot_be_read_again_keeps_its_last_figures(
         patched.setattr(mirrored, "newest_ms", fail)
         assert [watched.round(), watched.round()] == [known, known]
         watched.reload()
-        patched.setattr(Following, "read", fail)
+        patched.setattr(Checkpoints, "read", fail)
         assert watched.round() == known
     assert caplog.text.count("their last figures stay") == 4  # by each configuration, once of each that failed
     watched.memory.deliver(range(5, 10))
@@ -170,12 +165,99 @@ def test_each_round_reads_only_what_is_new(watched: Watched, monkeypatch: pytest
 
 
 def test_the_newest_heartbeat_and_the_newest_record_give_their_times(watched: Watched) -> None:
-    log = watched.memory.log
-    log.create("a.heartbeats", 1)
+    watched.memory.log.create("a.heartbeats", 1)
     watched.round()
     assert watched.checker.heartbeat_ms is None
-    for sent in (NOW - 9_000, NOW - 5_000):
-        log.partition("a.heartbeats", 0).append(NOW, text("b") + text("a"), struct.pack(">hq", 0, sent))
-    log.partition("a.heartbeats", 0).append(NOW, b"of another", b"format")
+    beat(watched, NOW - 9_000, NOW - 5_000)
+    watched.memory.log.partition("a.heartbeats", 0).append(NOW, b"of another", b"format")
     assert watched.round().delivered_ms == content(9)[0]
     assert watched.checker.heartbeat_ms == NOW - 5_000
+
+
+def beat(watched: Watched, *sent_ms: int) -> None:
+    """The mirror delivers heartbeats that were sent at these times, by the clock at the source."""
+    log = watched.memory.log
+    if "a.heartbeats" not in log.topic_ids:
+        log.create("a.heartbeats", 1)
+    for sent in sent_ms:
+        log.partition("a.heartbeats", 0).append(NOW, text("b") + text("a"), struct.pack(">hq", 0, sent))
+
+
+MONTH_MS = 30 * 86_400_000
+
+
+def test_a_heartbeat_of_a_clock_that_is_ahead_counts_from_when_it_was_read(watched: Watched) -> None:
+    """Its age would stay 0 for a month otherwise, and the alert silent."""
+    beat(watched, NOW + MONTH_MS)
+    watched.round()
+    assert watched.checker.heartbeat_ms == NOW
+    watched.now_ms = NOW + 3_600_000
+    watched.round()
+    watched.reload()
+    watched.round()
+    assert watched.checker.heartbeat_ms == NOW, "it is not read again"
+    beat(watched, NOW + 3_590_000)
+    watched.round()
+    assert watched.checker.heartbeat_ms == NOW + 3_590_000
+
+
+def test_a_heartbeat_of_a_clock_that_was_ahead_is_outdone_by_the_one_behind_it(watched: Watched) -> None:
+    beat(watched, NOW + MONTH_MS, NOW - 3_600_000)
+    watched.round()
+    assert watched.checker.heartbeat_ms == NOW - 3_600_000
+
+
+def test_heartbeats_are_read_though_checkpoints_may_not_be(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    beat(watched, NOW - 5_000)
+    refuse_topic(monkeypatch, CHECKPOINTS, Refused("Not authorized."))
+    skips = watched.round().mirror_skips
+    assert skips is not None
+    assert isnan(skips)
+    assert watched.checker.heartbeat_ms == NOW - 5_000
+    assert "MirrorMaker's checkpoints cannot be read" in caplog.text
+    assert "heartbeats" not in caplog.text
+
+
+def test_checkpoints_are_read_though_heartbeats_may_not_be(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+    refuse_topic(monkeypatch, "a.heartbeats", Refused("Not authorized."))
+    assert watched.grade() == (0, 5)
+
+
+def refuse_topic(monkeypatch: pytest.MonkeyPatch, topic: str, error: Exception) -> None:
+    """The cluster answers with this to all questions about the topic."""
+    as_it_was = MemoryLog.describe
+
+    def refuse(self: MemoryLog, topics: Iterable[str]) -> ClusterInfo:
+        if topic in (names := list(topics)):
+            raise error
+        return as_it_was(self, names)
+
+    monkeypatch.setattr(MemoryLog, "describe", refuse)
+
+
+def test_the_age_of_heartbeats_is_known_after_a_reload_though_they_cannot_be_read_again(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat(watched, NOW - 3_600_000)
+    watched.round()
+    refuse_topic(monkeypatch, "a.heartbeats", Unreachable("No leader."))
+    watched.reload()
+    watched.round()
+    assert watched.checker.heartbeat_ms == NOW - 3_600_000
+
+
+def test_records_whose_reading_fails_are_read_by_the_next_round(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+
+    def fail(*_: object) -> NoReturn:
+        raise Unreachable("No leader.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(following, "between", fail)
+        watched.round()
+    assert watched.grade() == (0, 5)

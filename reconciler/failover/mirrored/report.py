@@ -22,7 +22,7 @@ from reconciler.mirror.account import (
     partition_account,
     settings,
 )
-from reconciler.mirror.following import Following
+from reconciler.mirror.following import Heartbeats
 from reconciler.mirror.grade import Grade, grades, wanted
 from reconciler.mirror.positions import read_positions
 from reconciler.mirror.reading import Known, Wanted, read_pairs
@@ -104,7 +104,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
         partition_account(source, there, known.syncs.get(source, ()), positions.get(source), newest.get(there))
         for there, source in sorted(places.items(), key=lambda item: (item[0].topic, item[0].partition))
     ]
-    heartbeat_ms, note = _heartbeat(reader, own.heartbeats)
+    heartbeat_ms, note = _heartbeat(reader, own.heartbeats, outside.now_ms())
     notes.append(note)
     synced, note = _synced(known, [job.group for job in jobs], read_group)
     notes.append(note)
@@ -127,15 +127,15 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     )
 
 
-def _heartbeat(reader: LogReader, names: Sequence[str]) -> tuple[int | None, str]:
-    following = Following((), names, (), ())
+def _heartbeat(reader: LogReader, names: Sequence[str], now_ms: int) -> tuple[int | None, str]:
+    heartbeats = Heartbeats(names)
     try:
-        following.read(reader)
+        heartbeats.read(reader, now_ms)
     except (NotRead, Refused, Unreachable) as error:
         return None, f"heartbeats could not be read: {error.message.rstrip('.')}"
-    if following.heartbeat_ms is None:
+    if heartbeats.newest_ms is None:
         return None, f'no heartbeat is known (topic "{names[0]}")' if names else "no heartbeat is known"
-    return following.heartbeat_ms, ""
+    return heartbeats.newest_ms, ""
 
 
 def _synced(
