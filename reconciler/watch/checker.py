@@ -9,7 +9,7 @@ fail are from then on checked apart from the others, and without patience, until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
@@ -100,6 +100,7 @@ class JobChecker:
             *([job] for job in alone),
         ):
             self._check_group(group, read, results)
+        self._follow_mirror(results)
         for name, check in results.items():
             (self._suspects.discard if isinstance(check.result, CheckFigures) else self._suspects.add)(name)
         return results
@@ -167,6 +168,18 @@ class JobChecker:
             )
         took = self._clock() - began
         return {name: JobCheck(figures, took) for name, figures in results.items()}
+
+    def _follow_mirror(self, results: Mapping[str, JobCheck]) -> None:
+        """Read the mirror's topics also if no job had a whole check: the age of heartbeats does not depend on jobs.
+
+        It comes last, and after a question to the cluster if no check was answered, so that one that is away costs a
+        single wait.
+        """
+        if not self._mirror.is_due or self._stopping() or any(check.place == CLUSTER for check in results.values()):
+            return
+        is_there = any(isinstance(check.result, CheckFigures) for check in results.values())
+        if is_there or self._ask_cluster() is None:
+            self._mirror.refresh(self._outside.reader)
 
     def _ask_cluster(self) -> ReconcilerError | None:
         """Why the cluster cannot be used at all, None if it can."""

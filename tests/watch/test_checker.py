@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from reconciler.stores.memory import MemoryStore
 from reconciler.watch.checker import CLUSTER, STORE_REQUESTS, JobCheck, JobChecker
 from reconciler.watch.figures import CheckFigures
 from tests.in_memory import NOW, Memory, stored
+from tests.mirror.written import text
 
 EVERY_S, DEADLINE_S, TIMEOUT_S = 60.0, 30.0, 10.0
 
@@ -317,6 +319,28 @@ def test_a_store_that_is_away_takes_its_own_jobs_out_and_is_waited_for_twice_a_r
         world.now = before + EVERY_S
     world.stores_away = set()
     assert len(good(checker.check(config.jobs))) == 10
+
+
+def test_heartbeats_are_read_while_every_store_is_away(world: World) -> None:
+    """The mirror lives, and the watched cluster answers: heartbeats that grew old would page for nothing."""
+    world.memory.log.create("a.heartbeats", 1)
+    config = world.config(*ten())
+    checker = world.checker(config)
+    world.stores_away = {"memory:one"}
+    for sent_ms in range(NOW - 300_000, NOW, 60_000):
+        key, value = text("b") + text("a"), struct.pack(">hq", 0, sent_ms)
+        world.memory.log.partition("a.heartbeats", 0).append(NOW, key, value)
+        assert not good(checker.check(config.jobs))
+        assert checker.heartbeat_ms == sent_ms
+        world.now += EVERY_S
+
+
+def test_the_mirror_is_not_asked_while_stores_and_cluster_are_away(world: World) -> None:
+    config = world.config(*ten())
+    checker = world.checker(config)
+    world.away, world.stores_away = True, {"memory:one"}
+    checker.check(config.jobs)
+    assert world.calls["The cluster without answer"] == 1
 
 
 def test_one_job_that_is_ill_in_a_store_does_not_starve_those_beside_it(world: World) -> None:
