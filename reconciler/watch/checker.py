@@ -36,11 +36,15 @@ Check = Callable[[Config, Sequence[Job], Outside], Checked]
 
 @dataclass(frozen=True, slots=True)
 class JobCheck:
-    """The result of one job's check; ``place`` names what failed, as the subject of a sentence."""
+    """The result of one job's check; ``place`` names what failed, as the subject of a sentence.
+
+    ``was_tried`` is False if it was left out of this round, since other jobs' failures had taken the time.
+    """
 
     result: CheckFigures | Exception
     seconds: float
     place: str = ""
+    was_tried: bool = True
 
 
 class JobChecker:
@@ -73,7 +77,8 @@ class JobChecker:
         self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
         self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s, mirror or LastKnown())
         self._suspects: set[str] = set()
-        self._turn = 0
+        self._tries = 0
+        self._last_try: dict[str, int] = {}
         self._skipped_s = 0.0
 
     @property
@@ -122,27 +127,28 @@ class JobChecker:
             elif len(jobs) == 1:
                 results[jobs[0].name] = JobCheck(error, self._clock() - began, _job(jobs[0]))
             else:
-                self._one_by_one(jobs, read, results, error)
+                self._one_by_one(jobs, read, results)
 
-    def _one_by_one(
-        self, jobs: Sequence[Job], read: StoresRead, results: dict[str, JobCheck], error: Exception
-    ) -> None:
-        """Check each on its own. Once failures have taken as long as one wait, the others fail until the next round,
-        which begins with another job.
+    def _one_by_one(self, jobs: Sequence[Job], read: StoresRead, results: dict[str, JobCheck]) -> None:
+        """Check each on its own. Once failures have taken as long as one wait, the others are left out of this round.
+
+        Those whose last try is the longest ago come first. So each has its turn, in whatever batches jobs are checked.
         """
-        self._turn += 1
-        first = self._turn % len(jobs)
         lost_s = 0.0
-        for job in (*jobs[first:], *jobs[:first]):
+        failed: list[str] = []
+        for job in sorted(jobs, key=lambda each: self._last_try.get(each.name, 0)):
             began = self._clock()
             if lost_s > self._patience_s or self._stopping():
-                results[job.name] = JobCheck(error, 0.0, _job(job))
+                results[job.name] = JobCheck(_not_tried(job, failed, lost_s), 0.0, _job(job), was_tried=False)
                 continue
+            self._tries += 1
+            self._last_try[job.name] = self._tries
             try:
                 results.update(self._check_now([job], read, 0.0))
             except Exception as own:  # noqa: BLE001 - as above
                 took = self._clock() - began
                 lost_s += took
+                failed.append(job.name)
                 results[job.name] = JobCheck(own, took, _job(job))
 
     def _check_now(self, jobs: Sequence[Job], read: StoresRead, patience_s: float) -> dict[str, JobCheck]:
@@ -230,3 +236,15 @@ class JobChecker:
 
 def _job(job: Job) -> str:
     return f'Job "{job.name}"'
+
+
+def _not_tried(job: Job, failed: Sequence[str], lost_s: float) -> Unreachable:
+    """Why the job was left out, after the failed checks of others took ``lost_s`` seconds."""
+    if not failed:
+        return Unreachable(f"{_job(job)} was not checked, because watch is stopping.")
+    others = f" and {len(failed) - 1:,} more" if len(failed) > 1 else ""
+    return Unreachable(
+        f'{_job(job)} was not checked in this round: the checks of job "{failed[0]}"{others} failed, and took '
+        f"{lost_s:.0f} s.",
+        hint=f'Resolve what is reported of job "{failed[0]}".',
+    )

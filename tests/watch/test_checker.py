@@ -44,13 +44,13 @@ class World:
     def config(self, *jobs: str) -> Config:
         return self.memory.config(f'[search]\ndeadline = "{DEADLINE_S:g}s"\n', "".join(jobs))
 
-    def checker(self, config: Config) -> JobChecker:
+    def checker(self, config: Config, every_s: float = EVERY_S) -> JobChecker:
         def checker(config: Config, jobs: Sequence[Job], outside: Outside) -> Checked:
             self.checks.append(tuple(job.name for job in jobs))
             return check(config, jobs, outside)
 
         outside = Outside(Sick(self), self.open_store, self.clock, lambda: NOW)
-        return JobChecker(config, outside, checker, every_s=EVERY_S, stopping=lambda: self.stopping)
+        return JobChecker(config, outside, checker, every_s=every_s, stopping=lambda: self.stopping)
 
     def clock(self) -> float:
         return self.now
@@ -234,6 +234,35 @@ def test_jobs_that_fail_one_by_one_cost_one_deadline_together_and_take_turns(wor
     for _ in range(2):
         results = checker.check(config.jobs)
     assert len(good(results)) == 9
+
+
+def test_a_job_that_was_not_tried_says_which_jobs_took_the_time(world: World) -> None:
+    config = world.config(*ten())
+    world.leaderless = {f"a.e{number}" for number in range(1, 6)}
+    results = world.checker(config).check(config.jobs)
+    tried = [name for name, check in results.items() if check.was_tried]
+    assert tried == ["j0", "j1", "j2", "j3", "j4"]
+    assert good(results) == ["j0"]
+    assert {str(results[name].result) for name in tried[1:]} == {"The leader gave no answer."}
+    for name in ("j5", "j6", "j7", "j8", "j9"):
+        assert str(results[name].result) == (
+            f'Job "{name}" was not checked in this round: the checks of job "j1" and 3 more failed, and took 40 s. '
+            'Resolve what is reported of job "j1".'
+        )
+        assert results[name].place == f'Job "{name}"'
+
+
+def test_a_job_that_is_well_has_its_turn_in_whatever_batch_it_is(world: World) -> None:
+    """In each of two batches there is time for one failure a round; of the second, only the last job is well."""
+    config = world.config(*ten()[:4])
+    checker = world.checker(config, every_s=2 * TIMEOUT_S - 1)
+    world.leaderless = {"a.e0", "a.e1", "a.e2"}
+    seen: set[str] = set()
+    for _ in range(4):
+        for batch in (config.jobs[:2], config.jobs[2:]):
+            seen.update(good(checker.check(batch)))
+            world.now += EVERY_S
+    assert seen == {"j3"}
 
 
 # ---------------------------------------------------------------- the cluster is away
