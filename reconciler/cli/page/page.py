@@ -15,7 +15,7 @@ from reconciler.failover.check import outcome, replay_sum, replay_total, skips_s
 from reconciler.formats.plan import JobPlan, NotJudged, Plan, StartPolicy, why_stopped
 
 MOST_JOBS = 12
-"""More jobs than these are folded away."""
+"""More judged jobs than these are folded away."""
 
 
 def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = None) -> str:
@@ -115,9 +115,12 @@ def _next(plan: Plan, policy: StartPolicy, files: Files) -> dict[str, Markup]:
 
 
 def _jobs(plan: Plan, policy: StartPolicy) -> Markup:
-    rows = [*(_not_judged(job) for job in plan.not_judged), *(_job(job, policy) for job in plan.jobs)]
-    jobs = fill("jobs", rows=fill_each("job", rows))
-    return fill("folded_jobs", count=f"{len(rows):,}", jobs=jobs) if len(rows) > MOST_JOBS else jobs
+    failed, judged = [_not_judged(job) for job in plan.not_judged], [_job(job, policy) for job in plan.jobs]
+    if len(judged) <= MOST_JOBS:
+        return fill("jobs", rows=fill_each("job", [*failed, *judged]))
+    in_sight = fill("jobs", rows=fill_each("job", failed)) if failed else Markup()
+    jobs = fill("jobs", rows=fill_each("job", judged))
+    return Markup(in_sight + fill("folded_jobs", count=f"{len(judged):,}", jobs=jobs))
 
 
 def _not_judged(job: NotJudged) -> dict[str, object]:

@@ -21,6 +21,7 @@ from reconciler.cli.main import main
 from reconciler.cli.page.advice import MOST_SETS, next_steps, row_steps
 from reconciler.cli.page.markup import Markup as Safe
 from reconciler.cli.page.markup import asset, fill
+from reconciler.cli.page.page import MOST_JOBS
 from reconciler.cli.page.picture import PIVOT, Scale, described, picture
 from reconciler.core.verdicts import Position, Skips
 from reconciler.core.visible import command
@@ -373,3 +374,11 @@ def test_a_job_that_was_not_judged_leads_the_page() -> None:
         assert 'class="verdict bad"' in html
     assert "1 job was not judged: do not start it" in words(html_of(replace(all_moved(), not_judged=(sick,))))
     assert "not judged" not in words(html_of(all_moved()))
+
+
+def test_a_job_that_was_not_judged_is_in_sight_among_many_jobs() -> None:
+    (only,) = all_moved().jobs
+    jobs = tuple(replace(only, name=f"job-{number}") for number in range(MOST_JOBS + 1))
+    html = html_of(replace(all_moved(), jobs=jobs, not_judged=(NotJudged("sick", "The store did not answer."),)))
+    folded = html.index(f"<summary>{MOST_JOBS + 1} jobs</summary>")
+    assert html.index("not judged: do not start it") < folded < html.index("<td>job-0<td>")
