@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from reconciler.config.file import Cluster, Config, Job
-from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
 from reconciler.formats.decimal_text import counted
 from reconciler.near import near_topics
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
@@ -115,13 +115,19 @@ def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> It
         starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
         held = [tp for tp in partitions if ends[tp] > starts[tp]]
         place = (held or partitions)[0]
-        reader.read([ReadRequest(place, starts[place], 1)])
+        (chunk,) = reader.read([ReadRequest(place, starts[place], 1)])
     except ReconcilerError as error:
         yield failed(subject, error, only_warn=only_warn)
         return
     offsets = sum(ends[tp] - starts[tp] for tp in partitions)
-    holds = f"{offsets:,} offsets" if held else "empty"
-    yield ok(subject, f"{counted(len(partitions), 'partition')}, {holds}; it may be read")
+    holds = f"{counted(len(partitions), 'partition')}, {f'{offsets:,} offsets' if held else 'empty'}"
+    try:
+        len(chunk.records)
+    except NotRead as error:  # it may be read, and is not within the limits: other records may be
+        yield failed(subject, error, only_warn=True)
+        yield ok(subject, holds)
+    else:
+        yield ok(subject, f"{holds}; it may be read")
     if info.compacted is None:
         yield warn(
             subject,

@@ -61,8 +61,8 @@ def failed(subject: str, error: ReconcilerError, *, only_warn: bool = False) -> 
 
 
 def exit_code(results: Iterable[TrialResult]) -> ExitCode:
-    """2 if the configuration must be corrected, else 6 if something did not answer, else 0."""
+    """2 if the configuration must be corrected, else 6 if something did not answer or was recreated, else 0."""
     codes = {each.code for each in results if each.level is Level.FAIL}
     if not codes:
         return ExitCode.OK
-    return ExitCode.UNREACHABLE if codes == {ExitCode.UNREACHABLE} else ExitCode.USAGE
+    return ExitCode.UNREACHABLE if codes <= {ExitCode.UNREACHABLE, ExitCode.CHANGED} else ExitCode.USAGE

@@ -18,7 +18,8 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.config.file import load_config, read_config
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import ExitCode, Refused, Unreachable
+from reconciler.core.errors import Changed, ExitCode, NotRead, Refused, Unreachable
+from reconciler.core.probes import Withheld
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
@@ -294,6 +295,29 @@ def test_working_parts_are_reported_with_counts(
     rows, writable = found.messages(Level.OK, "job clicks")
     assert rows.endswith('group "readers": 2 stored offsets (2 of events), all with an anchor')
     assert "no write was tried" in writable
+
+
+def test_records_that_take_more_than_the_limits_are_a_warning_and_not_called_readable(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(store, "events", p0=anchored(), p1=anchored())
+    monkeypatch.setattr(MemoryLog, "read", lambda self, requests: [Withheld(NotRead("Too large.")) for _ in requests])
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.OK
+    assert found.messages(Level.WARN, "topic a.events") == ["Too large."]
+    assert found.messages(Level.OK, "topic a.events") == ["2 partitions, 1 offsets"]
+
+
+def test_a_topic_that_is_recreated_meanwhile_is_no_fault_of_the_configuration(
+    look: Callable[..., Tries], destination: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise Changed("The topic is gone.")
+
+    monkeypatch.setattr(MemoryLog, "log_ends", gone)
+    found = look(LEAST, destination)
+    assert "The topic is gone." in found.messages(Level.FAIL, "topic a.events")
+    assert found.code is ExitCode.UNREACHABLE
 
 
 def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destination: MemoryLog) -> None:
