@@ -158,7 +158,7 @@ class Watch:
         self._batches = batches(setup.jobs, setup.every_s)
         self._schedule = Schedule(len(self._batches), setup.every_s, self._clock())
         again_s, most = (None, sys.maxsize) if setup.once else (setup.every_s, MOST_LINES)
-        self._outages = Outages(again_s, self._clock, log, most=most)
+        self._outages = Outages(again_s, self._clock, log, most=most, always=(CLUSTER,))
         self._step = 0
         self._round_began = self._clock()
         self._spent_s = 0.0
@@ -186,12 +186,14 @@ class Watch:
                 log.debug('job "%s" was not checked', name, exc_info=check.result)
                 error = as_sentence(check.result)
                 self._troubles[check.place] = error
-                self._outages.began(check.place, error)
+                if check.was_tried or check.place not in self._outages:  # one that was not tried has no other cause
+                    self._outages.began(check.place, error)
 
     def _end_round(self) -> None:
         now, process = self._clock(), self._figures.process
+        self._outages.round_ended()
         if CLUSTER not in self._troubles:  # without it no store was asked, so none is known to be back
-            self._outages.tell(self._troubles)
+            self._outages.answered(self._troubles)
         self.troubles, self._troubles = self._troubles, {}
         self._schedule.begin_round(self._step, now)
         took_s = now - self._round_began

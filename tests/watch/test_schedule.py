@@ -14,6 +14,7 @@ from reconciler.core.errors import ConfigError, ExitCode, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.rate_limit import RateLimit
+from reconciler.outages import MOST_CAUSES
 from reconciler.watch.checker import CLUSTER, JobCheck
 from reconciler.watch.figures import CheckFigures, Figures, TopicFigures
 from reconciler.watch.schedule import LARGEST_BATCH, Requested, Setup, Watch, batches
@@ -38,6 +39,8 @@ class World:
     reloads: list[float] = field(default_factory=list)
     fails: dict[str, Exception] = field(default_factory=dict)
     place: str = CLUSTER
+    places: dict[str, str] = field(default_factory=dict)
+    was_tried: bool = True
     checks: list[tuple[float, str]] = field(default_factory=list)
     closed: int = 0
     heartbeat_ms: int | None = None
@@ -53,7 +56,12 @@ class World:
             self.checks.append((self.now, job.name))
             self.now += self.takes_s
         return {
-            job.name: JobCheck(self.fails.get(job.name, FINE), self.takes_s, self.place or f"Job {job.name}")
+            job.name: JobCheck(
+                self.fails.get(job.name, FINE),
+                self.takes_s,
+                self.places.get(job.name) or self.place or f"Job {job.name}",
+                self.was_tried,
+            )
             for job in chosen
         }
 
@@ -230,7 +238,7 @@ def test_a_store_that_was_not_asked_is_not_reported_as_back(caplog: pytest.LogCa
     assert not [record for record in caplog.records if "answers again" in record.getMessage()]
     world.fails, world.stop_at = {}, 590.0
     watch.run()
-    assert [record.getMessage().partition(" answers")[0] for record in caplog.records[2:]] == ["Job job-0", CLUSTER]
+    assert [record.getMessage().partition(" answers")[0] for record in caplog.records[2:]] == [CLUSTER, "Job job-0"]
 
 
 def test_of_many_jobs_that_fail_at_once_a_few_are_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -250,6 +258,71 @@ def test_of_many_jobs_that_fail_at_once_a_few_are_named(caplog: pytest.LogCaptur
         *(f"Job job-{number} answers again" for number in range(5)),
         "and so do 25 more",
     ]
+
+
+def test_an_outage_of_the_cluster_is_said_among_however_many_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Six stores are away when the cluster goes away within the round."""
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=8, every_s=10.0, place="", stop_at=540.0)
+    away = {f"job-{number}": Unreachable("The cluster is away.") for number in (6, 7)}
+    world.fails = {f"job-{number}": Unreachable(f"Store {number} is away.") for number in range(6)} | away
+    world.places = dict.fromkeys(away, CLUSTER)
+    watch = world.watch()
+    watch.run()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        *(f"Store {number} is away. Trying again every 10 s." for number in range(5)),
+        "The cluster is away. Trying again every 10 s.",
+        "1 more like these, each in the metrics.",
+    ]
+    caplog.clear()
+    world.fails, world.stop_at = {}, 580.0
+    watch.run()
+    said = [record.getMessage().partition(" after")[0] for record in caplog.records]
+    assert said[0] == "The watched cluster answers again"
+    assert said[-1] == "and so do 2 more"
+
+
+def test_a_new_cause_of_an_outage_is_said_and_a_known_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconciler.watch")
+    world = World(count=2, every_s=10.0, place="")
+    watch = world.watch()
+    causes = [
+        Unreachable("The store gave no answer in 10 s."),
+        Unreachable("The store gave no answer in 12 s."),
+        ConfigError("Neither the topic nor a row exists.", hint="Correct topics."),
+        Unreachable("The store gave no answer in 10 s."),
+    ]
+    for number, cause in enumerate(causes):
+        world.fails = {"job-1": cause}
+        watch.run(rounds=2 * number + 2)
+    world.fails = {}
+    watch.run(rounds=12)
+    said = [record.getMessage() for record in caplog.records]
+    assert said[:2] == [
+        "The store gave no answer in 10 s. Trying again every 10 s.",
+        "Neither the topic nor a row exists. Correct topics. Trying again every 10 s.",
+    ]
+    assert [text.partition(" after")[0] for text in said[2:]] == ["Job job-1 answers again"]
+
+
+def test_a_cause_that_is_another_one_at_each_try_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(count=1, every_s=10.0, place="")
+    watch = world.watch()
+    for number, word in enumerate("abcdefghij"):
+        world.fails = {"job-0": Unreachable(f"The store refused request {word}.")}
+        watch.run(rounds=number + 1)
+    assert len(caplog.records) == MOST_CAUSES
+
+
+def test_a_job_that_was_not_tried_has_no_new_cause(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(count=1, every_s=10.0, place="", fails={"job-0": Unreachable("No leader.")})
+    watch = world.watch()
+    watch.run(rounds=1)
+    world.fails, world.was_tried = {"job-0": Unreachable("The checks of others took the time.")}, False
+    watch.run(rounds=3)
+    assert [record.getMessage() for record in caplog.records] == ["No leader. Trying again every 10 s."]
+    assert list(watch.troubles) == ["Job job-0"]
 
 
 def test_a_single_round_names_each_trouble_and_promises_no_other_try(caplog: pytest.LogCaptureFixture) -> None:
