@@ -115,7 +115,6 @@ class Watch:
         self._now_ms = now_ms
         self._tidy = tidy
         self._overruns = 0
-        self._ended_at = clock()
         self._allowed_s = math.inf
         self.troubles: dict[str, ReconcilerError] = {}
         """Errors of the last complete round, by what failed."""
@@ -143,7 +142,10 @@ class Watch:
         self._setup.close()
 
     def health(self) -> str | None:
-        """Why the checking itself is not healthy, None if it is. May be called from any thread."""
+        """Why the checking itself is not healthy, None if it is. May be called from any thread.
+
+        The time runs from the end of the last round, or from the start or a reload if that is later.
+        """
         silent_s, allowed_s = self._clock() - self._ended_at, self._allowed_s
         if silent_s <= allowed_s:
             return None
@@ -164,6 +166,7 @@ class Watch:
         self._spent_s = 0.0
         self._troubles: dict[str, ReconcilerError] = {}
         self._figures.watch_jobs(job.name for job in setup.jobs)
+        self._ended_at = self._clock()  # the time since the last round was the earlier setup's to spend
         self._allow(0.0)
         self._update(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())
 

@@ -362,6 +362,23 @@ def test_health_fails_without_a_round_in_time_and_recovers_with_the_next() -> No
     assert watch.health() is None
 
 
+def test_a_reload_to_a_shorter_interval_leaves_it_well_while_its_first_round_runs() -> None:
+    world = World(count=2, every_s=3600.0, stop_at=500.0 + 3500)
+    watch = world.watch()
+    watch.run()
+    check, seen = world.check, []
+
+    def checks(chosen: Sequence[Job]) -> dict[str, JobCheck]:
+        seen.append(watch.health())
+        return check(chosen)
+
+    world.every_s, world.reloads, world.stop_at = 10.0, [world.now], world.now + 20
+    world.check = checks  # type: ignore[method-assign]
+    watch.run()
+    assert seen
+    assert set(seen) == {None}
+
+
 # ---------------------------------------------------------------- stop and reload
 
 
