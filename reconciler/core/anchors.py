@@ -132,11 +132,13 @@ class Anchor:
         """
         if self.cluster_id is None or self.cluster_id != cluster_id:
             return False
-        return self.topic_id == topic_id or not (has_topic_id(self.topic_id) and has_topic_id(topic_id))
+        own, other = real_topic_id(self.topic_id), real_topic_id(topic_id)
+        return own is None or other is None or own == other
 
 
-def has_topic_id(topic_id: str | None) -> bool:
-    return topic_id is not None and topic_id != NO_TOPIC_ID
+def real_topic_id(topic_id: str | None) -> str | None:
+    """The id; None for the one that stands for none."""
+    return None if topic_id == NO_TOPIC_ID else topic_id
 
 
 @dataclass(frozen=True, slots=True)

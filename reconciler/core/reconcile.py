@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset, has_topic_id
+from reconciler.core.anchors import Anchor, Names, StoredOffset, real_topic_id
 from reconciler.core.errors import NotRead
 from reconciler.core.matching import Matcher
 from reconciler.core.policies import StartPlace
@@ -180,7 +180,7 @@ def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sea
         why = f"another record is at the anchor's offset {anchor.offset}; "
         return (yield from _search(question, anchor, why))
     may_be_compacted = yield from question.may_be_compacted()
-    if may_be_compacted and has_topic_id(anchor.topic_id) and anchor.topic_id == question.topic_id:
+    if may_be_compacted and real_topic_id(anchor.topic_id) is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
     why = f"no record is at the anchor's offset {anchor.offset}; "
     return (yield from _search(question, anchor, why))

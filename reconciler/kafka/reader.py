@@ -31,7 +31,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
-from reconciler.core.anchors import has_topic_id
+from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Chunk
 from reconciler.kafka.connection import READS_ONLY, Connection
@@ -157,9 +157,8 @@ class KafkaLogReader:
             info = self._topic(name, future)
             if info is not None:
                 numbers = tuple(sorted(partition.id for partition in info.partitions))
-                topic_id = str(info.topic_id)
-                own_id = topic_id if has_topic_id(topic_id) else None
-                found[name] = TopicInfo(name, own_id, numbers, _is_compacted(configs[name]))
+                topic_id = real_topic_id(str(info.topic_id))
+                found[name] = TopicInfo(name, topic_id, numbers, _is_compacted(configs[name]))
         return ClusterInfo(cluster_id, found)
 
     def _topic(self, name: str, future: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from confluent_kafka import Uuid
+
 from reconciler.core.anchors import NO_TOPIC_ID, Anchor, Names, StoredOffset
 from tests.core.stories import BY_ID, HERE, HERE_TOPIC, Marker, Rec, anchor_of, ask, found, letters, log_of
 
@@ -95,3 +97,7 @@ def test_the_topic_id_of_a_broker_that_keeps_none_proves_nothing() -> None:
 
 def test_an_anchor_from_before_the_brokers_had_topic_ids_keeps_its_numbering() -> None:
     assert found(ask(log_of(A, B, C), own(B, 1, topic_id=NO_TOPIC_ID))) == ("match", 2, 0, 0)
+
+
+def test_the_kafka_client_gives_the_topic_id_that_stands_for_none_as_this_text() -> None:
+    assert str(Uuid(0, 0)) == NO_TOPIC_ID
