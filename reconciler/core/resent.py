@@ -14,8 +14,11 @@ processed record before B. From q on the log is again one of the model, which be
 follows comes in the source's order, too.
 
 A copy in an aborted transaction does not count: a job that reads committed records never sees it, and would skip the
-record if its only other copy is in front of q. So the log behind f is read without aborted records. In front of f an
-aborted copy proves as much as any other: that its record was processed.
+record if its only other copy is in front of q. So the log behind f is read without aborted records. But a job that
+reads all records sees it, as Spark does by default, and would skip the record if it has no other copy: the source may
+have deleted it before the mirror could send it again. So the gaps are read, too, and a record that is only there counts
+as one whose last copy is there. In front of f an aborted copy proves as much as any other: that its record was
+processed.
 
 An unread record is taken for one that may be needed: a budget that ends early only moves B, and so q, to an
 earlier offset.
@@ -88,6 +91,8 @@ class _Tail:
         self._processed = processed
         self._records: list[tuple[Record, bytes | None]] = []
         self._marks: dict[bytes, Mark] = {}
+        self._hidden: dict[bytes, Record] = {}
+        """Of each id that was seen in aborted and open transactions first, the last copy there."""
         self._nameless: int | None = None
         self._wanted: set[bytes] = set()
         """Ids of unprocessed records up to the last one that was sent again, which did not come again yet."""
@@ -99,28 +104,68 @@ class _Tail:
             if position > around.sent_again and not self._wanted:
                 break
             size = min(max(FIRST_READ, around.sent_again + 1 - position, read), around.budget - read, LARGEST_READ)
+            begin = position
             records, position = yield from _read_committed(position, size, around.end)
             read += len(records)
             for record in records:
                 self._add(record, around.sent_again)
+            if position - begin > len(records):
+                seen = {record.offset for record in records}
+                read += yield from self._read_gaps(begin, position, seen, around, around.budget - read)
             if self.is_contradictory or (self._nameless is not None and self._nameless <= around.begin):
                 break
+        self.last = {**self._hidden, **self.last}
         return read
 
-    def _add(self, record: Record, sent_again: int) -> None:
-        name = self._processed.id_of(record)
-        self._records.append((record, name))
+    def _read_gaps(self, begin: int, end: int, seen: set[int], around: Around, budget: int) -> Search[int]:
+        """Read what is in [``begin``, ``end``) besides the committed records; return the number of records read."""
+        read = 0
+        while begin < end and read < budget:
+            records, begin = yield from read_once(begin, min(end - begin, budget - read, LARGEST_READ), end)
+            read += len(records)
+            for record in records:
+                if record.offset not in seen:
+                    self._add_hidden(record, around.sent_again)
+        if begin < end:
+            self._stop_at(begin)
+        return read
+
+    def _stop_at(self, offset: int) -> None:
+        """Nothing behind this offset can be proven."""
+        self._nameless = offset if self._nameless is None else min(self._nameless, offset)
+
+    def _add_hidden(self, record: Record, sent_again: int) -> None:
+        name = self._name_of(record)
         if name is None:
-            self._nameless = record.offset if self._nameless is None else self._nameless
-            return
-        mark = mark_of(record)
-        if self._marks.setdefault(name, mark) != mark or self._processed.contradicts(name, mark):
-            self.is_contradictory = True
-        self.last[name] = record
+            self._stop_at(record.offset)
+        elif name not in self.last:
+            self._hidden[name] = record
+            if record.offset <= sent_again:
+                self._want(name, record, sent_again)
+
+    def _name_of(self, record: Record) -> bytes | None:
+        """The record's id; notes one that contradicts another record of this id."""
+        name = self._processed.id_of(record)
+        if name is not None:
+            mark = mark_of(record)
+            if self._marks.setdefault(name, mark) != mark or self._processed.contradicts(name, mark):
+                self.is_contradictory = True
+        return name
+
+    def _want(self, name: bytes, record: Record, sent_again: int) -> None:
         if record.offset > sent_again:
             self._wanted.discard(name)
         elif not self._processed.is_surely(record) and not self._processed.is_dated_before(record):
             self._wanted.add(name)
+
+    def _add(self, record: Record, sent_again: int) -> None:
+        name = self._name_of(record)
+        self._records.append((record, name))
+        if name is None:
+            self._stop_at(record.offset)
+            return
+        self.last[name] = record
+        self._want(name, record, sent_again)
 
     def barrier(self) -> tuple[int | None, dict[bytes, Record]]:
         """B, as if every record that may stand in front had been found there, and those records that end before B."""

@@ -144,7 +144,6 @@ def test_what_an_aborted_transaction_sent_again_first_keeps_the_place(identity: 
 @pytest.mark.parametrize(
     ("sendings", "anchor", "resume", "replay"),
     [
-        ([("abcd", False), ("def", True), ("a", False), ("d", True)], "d", 10, 1),
         ([("abc", False), ("bcd", True), ("ab", False), ("cd", True)], "c", 10, 1),
         ([("abcd", False), ("c", False), ("bcd", True), ("defg", False)], "c", 6, 2),
     ],
@@ -160,3 +159,24 @@ def test_processed_records_right_behind_the_place_are_read_again_and_count(
     reads = log.partitions[PLACE].records
     again = sum(each.offset >= resume and (each.value or b"") <= anchor.encode() for each in reads)
     assert (finding.resume_offset, finding.replay_exact, again) == (resume, replay, replay)
+
+
+@TELLING
+@pytest.mark.parametrize(
+    ("sendings", "anchor", "resume"),
+    [
+        ([("abcde", True), ("abce", False)], "b", 2),  # the source deleted d before it was sent again
+        ([("abcde", True), ("abcde", False)], "b", 8),
+        ([("abc", False), ("de", True), ("abc", False)], "c", 3),
+        ([("abc", False), ("abc", False), ("de", True)], "c", 7),
+        ([("abc", False), ("de", None), ("abc", False)], "c", 3),  # still open
+    ],
+)
+def test_a_record_that_is_in_an_aborted_transaction_alone_is_not_stepped_over(
+    sendings: list[tuple[str, bool | None]], anchor: str, resume: int, identity: Identity
+) -> None:
+    """A job that reads uncommitted records, as Spark does by default, sees it there and nowhere else."""
+    log = log_of()
+    for names, aborts in sendings:
+        sent(log, names, aborts=aborts)
+    assert ask(log, anchor_of(rec(anchor), identity), identity).resume_offset == resume

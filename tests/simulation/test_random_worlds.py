@@ -127,6 +127,8 @@ def restarted(thorough: bool, jobs: int) -> Tally:
 
 def test_what_a_restarted_mirror_sent_again_is_stepped_over_and_nothing_is_skipped(restarted: Tally) -> None:
     assert not restarted.broken, restarted.text()
+    aborted = sum(count for (kind, _), count in restarted.verdicts.items() if kind == "resent, aborted ones read")
+    assert aborted > restarted.trials / 10
 
 
 def test_after_complete_re_sends_nothing_repeats_that_need_not(restarted: Tally) -> None:

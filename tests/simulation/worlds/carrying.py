@@ -12,7 +12,7 @@ from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.engine import Inquiry, run
-from reconciler.kafka.memory import MemoryLog, MemoryPartition
+from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.ports import ReadRequest
 from tests.simulation.trial import Meter
 from tests.simulation.worlds.cases import AMONG, FAR_AHEAD, LOCAL, PLACE, Case, Made, World
@@ -32,23 +32,31 @@ def carry_out(case: Case) -> World:
     log = (StingyLog if case.small_reads else MemoryLog)("destination", {PLACE.topic: 1})
     part = log.partitions[PLACE]
     delivered: dict[int, int] = {}
+    aborted: set[int] = set()
     normal = [made.stamp_ms for made in case.source if made.stamp_ms < FAR_AHEAD]
     clock = max(normal, default=0) - case.append_skew_ms
-    for made, index, aborted in _story(case):
+    for made, index, is_aborted in _story(case):
         clock += 1
-        for _, time in [marker for marker in case.markers if marker[0] == len(delivered) and not aborted]:
+        for _, time in [marker for marker in case.markers if marker[0] == len(delivered) and not is_aborted]:
             part.append_marker(time)
         stamp = clock if case.append_time else made.stamp_ms
-        if aborted:  # takes an offset and answers lookups, and no reader of committed records sees it
+        if is_aborted and not case.reads_aborted:  # takes an offset and answers lookups
             part.append_marker(stamp)
             continue
         headers = () if made.id is None else (("id", made.id),)
-        record = part.append(stamp, made.key, made.value, headers, append_time=case.append_time)
+        if is_aborted:
+            new = MemoryRecord(0, stamp, made.key, made.value, headers, case.append_time)
+            (record,) = part.append_batch([new], producer="mirror", transactional=True)
+            part.append_marker(stamp, producer="mirror", aborts=True)
+            aborted.add(record.offset)
+        else:
+            record = part.append(stamp, made.key, made.value, headers, append_time=case.append_time)
         delivered[record.offset] = index
     if case.cleaned:
         _clean(part, case.cleaned, case.drops_tombstones)
     part.delete_before(case.deleted)
-    return World(log, delivered, {record.offset: delivered[record.offset] for record in part.records})
+    held = {record.offset: delivered[record.offset] for record in part.records}
+    return World(log, delivered, held, frozenset(aborted))
 
 
 def _story(case: Case) -> Iterator[tuple[Made, int, bool]]:

@@ -8,7 +8,7 @@ skipped and what was read again.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, StoredOffset, record_timestamp
 from reconciler.core.question import Limits, Question
@@ -53,6 +53,8 @@ class Case:
     come after it. ``markers`` are control records' times by the same count. The cleaner has been over the first
     ``cleaned`` records; ``compacted`` is what the search is told about that. ``declared``: the disorder told is true.
     ``small_reads``: the search reads a few records at a time, so that a small log takes the ways of a long one.
+    ``reads_aborted``: jobs may read uncommitted records, so those of aborted transactions are in the log; else they
+    only take offsets.
     """
 
     seed: int
@@ -77,6 +79,7 @@ class Case:
     drops_tombstones: bool = False
     compacted: bool | None = False
     small_reads: bool = False
+    reads_aborted: bool = False
 
     @property
     def sent(self) -> int:
@@ -119,6 +122,13 @@ class World:
     delivered: dict[int, int]
     held: dict[int, int]
     """The part of ``delivered`` that is still there."""
+    aborted: frozenset[int] = frozenset()
+    """The offsets that only a job that reads uncommitted records sees."""
+
+    @property
+    def committed(self) -> World:
+        """What a job sees that reads committed records only."""
+        return replace(self, held={at: index for at, index in self.held.items() if at not in self.aborted})
 
     def holds(self, index: int) -> bool:
         return index in self.held.values()

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from reconciler.core.anchors import Names
 from reconciler.core.question import Limits
-from tests.simulation.oracle import best_replay, broken_promises, replayed
+from tests.simulation.oracle import best_replay, broken_promises, knows_place, replayed, skipped
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import PLACE, Case, Made, Run
@@ -31,12 +31,23 @@ def make_resent(seed: int) -> Case:
     )
     is_complete = rng.random() < 0.5
     runs = tuple(complete_runs(rng, len(source)) if is_complete else broken_runs(rng, len(source)))
+    reads_aborted = not is_complete and rng.random() < 0.3
+    if reads_aborted:
+        runs = tuple(_cut_off(rng, run) for run in runs)
     local = tuple(replace(made, id=None if made.id is None else b"local %d" % n) for n, made in enumerate(case.local))
     names = case.anchor.names if case.anchor.names is not Names.MAX_TIME else Names.LAST
     full = anchor_for(source, case.anchor_index, names, case.event_time)
     anchor = replace(full, **dict.fromkeys(rng.choice(((), (), ("timestamp_ms",), ("fingerprint",)))))
     case = replace(
-        case, source=source, ids=ids, runs=runs, local=_in_order(local, ids), among=(), anchor=anchor, markers=()
+        case,
+        source=source,
+        ids=ids,
+        runs=runs,
+        local=_in_order(local, ids),
+        among=(),
+        anchor=anchor,
+        markers=(),
+        reads_aborted=reads_aborted,
     )
     if rng.random() < 0.5:  # a whole log, read in one go
         case = replace(
@@ -88,6 +99,12 @@ def broken_runs(rng: random.Random, count: int) -> Iterator[Run]:
         yield Run(tuple(index for index in range(first, end) if index not in gone))
 
 
+def _cut_off(rng: random.Random, run: Run) -> Run:
+    """A run with a transactional mirror: its last records, or all, may be in a transaction that was aborted."""
+    kept = rng.choice((len(run.sent), rng.randint(0, len(run.sent)), 0))
+    return Run(run.sent[:kept], run.sent[kept:])
+
+
 # ---------------------------------------------------------------- judging
 
 
@@ -112,7 +129,11 @@ def try_seed(seed: int) -> list[Trial]:
     world, meter = carry_out(case), Meter()
     finding = answer(case, world, meter)
     broken = tuple(broken_promises(case, world, finding))
+    if case.reads_aborted and knows_place(case, world) and (lost := skipped(case, world.committed, finding)):
+        broken += (f"skips {len(lost)} unprocessed records of a job that reads committed ones: offsets {lost}",)
     kinds = [f"resent, ids {case.ids}"]
+    if case.reads_aborted:
+        kinds.append("resent, aborted ones read")
     if "stepped over" in finding.detail:
         kinds.append(f"resent, ids {case.ids}, stepped over")
     if is_complete(case):
