@@ -7,7 +7,7 @@ complete check stay until the next one; while there is none, ``up`` is 0 and ``l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -179,6 +179,13 @@ class JobFigures:
     checks: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     durations: Durations = field(default_factory=Durations)
 
+    def only(self, topics: Collection[str]) -> JobFigures:
+        """These figures without those of other topics."""
+        if self.found is None:
+            return self
+        kept = {topic: figures for topic, figures in self.found.topics.items() if topic in topics}
+        return replace(self, found=replace(self.found, topics=kept))
+
     def after(self, result: CheckFigures | Exception, seconds: float, now_ms: int) -> JobFigures:
         """These figures after another check."""
         outcome = result.outcome if isinstance(result, CheckFigures) else outcome_of(result)
@@ -229,9 +236,12 @@ class Figures(Collector):
     def job(self, name: str) -> JobFigures:
         return self._jobs[name]
 
-    def watch_jobs(self, names: Iterable[str]) -> None:
-        """Watch these jobs and no others; jobs that were watched before keep their figures."""
-        self._jobs = {name: self._jobs.get(name, JobFigures()) for name in names}
+    def watch_jobs(self, topics: Mapping[str, Collection[str]]) -> None:
+        """Watch these jobs and no others, each with its topics by the destination's names.
+
+        What was watched before keeps its figures.
+        """
+        self._jobs = {name: self._jobs.get(name, JobFigures()).only(kept) for name, kept in topics.items()}
 
     def checked(self, results: Mapping[str, tuple[CheckFigures | Exception, float]]) -> None:
         """Record the results of checks by job, each with its duration in seconds."""

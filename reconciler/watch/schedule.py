@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -66,11 +66,12 @@ def batches(jobs: Sequence[Job], every_s: float) -> list[Sequence[Job]]:
 class Setup:
     """The watcher's values, made from one reading of the configuration and replaced as a whole by the next.
 
-    ``use`` is called before the first check, ``close`` after the last. ``once``: the jobs are checked only once, so the
-    log has every trouble, and promises no other try.
+    ``topics_of`` gives a job's topics by the destination's names. ``use`` is called before the first check, ``close``
+    after the last. ``once``: the jobs are checked only once, so the log has every trouble, and promises no other try.
     """
 
     jobs: tuple[Job, ...]
+    topics_of: Callable[[Job], Collection[str]]
     checker: JobChecker
     every_s: float
     deadline_s: float
@@ -165,7 +166,7 @@ class Watch:
         self._round_began = self._clock()
         self._spent_s = 0.0
         self._troubles: dict[str, ReconcilerError] = {}
-        self._figures.watch_jobs(job.name for job in setup.jobs)
+        self._figures.watch_jobs({job.name: setup.topics_of(job) for job in setup.jobs})
         self._ended_at = self._clock()  # the time since the last round was the earlier setup's to spend
         self._allow(0.0)
         self._update(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())

@@ -18,6 +18,7 @@ from reconciler.watch.figures import CheckFigures, Figures, TopicFigures
 from tests import ROOT
 
 NOW = 1_800_000_000_000
+TOPICS = ("a.events", "a.other")
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -57,7 +58,7 @@ def found(*verdicts: Verdict, topic: str = "a.events", anchored_ms: int | None =
 
 
 def test_before_its_first_check_a_job_is_down_and_has_no_gauges(scraped: Scraped) -> None:
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     assert scraped.value("up", job="clicks") == 0
     assert scraped.of_job("clicks") == {
         "reconciler_up",
@@ -67,7 +68,7 @@ def test_before_its_first_check_a_job_is_down_and_has_no_gauges(scraped: Scraped
 
 
 def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     scraped.figures.checked({"clicks": (found(Verdict.MATCH, Verdict.MATCH, Verdict.BEHIND), 0.3)})
     where = {"job": "clicks", "topic": "a.events"}
     assert scraped.value("partitions", verdict="match", **where) == 2
@@ -90,7 +91,7 @@ def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
 def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -> None:
     where = {"job": "clicks", "topic": "a.events"}
     names = ("mirror_offset_replay_records", "mirror_offset_skips_records", "mirror_delivered_age_seconds")
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.3)})
     assert [scraped.value(name, **where) for name in names] == [None] * 3
     assert scraped.value("mirror_heartbeat_age_seconds") is None
@@ -102,7 +103,7 @@ def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -
 
 
 def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_old(scraped: Scraped) -> None:
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.3)})
     scraped.now += 60_000
     scraped.figures.checked({"clicks": (Unreachable("away"), 10.0)})
@@ -115,7 +116,7 @@ def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_o
 
 
 def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Scraped) -> None:
-    scraped.figures.watch_jobs(["clicks", "orders"])
+    scraped.figures.watch_jobs({"clicks": TOPICS, "orders": TOPICS})
     scraped.figures.checked({name: (found(Verdict.MATCH), 0.1) for name in ("clicks", "orders")})
     scraped.figures.checked({"clicks": (found(Verdict.LOST), 0.1)})
     assert scraped.value("partitions", job="clicks", topic="a.events", verdict="match") is None
@@ -124,7 +125,7 @@ def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Sc
     topics = {dict(labels).get("topic") for _, labels in scraped.samples() if ("job", "clicks") in labels}
     assert topics == {None, "a.other"}
     assert scraped.value("anchor_age_seconds", job="clicks") is None
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     assert scraped.of_job("orders") == set()
     assert scraped.value("partitions", job="clicks", topic="a.other", verdict="lost") == 1
 
@@ -143,7 +144,7 @@ def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Sc
     ],
 )
 def test_every_outcome_of_a_check_has_a_counter(scraped: Scraped, result: CheckFigures | Exception, word: str) -> None:
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     scraped.figures.checked({"clicks": (result, 0.1)})
     counts = {
         dict(labels)["outcome"]: value
@@ -162,7 +163,7 @@ def test_probes_are_counted_by_kind(scraped: Scraped) -> None:
 
 def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
     """Scrapes go on while a job's figures are replaced: verdicts, sums and counters of one scrape are of one check."""
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     enough = threading.Event()
 
     def update() -> None:
@@ -195,12 +196,12 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
 
 def test_strange_names_are_escaped(scraped: Scraped) -> None:
     name = 'cl"icks\\\n{}'
-    scraped.figures.watch_jobs([name])
+    scraped.figures.watch_jobs({name: TOPICS})
     assert scraped.value("up", job=name) == 0
 
 
 def test_a_sink_that_forbids_the_next_start_is_counted_and_asks_for_a_person(scraped: Scraped) -> None:
-    scraped.figures.watch_jobs(["clicks", "without"])
+    scraped.figures.watch_jobs({"clicks": TOPICS, "without": TOPICS})
     scraped.figures.checked({"clicks": (replace(found(), topics={}, blocking_sinks=1), 0.1)})
     assert scraped.value("blocking_sinks", job="clicks") == 1
     assert scraped.value("checks_total", job="clicks", outcome="person") == 1
@@ -215,7 +216,7 @@ def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> N
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(reconciler_\w+)` \| \w+ \|([^|]*)\|", text, re.MULTILINE))
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
-    scraped.figures.watch_jobs(["clicks"])
+    scraped.figures.watch_jobs({"clicks": TOPICS})
     graded = TopicFigures({Verdict.MATCH: 1}, mirror_replay=1, mirror_skips=2, delivered_ms=NOW)
     scraped.figures.checked({"clicks": (CheckFigures({"a.events": graded}, NOW, 0), 0.1)})
     exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {"job"} for name in HookRun("clicks").values(0)}

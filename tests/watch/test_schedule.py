@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -66,7 +66,7 @@ class World:
         }
 
     def setup(self) -> Setup:
-        return Setup(jobs(self.count), self, self.every_s, 30.0, self.close, once=self.once)  # type: ignore[arg-type]
+        return Setup(jobs(self.count), lambda job: job.topics, self, self.every_s, 30.0, self.close, once=self.once)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.closed += 1
@@ -410,6 +410,30 @@ def test_a_reload_drops_jobs_that_are_gone_and_keeps_the_figures_of_the_others(r
     assert world.figures.process.interval_s == 5.0
     assert world.figures.process.reload_ok
     assert world.figures.process.reloaded_ms == 525_000
+
+
+def test_a_reload_drops_figures_of_topics_that_a_job_no_longer_reads(reloaded: World) -> None:
+    """Whatever its checks say: an alert on a topic must resolve when the topic leaves the configuration."""
+    world = reloaded
+    watch = world.watch()
+    world.stop_at = 520.0
+    watch.run()
+    assert list(found_topics(world, "job-0")) == list(found_topics(world, "job-1")) == ["t"]
+    before = world.setup()
+    job, *others = before.jobs
+    world.prepare = lambda: replace(before, jobs=(replace(job, topics=("u",)), *others))
+    world.fails = {f"job-{number}": Unreachable("The store is away.") for number in range(3)}
+    world.stop_at = 540.0
+    watch.run()
+    assert list(found_topics(world, "job-0")) == []
+    assert list(found_topics(world, "job-1")) == ["t"]
+
+
+def found_topics(world: World, job: str) -> Iterable[str]:
+    """The topics of which the job's last whole check has figures."""
+    found = world.figures.job(job).found
+    assert found is not None
+    return found.topics
 
 
 def test_a_configuration_that_cannot_be_used_leaves_the_old_one_going(

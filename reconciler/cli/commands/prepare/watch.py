@@ -16,7 +16,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_text
 from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
-from reconciler.config.file import Config
+from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
@@ -170,7 +170,10 @@ def _prepare(
         if not options.once:
             _warn_if_open(address, access)
 
-    return Setup(jobs, checker, every_s, config.search.deadline_s, reader.close, use, once=options.once)
+    def topics_of(job: Job) -> frozenset[str]:
+        return frozenset(map(config.topics.destination_of, job.topics))
+
+    return Setup(jobs, topics_of, checker, every_s, config.search.deadline_s, reader.close, use, once=options.once)
 
 
 def _address(options: argparse.Namespace, config: Config) -> ListenAddress:
