@@ -171,6 +171,7 @@ class JobChecker:
                 lags_ms(behind, each.job.identity, reader),
                 MirrorFigures(self._mirror.grades(plan, each, reader), delivered),
                 single_cluster=config.watch.single_cluster,
+                now_ms=self._outside.now_ms(),
             )
         took = self._clock() - began
         return {name: JobCheck(figures, took) for name, figures in results.items()}

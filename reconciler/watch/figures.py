@@ -26,6 +26,10 @@ from reconciler.watch.mirrored import MirrorFigures
 RIGHT = frozenset({Verdict.MATCH, Verdict.NEW})
 """The verdicts that a job which runs on the watched cluster may have."""
 
+MOST_AHEAD_MS = 600_000
+"""How far the clocks of jobs and producers may be ahead. An anchor that is further ahead, for example that of a record
+with a wrong time, would keep the age at 0 until the time that it names."""
+
 OUTCOMES = ("ok", "person", "changed", "unreachable", "config", "bug")
 _OUTCOME_OF = {
     ExitCode.USAGE: "config",
@@ -96,11 +100,13 @@ def figures_of(
     mirror: MirrorFigures | None = None,
     *,
     single_cluster: bool = False,
+    now_ms: float = math.inf,
 ) -> CheckFigures:
     """The figures of one job in a check. A partition with two positions counts once, by the worse of them.
 
     ``lags_ms``: how far the mirror is behind, for the partitions where that is known.
     ``single_cluster``: the jobs run on no other cluster, so a row in another one's numbering is a mismatch too.
+    ``now_ms``: anchors that claim to be stored much later than this do not count as the newest.
     """
     own = {place.destination for place in gathered.places if place.own or (single_cluster and _is_numbered(place))}
     rows: dict[str, dict[int, PartitionPlan]] = {place.destination.topic: {} for place in gathered.places}
@@ -111,7 +117,9 @@ def figures_of(
         topic: _with_mirror(_topic(list(found.values()), own, policy, lags_ms or {}), topic, mirror or MirrorFigures())
         for topic, found in rows.items()
     }
-    stored = [time_ms for place in gathered.places if (time_ms := _stored_ms(place)) is not None]
+    stored = [
+        time_ms for place in gathered.places for time_ms in _stored_ms(place) if time_ms <= now_ms + MOST_AHEAD_MS
+    ]
     blocking = sum(row.stops for row in plan.sinks) if plan.sinks else None
     return CheckFigures(topics, max(stored, default=None), blocking)
 
@@ -157,8 +165,8 @@ def _is_numbered(place: JobPartition) -> bool:
     return stored is not None and stored.anchor is not None and stored.anchor.cluster_id is not None
 
 
-def _stored_ms(place: JobPartition) -> int | None:
-    """When the newest anchor of a place was stored; None if it has none."""
+def _stored_ms(place: JobPartition) -> list[int]:
+    """When each anchor of a place was stored; without those of which that is not known."""
     selected = place.selected
     rows = [row.stored for row in (selected.row, selected.source, selected.replaced) if row and not row.malformed]
     times = [
@@ -166,7 +174,7 @@ def _stored_ms(place: JobPartition) -> int | None:
         for row in rows
         if row.anchor is not None
     ]
-    return max((time for time in times if time is not None), default=None)
+    return [time for time in times if time is not None]
 
 
 @dataclass(frozen=True, slots=True)

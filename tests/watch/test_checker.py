@@ -157,6 +157,20 @@ def test_two_jobs_of_one_group_and_store_have_each_its_topics(world: World) -> N
     assert topics == {"one": ["a.e1"], "other": ["a.e2"]}
 
 
+@pytest.mark.parametrize(
+    ("ahead_ms", "newest_ms"),
+    [(366 * 86_400_000, NOW - 7_200_000), (600_001, NOW - 7_200_000), (600_000, NOW + 600_000)],
+)
+def test_the_newest_anchor_is_none_of_a_time_to_come(world: World, ahead_ms: int, newest_ms: int) -> None:
+    """One with a wrong time would keep the age at 0 for a year. Clocks may be ten minutes ahead."""
+    world.memory.save({0: stored(6, written_at_ms=NOW - 7_200_000)}, topic="e1")
+    world.memory.save({0: stored(6, written_at_ms=NOW + ahead_ms)}, topic="e2")
+    config = world.config(job("both", 'e1", "e2'))
+    figures = world.checker(config).check(config.jobs)["both"].result
+    assert isinstance(figures, CheckFigures)
+    assert figures.anchored_ms == newest_ms
+
+
 def test_checking_writes_nothing(world: World) -> None:
     config = world.config(*ten())
     before = world.memory.store.read("readers")
