@@ -83,10 +83,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     with StopSignals(reload=True) as signals:
         requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
         site = Site(figures.registry(), lambda: None, Access())
-        with _watch(options, config, figures, site, requested, signals.wait) as watch:
+        address = _address(options, config)
+        with _watch(options, config, figures, site, requested, signals.wait, address) as watch:
             unanswered.silence()
             site.health = watch.health
-            with _listening(_address(options, config), site):
+            with _listening(address, site):
                 watch.run()
     log.info("stopped")
     return ExitCode.OK
@@ -114,9 +115,10 @@ def _watch(
     site: Site,
     requested: Requested,
     wait: Callable[[float], object],
+    address: ListenAddress | None = None,
 ) -> Iterator[Watch]:
     limit = RateLimit(config.watch.requests_per_second, time.monotonic, wait)
-    prepare = partial(_prepare, options, figures, limit, site, requested.stop, LastKnown())
+    prepare = partial(_prepare, options, figures, limit, site, requested.stop, LastKnown(), address)
     clock = time.monotonic
     watch = Watch(prepare, figures, limit, requested, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
     with closing(watch):
@@ -130,8 +132,12 @@ def _prepare(
     site: Site,
     stopping: Callable[[], bool],
     mirror: LastKnown,
+    listening: ListenAddress | None,
 ) -> Setup:
-    """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
+    """Load the configuration file and set up from it. Raises ConfigError if it is not usable.
+
+    ``listening`` is the address of this run's listener, which outlives every reload; None if there is none.
+    """
     from reconciler.kafka.opening import open_log
     from reconciler.stores.registry import open_store
 
@@ -167,8 +173,14 @@ def _prepare(
     def use() -> None:
         limit.set_rate(config.watch.requests_per_second)
         site.access = access
-        if not options.once:
-            _warn_if_open(address, access)
+        if listening is not None:
+            _warn_if_open(listening, access)
+            if address != listening:
+                log.warning(
+                    "[watch] listen is %s now, and watch still listens on %s. Restart it to change that.",
+                    address,
+                    listening,
+                )
 
     def topics_of(job: Job) -> frozenset[str]:
         return frozenset(map(config.topics.destination_of, job.topics))
