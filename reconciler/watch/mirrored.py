@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from reconciler.config.file import Config
 from reconciler.core.errors import ReconcilerError
-from reconciler.core.verdicts import Position
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import GatheredJob
 from reconciler.failover.mirrored.own_offset import handed_out
 from reconciler.failover.unanchored import own_topics
@@ -128,16 +128,24 @@ class MirrorWatch:
         return self._known.grades.get(plan.name)
 
     def _graded(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
+        """Sums by topic. Where a partition's right offset is not known, a sum of 0 skips would be taken for a proof, so
+        the topic is left out; a larger sum is a finding, whatever the other partitions are. One that is ``behind`` has
+        no unread records that could be skipped.
+        """
         rows = {row.key: row for row in plan.partitions if row.position != Position.END}
         asked = {}
+        unproven = set()
         for at in (at for at in gathered.places if at.destination in rows):
+            row = rows[at.destination]
             own = handed_out(at, self._checkpoints.of(gathered.job.group, at.destination))
-            if (graded := wanted(rows[at.destination], own)) is not None:
+            if (graded := wanted(row, own)) is not None:
                 asked[at.destination] = graded
+            elif own is not None and row.verdict is not Verdict.BEHIND:
+                unproven.add(row.topic)
         found: dict[str, Grade] = {}
         for place, grade in grades(reader, gathered.job.identity, asked).items():
             found[place.topic] = found.get(place.topic, Grade(0, 0)) + grade
-        return found
+        return {topic: grade for topic, grade in found.items() if grade.skips or topic not in unproven}
 
     def _try(self, what: str, read: Callable[[], T]) -> T | None:
         """What ``read`` gives, None where it fails. The first failure in a row is logged."""

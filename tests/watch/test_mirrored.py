@@ -22,10 +22,10 @@ from reconciler.watch import mirrored
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import CheckFigures, TopicFigures
 from reconciler.watch.mirrored import LastKnown
-from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored
-from tests.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
+from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
+from tests.mirror.written import CHECKPOINTS, checkpoint_key, checkpoint_value, text, write_checkpoints, write_syncs
 
-__all__ = ["memory"]
+__all__ = ["memory", "wide"]
 
 EVERY_S = 60.0
 
@@ -33,15 +33,16 @@ EVERY_S = 60.0
 class Watched:
     """The job of ``Memory``, watched; ``round`` checks it once."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, extra: str = "") -> None:
         self.memory = memory
+        self._extra = extra
         self.now_ms = NOW
         self._known = LastKnown()
         self.reload()
 
     def reload(self) -> None:
         """As if the configuration were read again."""
-        config = self.memory.config()
+        config = self.memory.config(self._extra)
         outside = replace(self.memory.outside, monotonic=lambda: self.memory.clock, now_ms=lambda: self.now_ms)
         self._jobs = config.jobs
         self.checker = JobChecker(config, outside, check, every_s=EVERY_S, mirror=self._known)
@@ -88,6 +89,33 @@ def test_without_a_checkpoint_of_the_group_there_are_no_figures(watched: Watched
 def test_a_checkpoint_for_what_was_processed_since_is_not_compared(watched: Watched) -> None:
     write_checkpoints(watched.memory.log, (BASE + 9, 9), group=GROUP)
     assert watched.grade() == (None, None)
+
+
+@pytest.fixture
+def in_part(wide: Memory) -> Watched:
+    """MirrorMaker has an offset in two partitions; the job's anchor of the second one is lost."""
+    for partition in range(3):
+        wide.deliver(range(10), partition)
+    wide.save({0: stored(4), 1: replace(stored(4), anchor=None), 2: stored(4, 2)})
+    write_checkpoints(wide.log, (BASE + 5, 5), group=GROUP)
+    wide.log.partition(CHECKPOINTS, 0).append(NOW, checkpoint_key(GROUP, partition=1), checkpoint_value(BASE + 5, 9))
+    return Watched(wide, '[policy]\nno_anchor = "stop"\n')
+
+
+def test_a_topic_that_is_not_proven_in_each_partition_has_no_figures_and_not_0(in_part: Watched) -> None:
+    assert in_part.grade() == (None, None)
+    in_part.memory.save({1: stored(4, 1)})
+    assert in_part.grade() == (0, 4)
+
+
+def test_skips_in_one_partition_are_reported_whatever_is_known_of_the_others(in_part: Watched) -> None:
+    write_checkpoints(in_part.memory.log, (BASE + 5, 7), group=GROUP)
+    assert in_part.grade() == (0, 2)
+
+
+def test_a_partition_that_is_behind_has_nothing_to_skip(in_part: Watched) -> None:
+    in_part.memory.save({1: stored(20, 1)})
+    assert in_part.grade() == (0, 0)
 
 
 def test_a_job_that_lives_here_is_not_graded(watched: Watched) -> None:
