@@ -14,8 +14,11 @@ def clock_ms() -> int:
 
 
 def stamp(epoch_ms: int) -> str:
-    """Epoch ms as RFC 3339 text in UTC, to the second."""
-    return datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Epoch ms as RFC 3339 text in UTC, to the second; the number itself for a year that this text cannot have."""
+    try:
+        return datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{epoch_ms} ms"
 
 
 def zoned_ms(text: str) -> int | None:

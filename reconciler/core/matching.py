@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Protocol
 
-from reconciler.core.anchors import Anchor, Identity, IdOrder, Record, fingerprint, order_key
+from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, fingerprint, order_key
 from reconciler.core.verdicts import MatchedBy
+
+NO_TIME_MS = -1
+"""Kafka's timestamp of a record that its producer gave none (``RecordBatch.NO_TIMESTAMP``)."""
+
+
+def without_no_time(anchor: Anchor, identity: Identity) -> Anchor:
+    """Take Kafka's "no time" out of an anchor: jobs may have recorded it as the record's time."""
+    if anchor.timestamp_ms != NO_TIME_MS or not identity.record_time or anchor.names is Names.MAX_TIME:
+        return anchor
+    return replace(anchor, timestamp_ms=None)
 
 
 class Matcher:
@@ -19,7 +30,7 @@ class Matcher:
     """
 
     def __init__(self, anchor: Anchor, identity: Identity) -> None:
-        self._anchor = anchor
+        self._anchor = anchor = without_no_time(anchor, identity)
         self._identity = identity
         self.by_id = anchor.id is not None and identity.id_of is not None
         self.by_order = self.by_id and identity.id_order is IdOrder.INCREASING

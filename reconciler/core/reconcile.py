@@ -11,15 +11,13 @@ from typing import Any
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, real_topic_id
 from reconciler.core.errors import NotRead
-from reconciler.core.matching import Matcher
+from reconciler.core.matching import Matcher, without_no_time
 from reconciler.core.policies import StartPlace
 from reconciler.core.probes import LogRange, Search, ask_edges, ask_lookup
 from reconciler.core.question import Question
 from reconciler.core.scan import count_records, last_before, record_at
 from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Skips, Verdict
 
-NO_TIME_MS = -1
-"""Kafka's timestamp of a record that its producer gave none (``RecordBatch.NO_TIMESTAMP``)."""
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
 
@@ -38,13 +36,11 @@ def reconcile(question: Question) -> Search[Finding]:
 
 
 def _without_no_time(question: Question) -> Question:
-    """Take Kafka's "no time" out of the anchor: jobs may have recorded it as the record's time."""
     stored = question.stored
-    if stored is None or stored.anchor is None or stored.anchor.timestamp_ms != NO_TIME_MS:
+    if stored is None or stored.anchor is None:
         return question
-    if not question.identity.record_time or stored.anchor.names is Names.MAX_TIME:
-        return question
-    return replace(question, stored=replace(stored, anchor=replace(stored.anchor, timestamp_ms=None)))
+    anchor = without_no_time(stored.anchor, question.identity)
+    return question if anchor is stored.anchor else replace(question, stored=replace(stored, anchor=anchor))
 
 
 def _reconcile(question: Question) -> Search[Finding]:

@@ -7,7 +7,7 @@ release). The [anchors] store may have none of them: a topic with one name on bo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from reconciler.core.anchors import StoredOffset, TopicPartition
@@ -33,11 +33,15 @@ class CopiedOffsets:
 
 
 def anchors_field(first: Mapping[TopicPartition, StoredOffset]) -> list[dict[str, object]]:
-    """The manifest's ``anchors``."""
+    """The manifest's ``anchors``, without ids: anyone who reads the checkpoint can read it, and an id may be a name."""
     return [
-        {"topic": key.topic, "partition": key.partition, **anchor_fields.dump_stored(stored)}
+        {"topic": key.topic, "partition": key.partition, **anchor_fields.dump_stored(_without_id(stored))}
         for key, stored in sorted(first.items())
     ]
+
+
+def _without_id(stored: StoredOffset) -> StoredOffset:
+    return stored if stored.anchor is None else replace(stored, anchor=replace(stored.anchor, id=None))
 
 
 def parse_copied(text: str) -> CopiedOffsets | None:

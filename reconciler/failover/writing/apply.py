@@ -141,33 +141,40 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             left.append((row, selected))
-    check_in_place(job, left, outside.reader)
+    check_in_place(job, left, cluster, outside.reader)
     anchors = anchors_for(job, writing, cluster, outside.reader)
     intended = []
     for row, selected in writing:
         assert row.resume_offset is not None, "is_written: a row without an offset is not written"
-        new = StoredOffset(row.resume_offset, anchors[row], _time_for(job, row, selected, outside.now_ms()))
+        new = StoredOffset(row.resume_offset, anchors[row], _time_for(row, selected, outside.now_ms()))
         intended.append(Intended(row, row.key, selected.replaced, new, selected.row))
     return JobChanges(job, tuple(intended), tuple(already))
 
 
-def _time_for(job: Job, row: PartitionPlan, selected: Selected, now_ms: int) -> int:
-    """The new row's time of writing (epoch ms): not before the source's row, which would count as the later one.
-
-    Raises NeedsPerson if that is not soon: until then the rows that the job writes here would not count either.
-    """
+def _time_for(row: PartitionPlan, selected: Selected, now_ms: int) -> int:
+    """The new row's time of writing (epoch ms): not before the source's row, which would count as the later one."""
     source = selected.source
     if source is None or source.key == row.key or source.stored.anchor is None:
         return now_ms
-    ahead_ms = written_ms(source) - now_ms
-    if ahead_ms <= AHEAD_MS:
-        return now_ms + max(0, ahead_ms)
-    until = stamp(now_ms + ahead_ms)
-    raise NeedsPerson(
-        f'The row of {source.key} of job "{job.name}" is dated {until}, and it is {stamp(now_ms)} here: it would count '
-        "as later than any row that is written now. Nothing was written.",
-        hint=f"Correct the clock that is wrong, this one or the source's. If the source's was, run this after {until}.",
-    )
+    return max(now_ms, written_ms(source))
+
+
+def refuse_ahead(changes: Sequence[JobChanges], now_ms: int) -> None:
+    """Raise NeedsPerson for a row of the source that is dated long after now.
+
+    It would count as later than those that the job writes here, until that time.
+    """
+    for change in changes:
+        for item in change.intended:
+            dated_ms = item.new.written_at_ms or 0
+            if dated_ms - now_ms > AHEAD_MS:
+                raise NeedsPerson(
+                    f'The row of {item.row.source_key} of job "{change.job.name}" is dated {stamp(dated_ms)}, and here '
+                    f"it is {stamp(now_ms)}: it would count as later than any row that the job writes here. Nothing "
+                    "was written.",
+                    hint="Correct the clock that is wrong, this one or the source's. If the source's was, correct the "
+                    f"row's time, or run this after {stamp(dated_ms)}.",
+                )
 
 
 def _refuse_malformed(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> None:
@@ -238,6 +245,7 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
     ``OutcomeUnknown`` if only a part was.
     """
     writing = [change for change in changes if change.intended and not change.is_refused]
+    refuse_ahead(writing, outside.now_ms())
     batches = [(change.job, [item.change for item in change.intended]) for change in writing]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
     with opened(batches, outside) as stores:

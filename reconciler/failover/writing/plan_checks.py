@@ -6,12 +6,12 @@ Anyone who can write the file can also make its checksum fit. These checks do no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job, Policy
-from reconciler.core.anchors import Record
+from reconciler.core.anchors import Record, real_topic_id
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import PROVEN, Verdict
 from reconciler.failover.outside import Outside
@@ -117,7 +117,7 @@ def check_destination(plan: Plan, cluster: ClusterInfo) -> None:
     for job in plan.jobs:
         for row in job.partitions:
             info, now_id = cluster.topics.get(row.topic), cluster.topic_id(row.topic)
-            if now_id != row.topic_id:
+            if real_topic_id(now_id) != real_topic_id(row.topic_id):
                 raise Changed(
                     f'The topic "{row.topic}" was deleted or recreated since the plan '
                     f"(its id was {row.topic_id}, now {now_id}).",
@@ -173,13 +173,20 @@ def _check_nothing_between(
             )
 
 
-def records_before(rows: Sequence[PartitionPlan], reader: LogReader) -> dict[PartitionPlan, Record]:
-    """The record right before each resume offset, of the rows that name one. Raises Changed if it is gone."""
+def records_before(
+    rows: Sequence[PartitionPlan], reader: LogReader, *, compacted: Collection[str] = ()
+) -> dict[PartitionPlan, Record]:
+    """The record right before each resume offset, of the rows that name one.
+
+    Raises Changed if it is gone, and is not of one of the ``compacted`` topics.
+    """
     named = [(row, row.record_offset) for row in rows if row.record_offset is not None]
     chunks = reader.read([ReadRequest(row.key, offset, 1) for row, offset in named]) if named else ()
     found = {}
     for (row, offset), chunk in zip(named, chunks, strict=True):
         if not chunk.records or chunk.records[0].offset != offset:
+            if row.topic in compacted:
+                continue
             raise Changed(f"{row.key}: the record at {offset} is gone.", hint=AGAIN)
         found[row] = chunk.records[0]
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.config.file import Job
-from reconciler.core.anchors import Anchor, Identity, Record
+from reconciler.core.anchors import Anchor, Identity, Names, Record
 from reconciler.core.matching import Matcher
 from reconciler.failover.selection import Selected
 from reconciler.failover.writing.plan_checks import another_record, check_offsets, records_before, rests_on
@@ -32,14 +32,15 @@ def anchors_for(
     return anchors
 
 
-def check_in_place(job: Job, left: Sequence[Planned], reader: LogReader) -> None:
+def check_in_place(job: Job, left: Sequence[Planned], cluster: ClusterInfo, reader: LogReader) -> None:
     """Raise Changed for an offset that is left as it is, and is no longer right at the destination."""
     if not left:
         return
     starts = check_offsets([row for row, _ in left], reader)
-    # Retention may pass the record of a match: the offset behind it stays right.
+    # Retention may pass the record of a match, and compaction remove it: the offset behind it stays right.
     kept = [(row, selected) for row, selected in left if (row.record_offset or 0) >= starts[row.key]]
-    records = records_before([row for row, _ in kept], reader)
+    compacted = {name for name, info in cluster.topics.items() if info.compacted is not False}
+    records = records_before([row for row, _ in kept], reader, compacted=compacted)
     for row, selected in kept:
         if row in records:
             _check_record(job, row, selected, records[row])
@@ -56,7 +57,7 @@ def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Reco
     """Raise Changed if the record that the plan rests on is no longer the anchor."""
     anchor = selected.stored.anchor if selected.stored else None
     same = row.names(record)
-    if same is None and anchor is not None and rests_on(row, record):
+    if same is None and anchor is not None and anchor.names is Names.LAST and rests_on(row, record):
         same = Matcher(anchor, job.identity).is_anchor_or_before(record)
     if same is False:
         raise another_record(row, record)

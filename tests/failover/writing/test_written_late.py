@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.checkpoints.verify import verify_configured
 from reconciler.cli import context
 from reconciler.cli.commands.failover import apply as command
 from reconciler.cli.main import main
-from reconciler.core.anchors import Malformed, StoredOffset
+from reconciler.core.anchors import NO_TOPIC_ID, Anchor, Malformed, StoredOffset, fingerprint
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, OutcomeUnknown
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
@@ -91,6 +92,34 @@ def test_an_offset_in_place_that_the_log_holds_still_needs_nothing(memory: Memor
     memory.log.partition("a.events", 0).delete_before(16)  # the anchor's record is gone, and nothing unread is
     (change,) = prepare(in_place.plan, memory.config(), memory.outside)
     assert change.intended == ()
+
+
+def test_compaction_may_remove_the_record_before_an_offset_in_place(memory: Memory, in_place: Checked) -> None:
+    memory.log.partition("a.events", 0).compact([15])
+    (change,) = prepare(in_place.plan, memory.config(), memory.outside)
+    assert change.intended == ()
+
+
+def test_an_offset_whose_anchor_has_minus_one_for_no_time_is_written_and_in_place(memory: Memory) -> None:
+    """Jobs have recorded Kafka's -1 as the time of a record without one."""
+    memory.log.partition("a.events", 0).append(None, b"k", b"v")
+    undated = Anchor(BASE, -1, None, fingerprint(b"k", b"v"), "a", "a/events")
+    memory.save({0: StoredOffset(BASE + 1, undated)})
+    memory.apply()
+    memory.save({0: StoredOffset(1, replace(undated, offset=0, cluster_id="b", topic_id="b/a.events"))}, "a.events")
+    checked = planned(memory, Verdict.MATCH, 1)
+    (change,) = prepare(checked.plan, memory.config(), memory.outside)
+    assert change.intended == ()
+
+
+def test_a_plan_of_an_older_release_for_a_broker_without_topic_ids_may_be_applied(memory: Memory) -> None:
+    memory.log.create("a.events", 1, NO_TOPIC_ID)
+    memory.deliver(range(10))
+    memory.save({0: stored(5)})
+    plan = memory.check().plan
+    memory.log.topic_ids["a.events"] = None  # as it is read now
+    (change,) = prepare(plan, memory.config(), memory.outside)
+    assert len(change.intended) == 1
 
 
 def test_an_offset_in_place_that_retention_has_passed_is_not_called_right(memory: Memory, in_place: Checked) -> None:
@@ -266,13 +295,24 @@ def test_a_source_whose_clock_is_a_little_ahead_does_not_take_the_job_back(memor
     assert choose(config, config.jobs[0], memory.outside, word=None, mark=None).side is Side.DESTINATION
 
 
-def test_one_whose_clock_is_far_ahead_is_a_persons_to_correct(memory: Memory) -> None:
+@pytest.mark.parametrize("dated_ms", [NOW + AHEAD_MS + 1, NOW * 1000, 2**63 - 1], ids=["ahead", "in µs", "for ever"])
+def test_one_whose_clock_is_far_ahead_is_a_persons_to_correct(memory: Memory, dated_ms: int) -> None:
     """Its row would stay the later one, and set the job back again and again, as "replay 0", until that time."""
     memory.deliver(range(3, 50))
-    memory.save({0: stored(6, written_at_ms=NOW + AHEAD_MS + 1)})
-    checked = memory.check()
-    with pytest.raises(NeedsPerson, match="would count as later than any row that is written now"):
-        prepare(checked.plan, memory.config(), memory.outside)
+    memory.save({0: stored(6, written_at_ms=dated_ms)})
+    checked, before = memory.check(), memory.rows()
+    changes = prepare(checked.plan, memory.config(), memory.outside)
+    with pytest.raises(NeedsPerson, match="would count as later than any row that the job writes here"):
+        write(changes, checked.plan, memory.folder / "p.json", memory.outside)
+    assert memory.rows() == before
+
+
+def test_a_copied_checkpoint_has_no_row_that_the_source_s_could_outrank(memory: Memory) -> None:
+    """``checkpoint clone`` runs the checks of ``apply``, and writes no row: the clock does not matter."""
+    memory.deliver(range(3, 50))
+    memory.save({0: stored(6, written_at_ms=NOW + 600_000)})
+    plan = memory.check().plan
+    verify_configured(plan, plan.jobs[0], memory.config(), memory.outside)
 
 
 def test_a_row_of_the_source_without_a_time_is_no_later_one(memory: Memory) -> None:

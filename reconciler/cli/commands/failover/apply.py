@@ -18,7 +18,7 @@ from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
-from reconciler.failover.writing.apply import JobChanges, check_still, prepare, write
+from reconciler.failover.writing.apply import JobChanges, check_still, prepare, refuse_ahead, write
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
@@ -118,6 +118,7 @@ def _apply(
         check_stores(plan, config, outside)
         changes = prepare(plan, config, outside)
         show(changes_text(changes))
+        refuse_ahead(changes, outside.now_ms())
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
             confirm(f"Write {counted(count, 'offset')}?", yes=options.yes)
