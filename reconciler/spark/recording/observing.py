@@ -134,7 +134,9 @@ class Observer:
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
         self._run: tuple[str, int] | None = None
         self._unstored: deque[tuple[Any, ClusterInfo | None]] = deque(maxlen=MOST_UNSTORED)
-        """Reports, and what was known of the cluster when they came."""
+        """Reports, and what was known of the cluster before they came."""
+        self._reached: Mapping[TopicPartition, int] = {}
+        """Where the newest report says that the query is."""
         self._listener: Any = None
         self._lock = RLock()
         self.trouble: ReconcilerError | None = None
@@ -242,14 +244,17 @@ class Observer:
         """Store the reports that could not be stored before."""
         while self._unstored:
             progress, then = self._unstored[0]
-            # Offsets of a topic that was recreated since would name records that the query has not read.
-            has_failed = self._recorder.cluster.numbers_as(then) and not self._is_stored(progress, late=True)
-            if has_failed and self.trouble is not None and self.trouble.retryable:
+            if not self._is_stored(progress, late=then) and self.trouble is not None and self.trouble.retryable:
                 return
             self._unstored.popleft()
 
-    def _is_stored(self, progress: Any, *, late: bool = False) -> bool:
-        """Store one report; False if it is not to be stored, or cannot be. Never raises."""
+    def _is_stored(self, progress: Any, *, late: ClusterInfo | None = None) -> bool:
+        """Store one report; False if it is not to be stored, or cannot be. Never raises.
+
+        ``late`` is what was known of the cluster before a kept report came.
+        """
+        cluster = self._recorder.cluster
+        before = cluster.known
         try:
             return self._take(progress, late=late)
         except Exception as error:
@@ -259,18 +264,30 @@ class Observer:
             log.error("batch %s of group %s is not stored: %s", *about, exc_info=bug)
             # In a checkpoint's anchors, the next report makes up for it.
             makes_up = isinstance(self._recorder, CheckpointRecorder) or not self.trouble.retryable
-            if not (late or makes_up or _batch(progress) in [_batch(each) for each, _ in self._unstored]):
-                self._unstored.append((progress, self._recorder.cluster.known))
+            if late is None and not makes_up:
+                self._store_later(progress, _earliest(before, cluster.known))
+            if before is not None:
+                cluster.learn(before)  # the next report must find a topic recreated, too
             return False
 
-    def _take(self, progress: Any, *, late: bool) -> bool:
+    def _store_later(self, progress: Any, then: ClusterInfo) -> None:
+        if len(self._unstored) == MOST_UNSTORED:
+            about = self._unstored[0][0]["batchId"], self._group
+            log.warning("batch %s of group %s is given up: too many later ones could not be stored", *about)
+        self._unstored.append((progress, then))
+        self._run = _batch(progress)  # if this report comes again, it is a repeated one
+
+    def _take(self, progress: Any, *, late: ClusterInfo | None) -> bool:
         found = {name: row for name, row in progress["observedMetrics"].items() if name in self._units}
         if not found:
             return False
-        run, number = str(progress["runId"]), int(progress["batchId"])
+        run, number = _batch(progress)
         self._require_one_query(str(progress["id"]))
-        if not late and self._run is not None and self._run[0] == run and number <= self._run[1]:
-            return False  # a repeated or late report
+        bounds = bounds_of(number, progress["sources"])
+        if late is None:
+            if self._run is not None and self._run[0] == run and number <= self._run[1]:
+                return False  # a repeated or late report
+            self._reached = bounds.ends
         watched = [self._watched[name] for name in found if name in self._watched]
         texts = {name: row[0] for name, row in found.items() if name not in self._watched}
         ends = [last for name, text in texts.items() for last in last_records(text, self._units[name])]
@@ -279,14 +296,33 @@ class Observer:
         if watched:
             reported = [(_offsets(each["startOffset"]), _offsets(each["endOffset"])) for each in progress["sources"]]
             ends += self._ranges.last_records(ranges_of(reported, watched))
-        bounds = bounds_of(number, progress["sources"])
+        if late is not None:
+            ends = self._still_true(ends, late)
         last = _latest(ends, bounds.ends)
         if isinstance(self._recorder, CheckpointRecorder):
             self._keep(self._recorder, bounds, last)
         else:
             self._recorder.batch(number, last)
-        self._run, self.trouble = self._run if late else (run, number), None
+        if late is None:
+            self._run = run, number
+        self.trouble = None
         return True
+
+    def _still_true(self, ends: list[LastRecord], then: ClusterInfo) -> list[LastRecord]:
+        """The ends of a kept report that still say where the query is.
+
+        Those of a topic that was recreated since, or from before the query was set back, would name records that it has
+        not read.
+        """
+        if not ends:
+            return ends
+        topics = {end.at.topic for end in ends}
+        now = self._recorder.cluster.having(topics)
+        ends = without_recreated(ends, {name for name in topics if not now.numbers_as(then, name)}, self._group)
+        ahead = sorted({str(end.at) for end in ends if end.offset >= self._reached.get(end.at, 0)})
+        if ahead:
+            log.warning("group %s was set back in %s: an earlier report is not stored", self._group, ", ".join(ahead))
+        return [end for end in ends if end.offset < self._reached.get(end.at, 0)]
 
     def _keep(self, recorder: CheckpointRecorder, batch: BatchBounds, ends: Sequence[LastRecord]) -> None:
         anchors = recorder.named(ends)
@@ -332,6 +368,13 @@ class Observer:
 def _batch(progress: Any) -> tuple[str, int]:
     """The run and the number of the batch that a report is about."""
     return str(progress["runId"]), int(progress["batchId"])
+
+
+def _earliest(before: ClusterInfo | None, now: ClusterInfo | None) -> ClusterInfo:
+    """The first that is known of each topic."""
+    if before is None or now is None or before.cluster_id != now.cluster_id:
+        return before or now or ClusterInfo("", {})
+    return replace(before, topics={**now.topics, **before.topics})
 
 
 def _latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) -> list[LastRecord]:

@@ -110,11 +110,6 @@ class SourceCluster:
         """What was known last; None if it was never looked up."""
         return self._info
 
-    def numbers_as(self, then: ClusterInfo | None) -> bool:
-        """True if each topic that was known ``then`` is still known by the same id."""
-        info = self._info
-        return info is not None and then is not None and all(info.numbers_as(then, topic) for topic in then.topics)
-
     def renumbered(self, topics: set[str]) -> set[str]:
         """Look the topics up again; those that were deleted and recreated since the last time.
 

@@ -169,19 +169,116 @@ def test_a_partition_that_is_silent_after_a_failed_store_is_stored_too(
     assert (mine.trouble, len(mine._unstored)) == (None, 0)
 
 
-def test_a_failed_report_is_not_stored_once_its_topic_was_recreated(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Ends = dict[tuple[str, int], int]
+
+
+def report_of(batch: int, ends: Ends, reached: Ends, *, run: str = "r") -> dict[str, Any]:
+    """As Spark reports a batch with these partitions' last records; ``reached`` are the query's offsets after it."""
+    fields = {"timestamp": 5, "payload_known": True, "key": None, "value": None}
+    records = [{"topic": topic, "partition": at, "offset": end - 1, **fields} for (topic, at), end in ends.items()]
+    offsets: dict[str, dict[str, int]] = {}
+    for (topic, at), end in reached.items():
+        offsets.setdefault(topic, {})[str(at)] = end
+    sources = [{"startOffset": None, "endOffset": json.dumps(offsets)}]
+    return {**report(batch, 0, 1, run=run), "sources": sources, "observedMetrics": {METRIC: [json.dumps(records)]}}
+
+
+def of_offsets(store: MemoryStore, ids: dict[str, str]) -> Observer:
+    """One for a store of offsets, of topics that have these ids, and as ``watch`` leaves it."""
+
+    def describe(topics: Iterable[str]) -> ClusterInfo:
+        return ClusterInfo("here", {name: TopicInfo(name, ids[name], (0, 1)) for name in topics})
+
     target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
     mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
     mine._units[METRIC] = "ms"
-    with monkeypatch.context() as broken:
+    mine._recorder.cluster.having(set(ids))
+    return mine
+
+
+def hear_in_vain(mine: Observer, store: MemoryStore, *reports: dict[str, Any]) -> None:
+    with pytest.MonkeyPatch.context() as broken:
         broken.setattr(store, "write", lambda *_, **__: (_ for _ in ()).throw(Unreachable("The store is away.")))
-        mine._hear(report(0, 0, 10))
-    mine._recorder.cluster.learn(ClusterInfo("here", {"events": TopicInfo("events", "another id", (0,))}))
-    with pytest.raises(Unreachable):
-        mine.settle(Query())
-    assert store.read(GROUP) == []
+        for each in reports:
+            mine._hear(each)
+
+
+def offsets(store: MemoryStore) -> dict[tuple[str, int], tuple[int, str | None]]:
+    found = store.read(GROUP)
+    return {
+        (row.key.topic, row.key.partition): (row.stored.offset, row.stored.anchor and row.stored.anchor.topic_id)
+        for row in found
+    }
+
+
+A, B, B1 = ("a", 0), ("b", 0), ("b", 1)
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_failed_report_gives_no_old_offset_to_a_topic_that_was_recreated_before_it_came(
+    store: MemoryStore, *, is_settled: bool
+) -> None:
+    ids = {"a": "old", "b": "id"}
+    mine = of_offsets(store, ids)
+    mine._hear(report_of(0, {A: 500, B: 5}, {A: 500, B: 5}))
+    ids["a"] = "new"
+    failed = report_of(1, {A: 1000, B: 10}, {A: 1000, B: 10})
+    hear_in_vain(mine, store, failed)
+    if is_settled:
+        mine.settle(Query(failed))
+        mine.settle(Query(failed))
+    else:
+        mine._hear(report_of(2, {B: 20}, {A: 0, B: 20}))
+    assert offsets(store) == {A: (500, "old"), B: (10 if is_settled else 20, "id")}
+    assert (mine.trouble, len(mine._unstored)) == (None, 0)
+
+
+def test_a_failed_report_keeps_its_other_topics_once_one_was_recreated(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = {"a": "old", "b": "id"}
+    mine = of_offsets(store, ids)
+    hear_in_vain(mine, store, report_of(1, {A: 1000, B: 10}, {A: 1000, B: 10}))
+    ids["a"] = "new"
+    mine._hear(report_of(2, {B1: 20}, {A: 0, B: 10, B1: 20}))
+    assert offsets(store) == {B: (10, "id"), B1: (20, "id")}
+    assert "a was deleted and recreated" in caplog.text
+
+
+def test_a_failed_report_is_given_up_once_its_topic_was_recreated(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = of_offsets(store, {"a": "old"})
+    hear_in_vain(mine, store, report_of(0, {A: 10}, {A: 10}))
+    mine._recorder.cluster.learn(ClusterInfo("here", {"a": TopicInfo("a", "new", (0, 1))}))
+    mine.settle(Query())
+    assert (store.read(GROUP), mine.trouble, len(mine._unstored)) == ([], None, 0)
+    assert "a was deleted and recreated" in caplog.text
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_failed_report_of_an_earlier_run_does_not_go_ahead_of_a_query_that_was_set_back(
+    store: MemoryStore, *, is_stored: bool
+) -> None:
+    mine = of_offsets(store, {"b": "id"})
+    mine._hear(report_of(3, {B: 30, B1: 30}, {B: 30, B1: 30}))
+    earlier, later = report_of(4, {B: 60}, {B: 60, B1: 30}), report_of(4, {B1: 40}, {B: 30, B1: 40}, run="s")
+    if is_stored:
+        hear_in_vain(mine, store, earlier)
+        mine._hear(later)
+    else:
+        hear_in_vain(mine, store, earlier, later)
+        mine.settle(Query(later))
+    assert offsets(store) == {B: (30, "id"), B1: (40, "id")}
+
+
+def test_the_log_names_the_batch_that_is_given_up_for_too_many_later_ones(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = of_offsets(store, {"b": "id"})
+    hear_in_vain(mine, store, *(report_of(number, {B: number + 1}, {B: number + 1}) for number in range(101)))
+    assert "batch 0 of group clicks is given up: too many later ones could not be stored" in caplog.text
+    assert "batch 1 of group clicks is given up" not in caplog.text
 
 
 def test_a_bug_leaves_the_listener_alive_and_is_the_trouble(
