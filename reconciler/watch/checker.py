@@ -9,11 +9,12 @@ fail are from then on checked apart from the others, and without patience, until
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ReconcilerError, Unreachable
+from reconciler.core.errors import ReconcilerError, Unreachable, as_sentence
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import STORE_FAILURES, Fuse, StoresRead, read_stores
 from reconciler.failover.check import Checked
@@ -22,6 +23,8 @@ from reconciler.mirror.record_times import lags_ms
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of
 from reconciler.watch.mirrored import LastKnown, MirrorFigures, MirrorWatch
+
+log = logging.getLogger("reconciler.watch")
 
 LONGEST_REST_S = 15.0
 END_OF_WAITING_S = 1e9
@@ -185,8 +188,12 @@ class JobChecker:
         if not self._mirror.is_due or self._stopping() or any(check.place == CLUSTER for check in results.values()):
             return
         is_there = any(isinstance(check.result, CheckFigures) for check in results.values())
-        if is_there or self._ask_cluster() is None:
-            self._mirror.refresh(self._outside.reader)
+        try:
+            if is_there or self._ask_cluster() is None:
+                self._mirror.refresh(self._outside.reader)
+        except Exception as error:
+            sentence = as_sentence(error, "the traceback in the log")
+            log.error("The mirror's topics were not read in this round. %s", sentence, exc_info=True)
 
     def _ask_cluster(self) -> ReconcilerError | None:
         """Why the cluster cannot be used at all, None if it can."""

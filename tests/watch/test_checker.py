@@ -18,6 +18,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
+from reconciler.mirror.following import Heartbeats
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
 from reconciler.watch.checker import CLUSTER, STORE_REQUESTS, JobCheck, JobChecker
@@ -384,6 +385,21 @@ def test_the_mirror_is_not_asked_while_stores_and_cluster_are_away(world: World)
     world.away, world.stores_away = True, {"memory:one"}
     checker.check(config.jobs)
     assert world.calls["The cluster without answer"] == 1
+
+
+def test_a_bug_in_following_the_mirror_does_not_end_the_watch(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = world.config(*ten())
+    checker = world.checker(config)
+    world.stores_away = {"memory:one"}
+    with monkeypatch.context() as broken:
+        broken.setattr(Heartbeats, "read", lambda *_: {}["a key"])
+        assert len(checker.check(config.jobs)) == 10
+    assert "This is a bug in reconciler: KeyError: 'a key'" in caplog.text
+    assert "Traceback" in caplog.text
+    world.stores_away, world.now = set(), world.now + EVERY_S
+    assert len(good(checker.check(config.jobs))) == 10
 
 
 def test_one_job_that_is_ill_in_a_store_does_not_starve_those_beside_it(world: World) -> None:
