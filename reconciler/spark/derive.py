@@ -39,8 +39,14 @@ from reconciler.spark.identity_columns import OWN_ID, LastRecord, epoch_ms, last
 
 log = logging.getLogger(__name__)
 
-_IN_ORDER = r"^[^0-9]*[0-9]+[^0-9]*$|^[0-9]{4}-[0-9]{2}-[0-9]{2}"
-"""Texts whose order is that of their numbers, if only digits differ: one number of fixed length, or an ISO time."""
+_NUMBERED = (
+    r"^(?!([^0-9]*[^\p{L}0-9])?[-\u2212]\s*[0-9])"  # a sign: of -9 and -1, the larger text is the smaller number
+    r"[^0-9]*[0-9]+(?!\s*[AaPp]\.?[Mm])[^0-9]*$"  # of 12 and 1 o'clock in one half of a day, 12 is the earlier one
+)
+_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}(:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?)?( ?(Z|UTC))?)?$"
+_IN_ORDER = f"{_NUMBERED}|{_TIME}"
+"""Texts whose order is that of their numbers, if only digits differ: one number of fixed length, or an ISO time without
+an offset from UTC, which may change between two batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,7 @@ def _newest_batch(selected: DataFrame, name: str) -> Any:
             f"The column {name!r} for the batch holds text such as {example!r}, whose order does not show which batch "
             'is the newest: as text, "9" is after "10".',
             hint="Name a column of numbers or times, or cast this one (in a view, or in the query option of jdbc). "
-            "Text must be a number with leading zeros or an ISO time, always in the same form.",
+            "Text must be a number with leading zeros and no sign, or an ISO time in UTC, always in the same form.",
         )
     if without:
         log.warning(

@@ -94,6 +94,11 @@ def batches(spark: Any, *names: str | None) -> Any:
         ("batch-9", "batch-10"),
         ("31.12.2025", "01.01.2026"),
         ("2026-01-01T00:30:00+02:00", "2026-01-01T00:00:00Z"),
+        ("2026-01-01T02:30:00+02:00", "2026-01-01T02:00:00+01:00"),
+        ("2026-01-01 12:30 PM", "2026-01-01 01:30 PM"),
+        ("12 PM", "01 PM"),
+        ("-9", "-1"),
+        ("run -9", "run -1"),
         ("5f0c", "a1b2"),
     ],
 )
@@ -102,7 +107,16 @@ def test_text_that_does_not_show_which_batch_is_the_newest_is_refused(spark: Any
         derive(batches(spark, *names), group="clicks", columns=Columns(batch="run"))
 
 
-@pytest.mark.parametrize("names", [("09", "10"), ("b-009", "b-010"), ("2025-12-31 23:59:59Z", "2026-01-01 00:00:00Z")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("09", "10"),
+        ("b-009", "b-010"),
+        ("2025-12-31", "2026-01-01"),
+        ("2025-12-31 23:59:59Z", "2026-01-01 00:00:00Z"),
+        ("2025-12-31T23:59:59.999 UTC", "2026-01-01T00:00:00.000 UTC"),
+    ],
+)
 def test_text_of_one_form_shows_which_batch_is_the_newest(spark: Any, names: tuple[str, str]) -> None:
     lines = found(derive(batches(spark, *names), group="clicks", columns=Columns(batch="run")))
     assert lines == {("events", 0): StoredOffset(3, Anchor(2))}
