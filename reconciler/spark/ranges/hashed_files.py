@@ -202,6 +202,12 @@ class HashNamedFiles(RangeSink):
             )
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+        self._require_begun(batch)  # another run may have undone it since, and removed its files
+        if self._catalogue.has(batch.name + LOST):
+            raise Changed(
+                f"Another run of group {batch.group} has given up the batch {batch.name} of {self._path}.",
+                hint="Run one job per group. Started again, this one undoes the batch and plans it again.",
+            )
         try:
             save()
         except Changed:
