@@ -233,6 +233,21 @@ def test_a_failed_report_gives_no_old_offset_to_a_topic_that_was_recreated_befor
     assert (mine.trouble, len(mine._unstored)) == (None, 0)
 
 
+def test_a_report_that_is_not_kept_does_not_hide_from_its_repetition_that_a_topic_was_recreated(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = of_offsets(store, ids := {"a": "old"})
+    mine._hear(report_of(0, {A: 500}, {A: 500}))
+    ids["a"] = "new"
+    again = report_of(1, {A: 1000}, {A: 1000})
+    with monkeypatch.context() as broken:
+        broken.setattr(mine._recorder, "batch", lambda *_: {}["a key"])
+        mine._hear(again)
+    assert mine.trouble is not None
+    mine.settle(Query(again))
+    assert offsets(store) == {A: (500, "old")}
+
+
 def test_a_failed_report_keeps_its_other_topics_once_one_was_recreated(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
