@@ -13,15 +13,19 @@ from reconciler.config.addresses import Parts, scheme_of, split
 from reconciler.stores.parameters import pairs
 
 _PORTS = {"hbase": "9090", "zookeeper": "2181", "postgresql": "5432"}
-_HOW = frozenset({"timeout", "saves", "transport", "protocol", "mirrored", "keep", "walk"})
+_HOW = frozenset({"timeout", "saves", "transport", "protocol", "keep", "walk"})
 """Parameters that say how a store is read or written, and not where it is."""
 _OF_ROWS = frozenset({"schema", "table", "topic", "partition", "offset", "group", "of_group"})
 """PostgreSQL's parameters that choose rows; the others are libpq's."""
+_OF_SERVER = frozenset({"service", "options", "hostaddr"})
+"""libpq's parameters that choose the server, the database or the schema beside host, port, dbname and user."""
 
 
 def one_store(address: str, other: str) -> bool:
-    """Whether both addresses lead to the same store."""
-    return address == other or _place(address) == _place(other)
+    """Whether both addresses lead to the same store. In doubt they do not: ``track`` keeps a job's own row anyway."""
+    if address == other:
+        return True
+    return _place(address) == _place(other) and not _have_own_schemas(address, other)
 
 
 def _place(address: str) -> tuple[object, ...]:
@@ -29,31 +33,54 @@ def _place(address: str) -> tuple[object, ...]:
     if scheme in ("postgres", "postgresql"):
         return _database(split(address))
     if scheme == "sqlite":
-        return scheme, os.path.realpath(rest.removeprefix("///"))
+        return scheme, _real(rest.removeprefix("///"))
     base, _, query = rest.partition("?")
-    where = frozenset(_parameters(query, without=_HOW).items())
+    where = frozenset((name, value) for name, value in pairs(query) if name not in _HOW)
     if scheme == "files":
         return scheme, _folder(base), where
     if scheme in _PORTS:
         parts = split(address)
         path = unquote(parts.path).strip("/")
-        return scheme, _hosts(scheme, parts.hosts), path.removeprefix("default:"), where
+        if scheme == "hbase":
+            path = path.removeprefix("default:")
+        return scheme, _hosts(scheme, parts.hosts), path, where
     return scheme, base, where
 
 
 def _database(parts: Parts) -> tuple[object, ...]:
-    given = _parameters(parts.query)
-    hosts = parts.hosts or given.get("host") or given.get("hostaddr") or ""
-    user = given.get("user") or unquote(parts.user.partition(":")[0])
-    database = unquote(parts.path.strip("/")) or given.get("dbname") or user  # libpq's own default
-    rows = frozenset((name, value) for name, value in given.items() if name in _OF_ROWS)
-    return "postgresql", _hosts("postgresql", hosts, given.get("port")), database, rows
+    """As libpq reads it: what the query says replaces what the authority and the path say."""
+    given = dict(pairs(parts.query))
+    hosts = given.get("host") or unquote(parts.hosts)
+    database = given.get("dbname") or unquote(parts.path.strip("/")) or _user(parts)  # libpq's own default
+    rows = {name: value for name, value in given.items() if name in _OF_ROWS}
+    if "schema" not in rows and "." in rows.get("table", ""):
+        rows["schema"], _, rows["table"] = rows["table"].partition(".")
+    server = frozenset((name, value) for name, value in given.items() if name in _OF_SERVER)
+    return "postgresql", _hosts("postgresql", hosts, given.get("port", "")), database, server, frozenset(rows.items())
 
 
-def _hosts(scheme: str, hosts: str, port: str | None = None) -> frozenset[str]:
-    """Each with its port, in any order: a client may ask any of them."""
-    ends = [host.rpartition(":") if _has_port(host) else (host, "", "") for host in hosts.lower().split(",")]
-    return frozenset(f"{name}:{number or port or _PORTS[scheme]}" for name, _, number in ends)
+def _user(parts: Parts) -> str:
+    return dict(pairs(parts.query)).get("user") or unquote(parts.user.partition(":")[0])
+
+
+def _have_own_schemas(address: str, other: str) -> bool:
+    """Whether two users of one database may see different tables: its search path begins with the user's schema."""
+    if scheme_of(address) not in ("postgres", "postgresql"):
+        return False
+    parts = split(address)
+    names = {_user(parts), _user(split(other))}
+    given = dict(pairs(parts.query))
+    return "" not in names and len(names) > 1 and "schema" not in given and "." not in given.get("table", "")
+
+
+def _hosts(scheme: str, hosts: str, ports: str = "") -> frozenset[str]:
+    """Each with its port, in any order: a client may ask any of them. ``ports``: one for all, or one for each."""
+    ends = [host.rpartition(":") if _has_port(host) else (host, "", "") for host in hosts.split(",")]
+    given = ports.split(",") if "," in ports else [ports] * len(ends)
+    return frozenset(
+        f"{name if name.startswith(('/', '@')) else name.lower()}:{port or number or _PORTS[scheme]}"
+        for (name, _, number), port in zip(ends, given, strict=False)  # libpq refuses other numbers of ports
+    )
 
 
 def _has_port(host: str) -> bool:
@@ -61,11 +88,15 @@ def _has_port(host: str) -> bool:
 
 
 def _folder(path: str) -> str:
-    if "://" in path and not path.startswith(("file:", "local:")):
+    if path.startswith(("file:", "local:")):
+        path = path.partition(":")[2].removeprefix("//")
+    elif "://" in path:
         return path.rstrip("/")
-    local = path.partition(":")[2] if path.startswith(("file:", "local:")) else path
-    return os.path.realpath(os.path.expanduser(local.removeprefix("//")))
+    return _real(os.path.expanduser(path))
 
 
-def _parameters(query: str, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
-    return {name: value for name, value in pairs(query) if name not in without}
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # a NUL byte: the store refuses the address, with a sentence
+        return path

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.core.errors import ConfigError
 from reconciler.stores.places import one_store
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite.store import SqliteStore
@@ -26,7 +27,12 @@ from reconciler.stores.sqlite.store import SqliteStore
         ("postgresql://me@h", "postgresql://h/me"),
         ("hbase://h/t?layout=anchored", "hbase://H:9090/default:t?timeout=3&layout=anchored"),
         ("zookeeper://a,b:2181/k?layout=single", "zookeeper://b,a/k/?layout=single&saves=until"),
-        ("kafka-topic:rows", "kafka-topic:rows?mirrored=a.rows"),
+        ("kafka-topic:rows?mirrored=a.rows", "kafka-topic:rows?mirrored=a.rows&timeout=5"),
+        ("postgresql://%2Frun%2Fa/db", "postgresql:///db?host=/run/a"),
+        ("postgresql://h1:1,h2:2/db", "postgresql://h1,h2/db?port=1,2"),
+        ("postgresql://other/none?host=h&dbname=db", "postgresql://h/db"),
+        ("postgresql://h/db?table=s.t", "postgresql://h/db?schema=s&table=t"),
+        ("postgresql://alice@h/db?schema=s", "postgresql://bob@h/db?schema=s"),
     ],
 )
 def test_two_spellings_of_one_store_are_one(
@@ -48,7 +54,17 @@ def test_two_spellings_of_one_store_are_one(
         ("postgresql://h/db", "postgresql://h/db?schema=s"),
         ("hbase://h/ns:t?layout=anchored", "hbase://h/t?layout=anchored"),
         ("zookeeper://a/k?layout=single", "zookeeper://a/k?layout=consumers"),
+        ("zookeeper://a/default:k?layout=single", "zookeeper://a/k?layout=single"),
         ("kafka-topic:rows", "kafka-topic:anchors"),
+        ("kafka-topic:rows?mirrored=", "kafka-topic:rows?mirrored=a.rows"),
+        ("files://offsets", "files:offsets"),
+        ("postgresql://?service=a", "postgresql://?service=b"),
+        ("postgresql://h/db?options=-csearch_path%3Da", "postgresql://h/db?options=-csearch_path%3Db"),
+        ("postgresql://h/db?hostaddr=10.0.0.1", "postgresql://h/db?hostaddr=10.0.0.2"),
+        ("postgresql://h/db?dbname=x", "postgresql://h/db?dbname=y"),
+        ("postgresql://h/db?host=x", "postgresql://h/db?host=y"),
+        ("postgresql:///db?host=/run/A", "postgresql:///db?host=/run/a"),
+        ("postgresql://alice@h/db", "postgresql://bob@h/db"),  # their search paths begin with their own schemas
     ],
 )
 def test_stores_at_different_places_are_two(one: str, other: str) -> None:
@@ -58,3 +74,10 @@ def test_stores_at_different_places_are_two(one: str, other: str) -> None:
 def test_a_store_is_not_paired_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert isinstance(open_store("sqlite:///offsets.db", anchors=f"sqlite:///{tmp_path}/offsets.db"), SqliteStore)
+
+
+def test_a_path_that_no_file_can_have_is_compared_as_text_and_refused_by_the_store() -> None:
+    assert not one_store("sqlite:///offsets.db", "sqlite:///anchors\0.db")
+    assert not one_store("files:offsets", "files:anchors\0")
+    with pytest.raises(ConfigError):
+        open_store("sqlite:///anchors\0.db").read("g")
