@@ -17,7 +17,10 @@ from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreac
 from reconciler.folder import one_line, open_folder
 
 _HADOOP = re.compile(r"v([0-9]+)(\.gz)?\.metadata\.json")
-_CATALOG = re.compile(r"[0-9]+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json", re.IGNORECASE)
+_UNFINISHED = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?")
+"""What Hadoop's catalog renames to ``vN.metadata.json``; a writer that died leaves it."""
+_METADATA = ".metadata.json"
+"""In the name of every metadata file; of some old ones ``.gz`` follows it."""
 
 
 class IcebergAt:
@@ -73,18 +76,21 @@ class IcebergAt:
     def _metadata(self) -> str | None:
         """The newest metadata file of the table's folder; None if there is none.
 
-        Raises Refused if a catalog other than Hadoop's wrote there.
+        Raises Refused for a metadata file that has another name than Hadoop's catalog gives: some other program
+        commits there, and only its catalog knows what.
         """
-        if self._place.endswith(".metadata.json"):
+        if self._place.endswith(_METADATA):
             return self._place
         names = open_folder(self._place).names("metadata")
-        if any(map(_CATALOG.fullmatch, names)):
+        found = [(int(of[1]), name) for name in names if (of := _HADOOP.fullmatch(name))]
+        # Hadoop's local file system keeps checksums, as .v1.metadata.json.crc.
+        others = {name for name in names if _METADATA in name and name[0] != "."} - {name for _, name in found}
+        if others and not (found and all(map(_UNFINISHED.fullmatch, others))):
             raise Refused(
                 f"The folder of the table {self.shown} does not say which of its metadata files its catalog committed.",
                 hint=f"Name the table in the job's {self._setting} by its catalog, iceberg:CATALOG/NAMESPACE.TABLE, or "
                 "by its metadata file.",
             )
-        found = [(int(of[1]), name) for name in names if (of := _HADOOP.fullmatch(name))]
         return f"{self._place.rstrip('/')}/metadata/{max(found)[1]}" if found else None
 
     @contextmanager

@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
+from reconciler.sinks.iceberg import IcebergSink
 from reconciler.stores.registry import open_store
 from tests.sinks.iceberg_table import Iceberg
 from tests.world import environment
@@ -196,6 +197,32 @@ def test_a_metadata_file_that_was_never_committed_is_not_read(tmp_path: Path, qu
         read(tmp_path, query)
     (row,) = open_store(f"iceberg:{committed}?{query}").read("g", ["events"])
     assert row.stored.offset == 6
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00003-abc.metadata.json",
+        "v1-3f2504e0-4f89-41d3-9a0c-0305e82c3301.metadata.json",
+        "v3.metadata.json.gz",
+        "V3.metadata.json",
+    ],
+)
+def test_a_folder_whose_metadata_has_other_names_is_not_called_empty(tmp_path: Path, name: str) -> None:
+    """As a store it had no table, as a sink it had taken no batch: one that would be dropped was started again."""
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / name).write_text("{}")
+    with pytest.raises(Refused, match="does not say which of its metadata files"):
+        open_store(f"iceberg:{tmp_path}?{SUMMARY}").read("g", ["events"])
+    with pytest.raises(Refused, match="does not say which of its metadata files"):
+        IcebergSink(str(tmp_path)).last_taken("query")
+
+
+def test_what_a_hadoop_catalog_leaves_beside_its_metadata_is_no_other_catalogs(tmp_path: Path) -> None:
+    append_iceberg(tmp_path, [("events", 0, 5, "a")], offs({"events": {"0": 6}}))
+    for name in (".v1.metadata.json.crc", "3f2504e0-4f89-41d3-9a0c-0305e82c3301.metadata.json"):
+        (tmp_path / ID / "metadata" / name).write_text("{}")
+    assert read(tmp_path, SUMMARY) == {("events", 0): 6}
 
 
 def test_a_hadoop_table_may_compress_its_metadata(tmp_path: Path) -> None:
