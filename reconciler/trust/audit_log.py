@@ -226,9 +226,9 @@ def _head(file: int, path: Path) -> Head:
 
 
 def _may_begin(data: bytes) -> bool:
-    """True if a log without a whole record can hold this: torn lines, the first of which may be very short."""
-    first = data.partition(b"\n")[0]
-    return bool(first) and _BEGINNING.startswith(first.rstrip(b"\0")[: len(_BEGINNING)])
+    """True if a log without a whole record can hold this: torn lines, any of which may be very short."""
+    first, *_ = lines = data.split(b"\n")
+    return bool(first) and all(_BEGINNING.startswith(line.rstrip(b"\0")[: len(_BEGINNING)]) for line in lines)
 
 
 def _head_of(last: Head, rest: bytes, path: Path) -> Head:

@@ -197,12 +197,24 @@ def test_an_altered_last_line_differs_from_one_that_was_cut_off(written: Path) -
         AuditLog(written).append(fields(), NOW)
 
 
-@pytest.mark.parametrize("content", [b"[destination]\n", b"x", b'{"format": "reconciler.plan/1"}\n', b"{}\n", b"\n{"])
+JSON, JSONC = b'{\n  "a": 1\n}\n', b'{\n  // a comment\n  "a": 1\n}'
+
+
+@pytest.mark.parametrize(
+    "content", [b"[destination]\n", b"x", b'{"format": "reconciler.plan/1"}\n', b"{}\n", b"\n{", JSON, JSONC]
+)
 def test_a_file_that_is_not_an_audit_log_is_left_unchanged(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises((ConfigError, Changed)):
         AuditLog(path).append(fields(), NOW)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [JSON, JSONC])
+def test_a_foreign_file_is_not_called_an_altered_log(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="is not an audit log"):
+        AuditLog(path).check()
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to("/nowhere/at/all")])
