@@ -121,7 +121,7 @@ def heads_in(path: Path) -> list[KeptHead]:
 
 
 def compare(log_path: Path, hashes: Mapping[int, str], path: Path) -> Vouched:
-    """What the heads in ``path`` vouch for. Raises Changed if one of this log is not in it.
+    """What the heads in ``path`` vouch for. Raises Changed if one of this log is not in it, or if one may be of it.
 
     A log server collects the messages about many logs. Where the heads name several, those count that name this one,
     and those of a log that has a head in common with it: its name before it was moved, or that of the log which this
@@ -148,7 +148,27 @@ def compare(log_path: Path, hashes: Mapping[int, str], path: Path) -> Vouched:
                 hint="Compare it with a copy. If the log was moved away and a new one begun, or another machine has "
                 "a log under this path, give that log's heads.",
             )
-    return Vouched(max(each.line for each in ours), others)
+    last = max(each.line for each in ours)
+    _refuse_continuation(log_path, [each for each in heads if each.log in others], last, path)
+    return Vouched(last, others)
+
+
+def _refuse_continuation(log_path: Path, foreign: Sequence[KeptHead], last: int, path: Path) -> None:
+    """Raise Changed for heads under another path that may be those of records that this log no longer has.
+
+    They have this log's file name, and all of them are of later records than ``last``, up to which the heads of this
+    log fit. A log with an earlier head is certainly another one, as that head would fit too.
+    """
+    names = {each.rpartition("/")[2] for each in _spellings(log_path)}
+    for log in sorted({each.log for each in foreign if each.log is not None and each.log.rpartition("/")[2] in names}):
+        first = min(each.line for each in foreign if each.log == log)
+        if first > last:
+            raise Changed(
+                f"{path} vouches for the records of the audit log {log_path} up to {last}, and has heads from record "
+                f"{first} on of the audit log {log}, which may be this log under another name: then its end was "
+                "rewritten or cut off.",
+                hint=f"Compare it with a copy. If {log} is another log, give the heads without its lines.",
+            )
 
 
 def _of_this(log_path: Path, hashes: Mapping[int, str], heads: Sequence[KeptHead]) -> list[KeptHead]:

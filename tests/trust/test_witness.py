@@ -243,6 +243,29 @@ def test_a_path_is_known_again_however_a_message_has_it(tmp_path: Path, name: st
             compare(log, {1: "3" * 64}, path)
 
 
+@pytest.mark.parametrize("other", ["audit.log", "./logs/audit.log", "/srv/b/audit.log"])
+@pytest.mark.parametrize("kept", [2, 3])
+def test_an_end_whose_heads_have_another_spelling_of_the_path_is_missed(tmp_path: Path, other: str, kept: int) -> None:
+    """The last command named its log otherwise; its record was cut off, or made again as another one."""
+    log, path = tmp_path / "audit.log", tmp_path / "heads"
+    lines = [sentence(log, 1, "1" * 64), sentence(log, 2, "2" * 64), sentence(Path(other), 3, "3" * 64)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    whole = {1: "1" * 64, 2: "2" * 64, 3: "3" * 64}
+    assert compare(log, whole, path).last == 3
+    with pytest.raises(Changed, match="may be this log under another name: then its end was rewritten or cut off"):
+        compare(log, {line: whole[line] if line < 3 else "4" * 64 for line in range(1, kept + 1)}, path)
+
+
+def test_a_log_of_the_same_file_name_with_other_records_is_another_machines(tmp_path: Path) -> None:
+    log, path = tmp_path / "audit.log", tmp_path / "heads"
+    heads = [sentence(log, 1, "1" * 64), sentence(log, 2, "2" * 64)]
+    heads += [sentence(Path("/srv/b/audit.log"), line, f"{line}" * 64) for line in (2, 3, 4)]
+    heads[2] = sentence(Path("/srv/b/audit.log"), 2, "9" * 64)
+    path.write_text("".join(f"{line}\n" for line in heads))
+    found = compare(log, {1: "1" * 64, 2: "2" * 64}, path)
+    assert (found.last, found.others) == (2, ("/srv/b/audit.log",))
+
+
 def test_a_file_without_heads_vouches_for_nothing(world: World) -> None:
     world.file("empty", "record 1, hash 00\n")
     for path in ("empty", "nowhere", "elsewhere"):
