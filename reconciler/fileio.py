@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from reconciler import written
-from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 
 LOCK_S = 30.0
 """Seconds to wait for a lock: a process that was stopped while it held it must not block all others."""
@@ -140,15 +140,32 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
 def name_new(unfinished: str, path: str, data: bytes) -> None:
     """Give the finished file its name. Raises FileExistsError if it is taken.
 
-    Where the file system has no link(2), the file is written again: a crash can then leave a torn one.
+    Where the file system has no link(2), the file is written again: a crash can then leave a torn one. After an error
+    it is removed; raises OutcomeUnknown if that fails, as it may be whole.
     """
     try:
         os.link(unfinished, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
-        with open(path, "xb") as file:
-            write_through(file, data)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with os.fdopen(descriptor, "wb") as file:  # closing it may fail, too
+                write_through(file, data)
+        except OSError as failed:
+            _take_out(path, failed)
+            raise
+
+
+def _take_out(path: str, failed: OSError) -> None:
+    """Remove a file that was not written well: a reader would believe it. Raises OutcomeUnknown if that fails."""
+    try:
+        os.unlink(path)
+    except OSError as error:
+        raise OutcomeUnknown(
+            f"Whether {path} was written is not known: {why(failed)}. It could not be removed: {why(error)}.",
+            hint="Check the disk or the mount, then run this again: it reads what is there.",
+        ) from failed
 
 
 def write_through(file: IO[bytes], data: bytes) -> None:

@@ -172,7 +172,8 @@ class LocalFolder:
                 os.chmod(unfinished, 0o644)
                 name_new(unfinished, path, data)
             finally:
-                os.unlink(unfinished)
+                with suppress(OSError):  # the file may have its name by now; ``tidy`` removes what is left over
+                    os.unlink(unfinished)
             sync_names(parent)
 
     def remove(self, name: str) -> None:

@@ -468,6 +468,45 @@ def test_a_file_system_without_hard_links_is_exclusive_too(store, home, monkeypa
     assert not [name for name in os.listdir(home.path / "clicks") if name.startswith(".")]
 
 
+def test_a_manifest_that_has_its_name_is_written_although_its_first_name_stays(store, home, monkeypatch):
+    def broken(path):
+        assert ".unfinished-" in path
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as during:
+        during.setattr(os, "unlink", broken)
+        put(store, "clicks", {EVENTS: StoredOffset(1)})
+    assert offsets(home.open()) == {0: 1}
+
+
+@pytest.mark.parametrize("removable", [True, False])
+def test_without_hard_links_a_manifest_that_was_not_flushed_is_gone_or_unknown(store, home, monkeypatch, removable):
+    """It was reported as not written, and was read from then on."""
+    fsync, unlink, flushed = os.fsync, os.unlink, []
+
+    def no_links(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    def second_fails(descriptor):
+        flushed.append(descriptor)
+        if len(flushed) == 2:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    def no_manifest(path):
+        if path.endswith(".jsonl") and not removable:
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(path)
+
+    with monkeypatch.context() as during:
+        during.setattr(os, "link", no_links)
+        during.setattr(os, "fsync", second_fails)
+        during.setattr(os, "unlink", no_manifest)
+        with pytest.raises(Refused if removable else OutcomeUnknown, match="Input/output error"):
+            put(store, "clicks", {EVENTS: StoredOffset(1)})
+    assert offsets(home.open()) == ({} if removable else {0: 1})
+
+
 # ---------------------------------------------------------------- the folder
 
 
