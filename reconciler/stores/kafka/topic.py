@@ -43,6 +43,8 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_MIRRORED = re.compile(r"__.*|\..*|.*[.-]internal|.*\.replica")
 """Topics that MirrorMaker 2 takes for internal and does not mirror (DefaultTopicFilter, ReplicationPolicy)."""
 
+_COMPARE_CLOCKS = "Compare the clocks of the two sides, then run this again after the later time."
+
 _log = logging.getLogger(__name__)
 
 
@@ -267,10 +269,11 @@ class KafkaTopicStore:
         if own_ms >= max(times, default=-1):
             return topic_rows.restored_text(change.text, stored).encode()
         if change.restores or (stored.anchor is None and not stored.is_sentinel):
+            when = "has no time of writing" if own_ms < 0 else f"was written at {own_ms} (epoch ms)"
             raise Refused(
-                f"The row of group {name.group!r} for {change.key} was written at {own_ms} (epoch ms), and a mirrored"
-                f" one at {max(times)}: in topic {self._name!r} it would not count. Nothing was written.",
-                hint="Compare the clocks of the two sides, then run this again after the later time.",
+                f"The row of group {name.group!r} for {change.key} {when}, and a mirrored one was written at "
+                f"{max(times)} (epoch ms): in topic {self._name!r} it would not count. Nothing was written.",
+                hint=_to_restore(there, self._name) if change.restores else _COMPARE_CLOCKS,
             )
         return topic_rows.encode_value(replace(stored, written_at_ms=max(times))).encode()
 
@@ -340,6 +343,15 @@ class KafkaTopicStore:
         self._writers.clear()
         if "_requests" in self.__dict__:
             self._requests.close()
+
+
+def _to_restore(there: Sequence[_Record], name: str) -> str:
+    """The hint for a restored row, which keeps its time: waiting helps nothing."""
+    topics = " and ".join(sorted({record.topic for record in there if record.topic != name}))
+    return (
+        f"Let the mirrored row count. Or stop the mirror of {topics}, write ?mirrored= in the store's address, and run "
+        f"this again: rows that only {topics} has are not read then."
+    )
 
 
 def open_address(

@@ -138,19 +138,29 @@ def test_a_write_counts_beside_a_mirrored_row_of_a_later_time(
 
 
 @pytest.mark.parametrize(
-    ("make", "new"),
-    [(Change, StoredOffset(900)), (Change.restoring, StoredOffset(900, ANCHOR, NOW))],
-    ids=["no anchor", "restored"],
+    ("make", "new", "when", "hint"),
+    [
+        (Change, StoredOffset(900), f"was written at {NOW} ", "run this again after the later time"),
+        (Change.restoring, StoredOffset(900, ANCHOR, NOW), f"was written at {NOW} ", "stop the mirror of a.rows"),
+        (Change.restoring, StoredOffset(900, ANCHOR), "has no time of writing,", "stop the mirror of a.rows"),
+    ],
+    ids=["no anchor", "restored", "restored without a time"],
 )
 def test_a_row_that_must_not_be_dated_later_is_refused_beside_one(
-    make: Callable[..., Change], new: StoredOffset, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Change], new: StoredOffset, when: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One that is restored keeps its time, so that waiting would not help."""
     store = KafkaTopicStore(CLIENT, "rows", ["a.rows"])
     topics = Topics(store, StoredOffset(5000, None, NOW + 5000), monkeypatch)
     (row,) = store.read("g")
-    with pytest.raises(Refused, match=f"was written at {NOW} .* a mirrored one at {NOW + 5000}"):
+    with pytest.raises(Refused, match=f"{when}.*a mirrored one was written at {NOW + 5000}") as refused:
         store.write("g", [make(KEY, row.version, new)], reason="rollback", now_ms=NOW)
+    assert hint in (refused.value.hint or "")
     assert not topics.records["rows"]
+    without = KafkaTopicStore(CLIENT, "rows", [])
+    own = Topics(without, StoredOffset(5000), monkeypatch)
+    del own.records["a.rows"]
+    assert without.write("g", [make(KEY, None, new)], reason="rollback", now_ms=NOW).written == (KEY,)
 
 
 # ---------------------------------------------------------------- topics listed with an error
