@@ -174,8 +174,8 @@ class KafkaGroupStore:
                 f"{group}' {_topic_options(keys)}, then run this again for the rest.",
             )
         notes.warning(
-            "group %s is deleted with all its offsets, also those of topics that this user may not describe, if there"
-            " are any",
+            "group %s will be deleted with all its offsets, also those of topics that this user may not describe, if"
+            " there are any",
             group,
         )
         self._requests.delete_group(group)

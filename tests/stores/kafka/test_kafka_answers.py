@@ -73,7 +73,8 @@ def test_a_group_that_is_deleted_may_have_rows_that_this_user_cannot_see(caplog:
     store.write("g", [Change(KEY, row.version, None)], reason="rollback", now_ms=NOW)
     assert deleted == ["g"]
     assert (
-        "group g is deleted with all its offsets, also those of topics that this user may not describe" in caplog.text
+        "group g will be deleted with all its offsets, also those of topics that this user may not describe"
+        in caplog.text
     )
 
 
