@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
 _HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
@@ -82,6 +82,12 @@ def split(address: str) -> Parts:
     authority, slash, path = rest.partition("/")
     user, _, hosts = authority.rpartition("@")
     return Parts(user, hosts, slash + path, query, fragment)
+
+
+def pairs(query: str) -> list[tuple[str, str]]:
+    """The names and values of ``query``, decoded as a URI's (RFC 3986): a plus is a plus, and no space as in forms."""
+    parts = (part.partition("=") for part in query.split("&") if part)
+    return [(unquote(name), unquote(value)) for name, _, value in parts]
 
 
 def without_secrets(address: str) -> str:

@@ -7,9 +7,9 @@ or generated; the list is the owner's permission, in one place.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
-from reconciler.config.addresses import split
+from reconciler.config.addresses import pairs, split
 from reconciler.core.errors import ConfigError
 
 _KIND = "python:"
@@ -38,4 +38,4 @@ def _parameters(address: str) -> list[str]:
         queries = {split(address).query, urlsplit(address).query}
     except ValueError:  # the standard library knows one host only
         queries = {split(address).query}
-    return [value for query in queries for _, value in parse_qsl(query, keep_blank_values=True)]
+    return [value for query in queries for _, value in pairs(query)]

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reconciler.config.addresses import scheme_of
+from reconciler.config.addresses import pairs, scheme_of
 from reconciler.core.errors import ConfigError
 from reconciler.identity import load_function
 from reconciler.sinks.taken import Sink
-from reconciler.stores.parameters import Parameters, pairs
+from reconciler.stores.parameters import Parameters
 from reconciler.stores.registry import require_installed
 
 EXAMPLES = (

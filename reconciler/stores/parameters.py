@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from urllib.parse import unquote
 
+from reconciler.config.addresses import pairs
 from reconciler.core.errors import ConfigError
 from reconciler.formats.decimal_text import whole_number
 from reconciler.stores import common
@@ -14,12 +14,6 @@ from reconciler.stores import common
 def wrong_address(address: str, example: str, why: str) -> ConfigError:
     """The error for what ``address`` describes. The address itself is not repeated: it may hold a password."""
     return ConfigError(f"{address} is wrong: {why}.", hint=f"Write it like {example}.")
-
-
-def pairs(query: str) -> list[tuple[str, str]]:
-    """The names and values of ``query``, decoded as a URI's (RFC 3986): a plus is a plus, and no space as in forms."""
-    parts = (part.partition("=") for part in query.split("&") if part)
-    return [(unquote(name), unquote(value)) for name, _, value in parts]
 
 
 class Parameters:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote
 
-from reconciler.config.addresses import Parts, scheme_of, split
-from reconciler.stores.parameters import pairs
+from reconciler.config.addresses import Parts, pairs, scheme_of, split
 
 _PORTS = {"hbase": "9090", "zookeeper": "2181", "postgresql": "5432"}
 _HOW = frozenset({"timeout", "saves", "transport", "protocol", "keep", "walk"})

@@ -82,6 +82,13 @@ def test_a_module_that_is_not_listed_is_refused_and_not_imported(written: Writte
     assert written.module not in sys.modules
 
 
+def test_a_modules_name_is_read_as_the_store_reads_it(written: Written) -> None:
+    """A plus in an address is a plus: as a space, the module that is allowed would not be the one that is imported."""
+    store = f"{FLOWLET}python:{written.module}+x:id_of"
+    with pytest.raises(ConfigError, match=r"the Python module '\w+\+x', which \[policy\] python does not allow"):
+        load_config(written.config(store=store, policy=f'[policy]\npython = ["{written.module} x"]'))
+
+
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
 def test_a_file_that_other_users_may_write_to_may_not_allow_modules(written: Written, mode: int) -> None:
     allowed = f'[policy]\npython = ["{written.module}"]'
