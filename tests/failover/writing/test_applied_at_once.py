@@ -293,7 +293,7 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
 def test_one_plan_rolled_back_twice_at_once_is_rolled_back(in_a_file: Contested, driver: Driver) -> None:
     plan = in_a_file.plan("here")
     rollback = ("rollback", plan, "-c", in_a_file.config, "--yes")
-    for meet_at in (None, BEGIN) * 3:
+    for meet_at in (None, LOCK) * 3:
         assert in_a_file.world.run(*in_a_file.apply(plan)).code == 0
         outcomes = driver.together(rollback, rollback, meet_at=meet_at)
         assert sum("put back and read again" in outcome.out for outcome in outcomes) == 1
