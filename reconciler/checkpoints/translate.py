@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.positions import moves
 from reconciler.failover.sinks import refuse
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
@@ -156,14 +157,8 @@ def _moves(reading: Reading, places: Sequence[Reading], topics: Sequence[_Topic]
     """True if the source reads a topic of the job; it must then read nothing else."""
     whole = {topic for each in places if each.source == reading.source for topic, _ in each.kafka or ()}
     known = {name for topic in topics for name in (topic.source, topic.name)}
-    others = sorted(whole - known)
-    if others and whole & known:
-        raise ConfigError(
-            f"Source {reading.source} of the checkpoint reads {_listed(sorted(whole))}, and the plan's job has not "
-            f"{_listed(others)} among its topics.",
-            hint="A source moves with all of its topics: add them to the job, then make a new plan.",
-        )
-    return bool(whole & known)
+    source = f"Source {reading.source} of the checkpoint"
+    return moves(whole, known, source, "the plan's job", ", then make a new plan")
 
 
 def _refuse_unknown(found: Checkpoint, places: Sequence[Reading], topics: Sequence[_Topic]) -> None:

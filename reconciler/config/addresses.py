@@ -35,6 +35,8 @@ _BROKER = re.compile(
     re.IGNORECASE,
 )
 """One broker of ``bootstrap_servers``, as librdkafka reads it; with another protocol it would wait in vain."""
+BROKERS_TOO = "metadata.broker.list"
+"""Another name of the Kafka client for ``bootstrap.servers``; of two values it takes the later one."""
 _PORT = 9092
 """The port of a broker that is given without one."""
 _SECRET = re.compile(r"pass|pwd|secret|token|credential|key$", re.IGNORECASE)
@@ -60,8 +62,12 @@ def shared_brokers(one: str, other: str) -> list[str]:
 def _brokers(text: str) -> Iterator[str]:
     for broker in filter(None, (each.strip().lower() for each in text.split(","))):
         place = broker.rpartition("://")[2].rstrip("/")
-        has_port = re.search(r":\d+$", place) and (place.count(":") == 1 or "]:" in place)
-        yield place if has_port else f"{place}:{_PORT}"
+        yield place if has_port(place) else f"{place}:{_PORT}"
+
+
+def has_port(host: str) -> bool:
+    """Whether a port follows the name or address. One of IPv6 is in brackets then."""
+    return host.rpartition("]")[2].count(":") == 1
 
 
 @dataclass(frozen=True, slots=True)

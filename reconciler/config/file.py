@@ -14,7 +14,7 @@ from typing import Any, overload
 
 from reconciler.clock import zoned_ms
 from reconciler.config import sections
-from reconciler.config.addresses import SINK_COLUMNS, SINK_SCHEMES, are_brokers, scheme_of, shared_brokers
+from reconciler.config.addresses import BROKERS_TOO, SINK_COLUMNS, SINK_SCHEMES, are_brokers, scheme_of, shared_brokers
 from reconciler.config.ownership import Doubt, doubt_about
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
@@ -34,8 +34,6 @@ MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
 _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"})
 """Properties of the Kafka client that load libraries, or start a command."""
-_BROKERS_TOO = "metadata.broker.list"
-"""Another name of the Kafka client for ``bootstrap.servers``; of two values it takes the later one."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
 
@@ -170,8 +168,8 @@ class _Reader:
     def _cluster(self, table: Table, servers: str | None) -> Cluster | None:
         client = table.mapping("client")
         table.done()
-        if _BROKERS_TOO in client:
-            problem = f"{_BROKERS_TOO} is another name for the brokers, and would replace bootstrap_servers."
+        if BROKERS_TOO in client:
+            problem = f"{BROKERS_TOO} is another name for the brokers, and would replace bootstrap_servers."
             self._faults.add(f"{table.where('client')}: {problem}", "Give the brokers as bootstrap_servers only.")
         if servers is None:
             return None

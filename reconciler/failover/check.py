@@ -121,9 +121,9 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
     if ending := positions.ending(config, jobs):
-        ends = {job.name: job for job in _search(config, ending, outside, ByHand()).plans}
-        furthest = {job.name: positions.uneven_of(job) for job in jobs if job.name in ends}
-        plans |= {name: positions.both(plans[name], job, furthest[name]) for name, job in ends.items()}
+        ends = _search(config, [job for job, _ in ending], outside, ByHand()).plans
+        furthest = {job.name: uneven for job, uneven in ending}
+        plans |= {job.name: positions.both(plans[job.name], job, furthest[job.name]) for job in ends}
     to_write = _to_write(plans, starts, config)
     if any(config.chosen(name)[0].sinks for name in plans):
         from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms

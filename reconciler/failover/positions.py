@@ -11,7 +11,7 @@ plan has one, and a batch that is whole for one source only would be taken for t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -50,21 +50,26 @@ def _named_end(config: Config, job: Job) -> Job | None:
     return next((each for each in config.jobs if each.store == store), None)
 
 
-def ending(config: Config, jobs: Sequence[Job]) -> list[Job]:
+def ending(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
     """The jobs of the ends, one for each of ``jobs`` whose checkpoint repeats a batch, with the same names.
+
+    Each with the ends that its sources do not share (``uneven``).
 
     Raises ConfigError for a job that lists only a part of the topics that a source of its checkpoint reads.
     """
-    found = [(job, _read(job)) for job in jobs if _may_repeat_a_batch(job)]
-    for job, checkpoint in found:
-        _refuse_part_of_source(config, job, checkpoint)
-    return [replace(ends_of(config, job), name=job.name) for job, checkpoint in found if checkpoint.repeats_a_batch]
-
-
-def _read(job: Job) -> Checkpoint:
+    repeating = [job for job in jobs if _may_repeat_a_batch(job)]
+    if not repeating:
+        return []
     from reconciler.stores.checkpoint import read_checkpoint
 
-    return read_checkpoint(checkpoint_path(job.store))
+    found = [(job, read_checkpoint(checkpoint_path(job.store))) for job in repeating]
+    for job, checkpoint in found:
+        _refuse_part_of_source(config, job, checkpoint)
+    return [
+        (replace(ends_of(config, job), name=job.name), uneven(checkpoint))
+        for job, checkpoint in found
+        if checkpoint.repeats_a_batch
+    ]
 
 
 def _refuse_part_of_source(config: Config, job: Job, found: Checkpoint) -> None:
@@ -72,13 +77,21 @@ def _refuse_part_of_source(config: Config, job: Job, found: Checkpoint) -> None:
     known = {name for topic in job.topics for name in (topic, config.topics.destination_of(topic))}
     for each in found.positions:
         read = {topic for topic, _ in (*(each.start or ()), *(each.end or ()))}
-        others = sorted(read - known)
-        if others and read & known:
-            raise ConfigError(
-                f'Source {each.name} of the checkpoint of job "{job.name}" reads {", ".join(sorted(read))}, and the '
-                f"job has not {', '.join(others)} among its topics.",
-                hint="A source moves with all of its topics: add them to the job.",
-            )
+        moves(read, known, f'Source {each.name} of the checkpoint of job "{job.name}"', "the job")
+
+
+def moves(read: Set[str], known: Set[str], source: str, job: str, then: str = "") -> bool:
+    """True if a source reads topics of the job. Raises ConfigError if it reads others, too.
+
+    ``source`` and ``job`` are the sentence's subjects, ``then`` ends its hint.
+    """
+    others = sorted(read - known)
+    if others and read & known:
+        raise ConfigError(
+            f"{source} reads {', '.join(sorted(read))}, and {job} has not {', '.join(others)} among its topics.",
+            hint=f"A source moves with all of its topics: add them to the job{then}.",
+        )
+    return bool(read & known)
 
 
 def ends_of(config: Config, job: Job) -> Job:
@@ -89,11 +102,6 @@ def ends_of(config: Config, job: Job) -> Job:
 def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
     """The ends of a job's checkpoint that the plan has as another job; None if it has none."""
     return next((each for each in plan.jobs if each.store == end_of_batch(job.store)), None)
-
-
-def uneven_of(job: Job) -> Furthest:
-    """As ``uneven``, of a job's checkpoint as it is now. Raises as ``read_checkpoint`` does."""
-    return uneven(_read(job))
 
 
 def uneven(found: Checkpoint) -> Furthest:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from reconciler.config.addresses import BROKERS_TOO
 from reconciler.config.secrets import holds_plain_secret
 from reconciler.core.errors import ConfigError
 from reconciler.fileio import why
@@ -31,10 +32,8 @@ _STORES = {
     "ssl.keystore.location": ("PKCS12", "ssl.keystore.location"),
 }
 """Java's properties of key stores, the type librdkafka reads, and what it calls them."""
-_BROKERS_TOO = "metadata.broker.list"
-"""librdkafka's other name for the brokers, which a configuration may not hold beside them."""
 _RENAMED = {
-    _BROKERS_TOO: SERVERS,
+    BROKERS_TOO: SERVERS,
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
@@ -73,8 +72,8 @@ def given_properties(texts: Iterable[str]) -> dict[str, str]:
 
 def translated(given: Mapping[str, str], where: str) -> dict[str, str]:
     """Java's properties as librdkafka's; others unchanged."""
-    if _BROKERS_TOO in given and SERVERS in given:
-        raise ConfigError(f"{where}: {_BROKERS_TOO} and {SERVERS} both name the brokers.", hint="Give one of them.")
+    if BROKERS_TOO in given and SERVERS in given:
+        raise ConfigError(f"{where}: {BROKERS_TOO} and {SERVERS} both name the brokers.", hint="Give one of them.")
     client: dict[str, str] = {}
     for name, value in given.items():
         if name == "sasl.jaas.config":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote
 
-from reconciler.config.addresses import Parts, pairs, scheme_of, split
+from reconciler.config.addresses import Parts, has_port, pairs, scheme_of, split
 
 _PORTS = {"hbase": "9090", "zookeeper": "2181", "postgresql": "5432"}
 _HOW = frozenset({"timeout", "saves", "transport", "protocol", "keep", "walk"})
@@ -74,16 +74,12 @@ def _have_own_schemas(address: str, other: str) -> bool:
 
 def _hosts(scheme: str, hosts: str, ports: str = "") -> frozenset[str]:
     """Each with its port, in any order: a client may ask any of them. ``ports``: one for all, or one for each."""
-    ends = [host.rpartition(":") if _has_port(host) else (host, "", "") for host in hosts.split(",")]
+    ends = [host.rpartition(":") if has_port(host) else (host, "", "") for host in hosts.split(",")]
     given = ports.split(",") if "," in ports else [ports] * len(ends)
     return frozenset(
         f"{name if name.startswith(('/', '@')) else name.lower()}:{port or number or _PORTS[scheme]}"
         for (name, _, number), port in zip(ends, given, strict=False)  # libpq refuses other numbers of ports
     )
-
-
-def _has_port(host: str) -> bool:
-    return host.rpartition("]")[2].count(":") == 1
 
 
 def _folder(path: str) -> str:

@@ -613,15 +613,19 @@ class _Gateway(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def gateway() -> Iterator[int]:
-    server = HTTPServer(("127.0.0.1", 0), _Gateway)
+def _serving(server: TCPServer) -> Iterator[int]:
+    """The port of a server that runs until the test has ended."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     yield server.server_address[1]
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def gateway() -> Iterator[int]:
+    yield from _serving(HTTPServer(("127.0.0.1", 0), _Gateway))
 
 
 def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int) -> None:
@@ -646,13 +650,7 @@ def not_http() -> Iterator[int]:
             self.request.recv(4096)
             self.request.sendall(b"\x00\x00\x00\x04\xff\xff\xff\xff\n")
 
-    server = TCPServer(("127.0.0.1", 0), Other)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    yield from _serving(TCPServer(("127.0.0.1", 0), Other))
 
 
 def test_a_push_gateways_port_with_another_protocol_is_a_failure_and_no_bug(

@@ -42,7 +42,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchored.search import search
-from reconciler.core.anchors import Anchor, Names, Record, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, Names, Record, StoredOffset
 from reconciler.core.matching import Matcher
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Sync, is_dated_after
 from reconciler.core.probes import LogRange, Search, ask_edges
@@ -348,7 +348,7 @@ def not_beyond_own(question: Question, finding: Finding) -> Search[Finding]:
 
 def _with_fingerprint(finding: Finding) -> Search[Finding]:
     """The finding with what lies before it: no stored anchor tells that later."""
-    if finding.record_offset is None:
+    if finding.record_offset is None or finding.record_fingerprint is not None:
         return finding
     record = yield from record_at(finding.record_offset)
-    return finding if record is None else replace(finding, record_fingerprint=fingerprint(record.key, record.value))
+    return finding if record is None else finding.resting_on(record)

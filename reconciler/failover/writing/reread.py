@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from reconciler.config.file import Job
 from reconciler.core.anchors import Anchor, Identity, Names, Record
@@ -23,13 +23,8 @@ def anchors_for(
     if not writing:
         return {}
     check_offsets([row for row, _ in writing], reader)
-    records = records_before([row for row, _ in writing], reader)
-    anchors = {}
-    for row, selected in writing:
-        if row in records:
-            _check_record(job, row, selected, records[row])
-        anchors[row] = anchor_for(row, records.get(row), job.identity, cluster.cluster_id)
-    return anchors
+    records = _compared(job, writing, reader)
+    return {row: anchor_for(row, records.get(row), job.identity, cluster.cluster_id) for row, _ in writing}
 
 
 def check_in_place(job: Job, left: Sequence[Planned], cluster: ClusterInfo, reader: LogReader) -> None:
@@ -40,10 +35,7 @@ def check_in_place(job: Job, left: Sequence[Planned], cluster: ClusterInfo, read
     # Retention may pass the record of a match, and compaction remove it: the offset behind it stays right.
     kept = [(row, selected) for row, selected in left if (row.record_offset or 0) >= starts[row.key]]
     compacted = {name for name, info in cluster.topics.items() if info.compacted is not False}
-    records = records_before([row for row, _ in kept], reader, compacted=compacted)
-    for row, selected in kept:
-        if row in records:
-            _check_record(job, row, selected, records[row])
+    _compared(job, kept, reader, compacted=compacted)
 
 
 def anchor_for(row: PartitionPlan, record: Record | None, identity: Identity, cluster_id: str) -> Anchor:
@@ -51,6 +43,17 @@ def anchor_for(row: PartitionPlan, record: Record | None, identity: Identity, cl
     if record is None:
         return Anchor(cluster_id=cluster_id, topic_id=row.topic_id)
     return identity.anchor_of(record, cluster_id=cluster_id, topic_id=row.topic_id)
+
+
+def _compared(
+    job: Job, planned: Sequence[Planned], reader: LogReader, *, compacted: Collection[str] = ()
+) -> dict[PartitionPlan, Record]:
+    """The records that the rows name, read as ``records_before`` does and compared. Raises Changed."""
+    records = records_before([row for row, _ in planned], reader, compacted=compacted)
+    for row, selected in planned:
+        if row in records:
+            _check_record(job, row, selected, records[row])
+    return records
 
 
 def _check_record(job: Job, row: PartitionPlan, selected: Selected, record: Record) -> None:
