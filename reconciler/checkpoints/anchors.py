@@ -17,8 +17,8 @@ from reconciler.core.errors import ReconcilerError
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key
 from reconciler.failover.writing.reread import anchor_for
+from reconciler.formats.checkpoint.layout import END
 from reconciler.formats.plan import JobPlan, PartitionPlan
-from reconciler.formats.spark_checkpoint import END
 from reconciler.ports import Change, TopicPartition
 
 BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)

@@ -37,13 +37,13 @@ from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import both, ends_of, planned_ends, uneven, without_uneven
 from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
 from reconciler.fileio import read_regular, why
-from reconciler.formats.checkpoint_copy import MANIFEST, anchors_field
+from reconciler.formats.checkpoint.edit import entry_with, initial_with
+from reconciler.formats.checkpoint.layout import END, NEXT, START, Checkpoint, batch_of, readings
+from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
+from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
 from reconciler.formats.plan_sinks import SinkOutcome
-from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, batch_of, readings
-from reconciler.formats.spark_checkpoint_edit import entry_with, initial_with
-from reconciler.formats.spark_progress import LateLog
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import making
 from reconciler.folder import one_line, open_folder, open_url
-from reconciler.formats.spark_checkpoint import batch_of
+from reconciler.formats.checkpoint.layout import batch_of
 from reconciler.waits import waiting
 
 WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})

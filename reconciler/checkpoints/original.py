@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from reconciler.core.errors import ReconcilerError
 from reconciler.folder import open_folder
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.formats.json_fields import FieldError, integer, json_object
 from reconciler.stores.checkpoint import read_checkpoint
 

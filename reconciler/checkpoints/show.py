@@ -18,11 +18,11 @@ from typing import Any
 from reconciler.core.anchors import encodable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.layout import Checkpoint, SourcePosition, batch_of
+from reconciler.formats.checkpoint.manifest import MANIFEST
+from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_checkpoint import Checkpoint, SourcePosition, batch_of
-from reconciler.formats.spark_progress import LateLog
 from reconciler.stores.checkpoint import read_checkpoint
 
 FORMAT = "reconciler.checkpoint/1"

@@ -1,6 +1,6 @@
 """From a plan's rows to the new offsets of a checkpoint's sources. Pure: nothing is opened here.
 
-Each offset that a restart reads (``spark_checkpoint.readings``) is compared with the rows of one job, source by source:
+Each offset that a restart reads (``layout.readings``) is compared with the rows of one job, source by source:
 
 - Every replaced offset must be the stored offset of the row that replaces it. This reveals a checkpoint that has gone
   on since the plan was made, and a plan for another checkpoint.
@@ -23,10 +23,10 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.positions import moves
 from reconciler.failover.sinks import refuse
+from reconciler.formats.checkpoint.edit import offsets_text
+from reconciler.formats.checkpoint.layout import END, NEXT, START, Checkpoint, Offsets, Reading, by_partition, readings
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
-from reconciler.formats.spark_checkpoint import END, NEXT, START, Checkpoint, Offsets, Reading, by_partition, readings
-from reconciler.formats.spark_checkpoint_edit import offsets_text
 
 AGAIN = "See that the query is stopped, then make a new plan."
 

@@ -25,8 +25,8 @@ from reconciler.failover.writing.plan_checks import (
     records_before,
     rests_on,
 )
+from reconciler.formats.checkpoint.layout import END, NEXT
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.formats.spark_checkpoint import END, NEXT
 from reconciler.ports import ClusterInfo, LogReader
 
 

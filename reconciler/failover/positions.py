@@ -22,7 +22,7 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
 if TYPE_CHECKING:
-    from reconciler.formats.spark_checkpoint import Checkpoint
+    from reconciler.formats.checkpoint.layout import Checkpoint
 
 Furthest = Mapping[tuple[str, int], int]
 """By topic (as in the checkpoint) and partition: the furthest end of a batch that its sources end differently."""
@@ -106,7 +106,7 @@ def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
 
 def uneven(found: Checkpoint) -> Furthest:
     """The partitions that a repeated batch's sources read up to different offsets, as a self-join's may."""
-    from reconciler.formats.spark_checkpoint import by_partition
+    from reconciler.formats.checkpoint.layout import by_partition
 
     ends = by_partition(each.end for each in found.positions)
     return {(at.topic, at.partition): max(offsets) for at, offsets in ends.items() if len(set(offsets)) > 1}

@@ -16,9 +16,9 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.folder import open_folder
+from reconciler.formats.checkpoint.layout import Checkpoint
 from reconciler.formats.plan import JobPlan
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
-from reconciler.formats.spark_checkpoint import Checkpoint
 from reconciler.sinks.guard import AS_IT_IS, NEW, Repeated, Standing, ask, from_beginning, judge, lacks, standing
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Sink, Taken

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from reconciler.formats.checkpoint.layout import Checkpoint
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
-from reconciler.formats.spark_checkpoint import Checkpoint
 from reconciler.sinks.taken import Sink, Taken
 
 

@@ -20,11 +20,11 @@ from reconciler.clock import zoned_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.folder import Folder, open_folder
-from reconciler.formats import spark_checkpoint as layout
-from reconciler.formats.checkpoint_copy import MANIFEST, CopiedOffsets, parse_copied
+from reconciler.formats.checkpoint import layout
+from reconciler.formats.checkpoint.layout import Checkpoint, SourceOffset
+from reconciler.formats.checkpoint.manifest import MANIFEST, CopiedOffsets, parse_copied
+from reconciler.formats.checkpoint.progress import LateLog, LogEntry, Tracking, behind
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_checkpoint import Checkpoint, SourceOffset
-from reconciler.formats.spark_progress import LateLog, LogEntry, Tracking, behind
 from reconciler.ports import Numbering, OffsetStore, Row, TopicPartition
 from reconciler.stores import common
 

@@ -14,7 +14,7 @@ from reconciler.checkpoints import copying
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.show import describe
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from tests.checkpoints.checkpoint_files import PLAN, Files, log, moved_plan, outside
 
 pytestmark = pytest.mark.system

@@ -19,7 +19,7 @@ from reconciler.checkpoints.copying import Copied
 from reconciler.checkpoints.files import Tree
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.folder import open_folder
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import PLAN, Files, cloned, log, moved_plan, new, outside
 from tests.checkpoints.test_clone_whole import Shared

@@ -19,7 +19,7 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachabl
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.positions import both
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition

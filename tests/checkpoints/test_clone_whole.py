@@ -16,7 +16,7 @@ from reconciler.checkpoints import copying, local
 from reconciler.checkpoints.clone import _refuse_unfit, clone
 from reconciler.checkpoints.files import Tree
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import PLAN, Files, cloned, log, moved_plan, new, outside, refused
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.checkpoints.show import describe
 from reconciler.core.errors import ExitCode
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.stores.registry import end_of_batch, open_store
 from tests.checkpoints.checkpoint_files import Files, cloned, new
 from tests.fuzz import JUNK, attempt, documents, fuzz, sized, slips

@@ -13,12 +13,12 @@ import pytest
 from reconciler.core.anchors import Malformed
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.formats import range_manifests, snapshot, start
-from reconciler.formats import spark_checkpoint as checkpoint
 from reconciler.formats.anchor_lines import dump_line, load_lines
+from reconciler.formats.checkpoint import layout as checkpoint
+from reconciler.formats.checkpoint.edit import entry_with, initial_with, offsets_text
 from reconciler.formats.json_fields import FieldError, digest_without
 from reconciler.formats.plan import StartPolicy, digest, parse_plan, why_stopped
 from reconciler.formats.range_manifests import Manifest, TornManifest
-from reconciler.formats.spark_checkpoint_edit import entry_with, initial_with, offsets_text
 from reconciler.spark.handoff import options as handoff
 from tests.fuzz import (
     AS_TYPED,

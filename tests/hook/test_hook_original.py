@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.config.file import Job
 from reconciler.core.errors import NeedsPerson
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.hook import checkpoint
 from tests.checkpoints.checkpoint_files import QUERY, Files
 from tests.core.stories import BY_CONTENT

@@ -11,7 +11,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.folder import LocalFolder, SharedFolder
-from reconciler.formats.spark_progress import LateLog, Tracking
+from reconciler.formats.checkpoint.progress import LateLog, Tracking
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores import checkpoint
 from reconciler.stores.checkpoint import read_checkpoint

@@ -26,8 +26,8 @@ from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import PROVEN, MatchedBy
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
+from reconciler.formats.checkpoint.layout import END, by_partition
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
-from reconciler.formats.spark_checkpoint import END, by_partition
 from reconciler.ports import LogReader, OffsetStore, TopicPartition
 from reconciler.spark.drill.reading import BatchReader, FirstRecord, FirstRecords, by_client, read_ranges
 from reconciler.stores.common import ReadOnlyStore

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reconciler.formats.spark_checkpoint import Offsets, by_partition, kafka_offsets
+from reconciler.formats.checkpoint.layout import Offsets, by_partition, kafka_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.formats.spark_checkpoint import Checkpoint, by_partition
+from reconciler.formats.checkpoint.layout import Checkpoint, by_partition
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper

@@ -42,8 +42,8 @@ from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable, as_sentence
 from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.formats.checkpoint.layout import kafka_offsets
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_checkpoint import kafka_offsets
 from reconciler.ports import ClusterInfo, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import OWN_TIME, BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.recording.batch_range import Unseen

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reconciler.formats.spark_checkpoint import Offsets
+from reconciler.formats.checkpoint.layout import Offsets
 from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen, each_of
 from reconciler.spark.recording.range_ends import addresses
 

@@ -22,7 +22,7 @@ from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.trust import command_trail
 
 EXAMPLE = (

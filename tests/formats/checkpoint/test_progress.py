@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.formats.spark_progress import LateLog, LogEntry, Tracking, behind
+from reconciler.formats.checkpoint.progress import LateLog, LogEntry, Tracking, behind
 
 BEGAN = 1_795_393_978_932
 """When PySpark 4.3.0 began a batch of five seconds in real-time mode."""

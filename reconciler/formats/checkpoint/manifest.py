@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats.checkpoint.layout import kafka_offsets
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_checkpoint import kafka_offsets
 
 MANIFEST = "_reconciler-clone.json"
 """A file in the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""

@@ -19,7 +19,7 @@ from reconciler.ports import OffsetStore
 from reconciler.stores.registry import open_store
 from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import PLANNED, Files
-from tests.sinks.test_tracked_ends import side_of
+from tests.sinks.ends.test_tracked_ends import side_of
 from tests.sinks.world import BEFORE, PER_BATCH, Query, query
 
 __all__ = ["query"]

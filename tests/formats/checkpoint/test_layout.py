@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.formats import spark_checkpoint as layout
+from reconciler.formats.checkpoint import layout
+from reconciler.formats.checkpoint.layout import SourceOffset
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_checkpoint import SourceOffset
 
 METADATA = (
     '{"batchWatermarkMs":0,"batchTimestampMs":1795301759566,"conf":{"spark.sql.streaming.stateStore.providerClass":'

@@ -1,4 +1,4 @@
-"""Replacing the offsets in a Structured Streaming checkpoint's files (see ``spark_checkpoint``), as bytes.
+"""Replacing the offsets in a Structured Streaming checkpoint's files (see ``layout``), as bytes.
 
 Only the lines of the named sources change. Every other byte stays, including unknown keys in the batch's metadata, line
 breaks and the Kafka source's NUL.
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from reconciler.core.anchors import TopicPartition
 from reconciler.formats import json_fields
+from reconciler.formats.checkpoint.layout import Offsets, parse_initial, parse_offsets
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_checkpoint import Offsets, parse_initial, parse_offsets
 
 
 def offsets_text(offsets: Offsets, topics: Iterable[str] = ()) -> str:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.formats import spark_checkpoint as layout
-from reconciler.formats import spark_checkpoint_edit as edit
+from reconciler.formats.checkpoint import edit, layout
 from reconciler.formats.json_fields import FieldError
 
 METADATA = '{"batchWatermarkMs":7,"unknown":{"x":[1,2]},"conf":{"spark.sql.shuffle.partitions":"2"}}'

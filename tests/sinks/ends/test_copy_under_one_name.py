@@ -17,7 +17,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.formats.checkpoint_copy import MANIFEST
+from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
@@ -25,7 +25,7 @@ from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
-from tests.sinks.test_tracked_ends import side_of
+from tests.sinks.ends.test_tracked_ends import side_of
 from tests.sinks.world import BEFORE, PER_BATCH, Query
 
 STORED = BEFORE + 3 * PER_BATCH

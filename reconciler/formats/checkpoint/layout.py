@@ -29,8 +29,8 @@ from types import MappingProxyType
 from reconciler.core.anchors import TopicPartition, encodable
 from reconciler.core.verdicts import Position
 from reconciler.formats import json_fields
+from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.json_fields import FieldError
-from reconciler.formats.spark_progress import LateLog
 
 VOID = "-"
 NEXT, START, END = Position.NEXT, Position.START, Position.END
