@@ -16,12 +16,16 @@ stands for its batch's id, and:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.formats.checkpoint.layout import Checkpoint, by_partition
+from reconciler.formats.checkpoint.layout import Checkpoint, by_partition, kafka_offsets
+from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper
@@ -63,10 +67,24 @@ class BatchBounds:
         ends = lowest(each.start if each.end is None else each.end for each in found.positions)
         return cls(found.last.batch, starts, ends)
 
+    @classmethod
+    def reported(cls, number: int, sources: Iterable[Any]) -> BatchBounds:
+        """The Kafka offsets where a batch began and ended, from the sources of its report."""
+        each = list(sources)
+        starts, ends = (lowest(reported_offsets(one[name]) for one in each) for name in ("startOffset", "endOffset"))
+        return cls(number, starts, ends)
+
 
 def lowest(each_source: Iterable[Mapping[tuple[str, int], int] | None]) -> Offsets:
     """Where two sources read the same partition the lower offset counts, as in the checkpoint's rows."""
     return {at: min(offsets) for at, offsets in by_partition(each_source).items()}
+
+
+def reported_offsets(reported: object) -> Mapping[tuple[str, int], int] | None:
+    """Kafka's offsets; None for another source's. A report in JSON holds them as decoded JSON, others as text."""
+    with suppress(FieldError):
+        return kafka_offsets(reported if isinstance(reported, str) else json.dumps(reported))
+    return None
 
 
 # ---------------------------------------------------------------- deciding

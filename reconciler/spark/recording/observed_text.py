@@ -28,6 +28,16 @@ def observed(places: Sequence[TopicPartition], fields: Sequence[Column]) -> Colu
     return f.to_json(f.array(*last)).alias("last_records")
 
 
+def text_of(row: Any) -> str | None:
+    """The observed text of a report's row, which has no other column.
+
+    In Spark Connect's ``recentProgress`` the row has the fields ``values`` and ``schema`` instead (PySpark 4.2).
+    """
+    names = getattr(row, "__fields__", ())
+    text: str | None = row["values"][0] if list(names) == ["values", "schema"] else row[0]
+    return text
+
+
 def last_records(text: str | None, own_unit: str) -> list[LastRecord]:
     """The records in an observed text. Spark writes bytes as base64, and leaves null fields out."""
     return [last_record(_decoded(each), own_unit) for each in json.loads(text or "[]") if each]

@@ -26,11 +26,10 @@ in the cluster that the query reads: the last record before the reported offset.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from threading import RLock
@@ -42,8 +41,6 @@ from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable, as_sentence
 from reconciler.engine import EngineSettings, Inquiry, run
-from reconciler.formats.checkpoint.layout import kafka_offsets
-from reconciler.formats.json_fields import FieldError
 from reconciler.ports import ClusterInfo, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import OWN_TIME, BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.recording.batch_range import Unseen
@@ -51,11 +48,12 @@ from reconciler.spark.recording.checkpoint import (
     BatchBounds,
     CheckpointRecorder,
     committed,
-    lowest,
     recorder_for,
+    reported_offsets,
     unknown,
 )
-from reconciler.spark.recording.observed_text import last_records, observed
+from reconciler.spark.recording.listening import listen, stop_listening
+from reconciler.spark.recording.observed_text import last_records, observed, text_of
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Watched, ranges_of, source_of
@@ -167,8 +165,7 @@ class Observer:
         name = f"{self._metric}:{len(self._units)}"
         self._units[name] = "ms" if types.get(OWN_TIME) == "timestamp" else self._identity.unit
         if self._listener is None:
-            self._listener = _listener(self._hear)
-            self._spark.streams.addListener(self._listener)
+            self._listener = listen(self._spark.streams, self._hear)
         seen = self._seen(frame, places)
         if isinstance(seen, Watched):
             from pyspark.sql import functions as f
@@ -205,7 +202,7 @@ class Observer:
     def close(self) -> None:
         """Stop listening, and close the store. A report that is being stored is finished first."""
         if self._listener is not None:
-            self._spark.streams.removeListener(self._listener)
+            stop_listening(self._spark.streams, self._listener)
             self._listener = None
         with self._lock:
             self._units.clear()  # Spark may have begun to pass on a report before it took the listener away
@@ -283,18 +280,19 @@ class Observer:
             return False
         run, number = _batch(progress)
         self._require_one_query(str(progress["id"]))
-        bounds = bounds_of(number, progress["sources"])
+        bounds = BatchBounds.reported(number, progress["sources"])
         if late is None:
             if self._run is not None and self._run[0] == run and number <= self._run[1]:
                 return False  # a repeated or late report
             self._reached = bounds.ends
         watched = [self._watched[name] for name in found if name in self._watched]
-        texts = {name: row[0] for name, row in found.items() if name not in self._watched}
+        texts = {name: text_of(row) for name, row in found.items() if name not in self._watched}
         ends = [last for name, text in texts.items() for last in last_records(text, self._units[name])]
         recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
         ends = without_recreated(ends, recreated, self._group)
         if watched:
-            reported = [(_offsets(each["startOffset"]), _offsets(each["endOffset"])) for each in progress["sources"]]
+            sides = ((each["startOffset"], each["endOffset"]) for each in progress["sources"])
+            reported = [(reported_offsets(start), reported_offsets(end)) for start, end in sides]
             ends += self._ranges.last_records(ranges_of(reported, watched))
         if late is not None:
             ends = self._still_true(ends, late)
@@ -388,23 +386,6 @@ def _latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) ->
     return [found[at] for at in sorted(found)]
 
 
-def bounds_of(number: int, sources: Iterable[Any]) -> BatchBounds:
-    """The Kafka offsets where a reported batch began and ended."""
-    each = list(sources)
-    return BatchBounds(
-        number,
-        lowest(_offsets(source["startOffset"]) for source in each),
-        lowest(_offsets(source["endOffset"]) for source in each),
-    )
-
-
-def _offsets(reported: object) -> Mapping[tuple[str, int], int] | None:
-    """Kafka's offsets; None for another source's. A report in JSON holds them as decoded JSON, others as text."""
-    with suppress(FieldError):
-        return kafka_offsets(reported if isinstance(reported, str) else json.dumps(reported))
-    return None
-
-
 def _require_id_without_payload(identity: BatchIdentity) -> None:
     if isinstance(identity.id, str) and identity.id != "key" and not identity.id.startswith("header:"):
         raise ConfigError(
@@ -416,19 +397,3 @@ def _require_id_without_payload(identity: BatchIdentity) -> None:
             f'fingerprint=False leaves values out, and timestamp = "{identity.timestamp}" is read from them.',
             hint="Give a column for the timestamp, or leave fingerprint at True.",
         )
-
-
-def _listener(hear: Callable[[Any], None]) -> Any:
-    from pyspark.sql.streaming import StreamingQueryListener
-
-    class Listener(StreamingQueryListener):  # type: ignore[misc]
-        def onQueryStarted(self, event: Any) -> None: ...
-
-        def onQueryProgress(self, event: Any) -> None:
-            hear(event.progress)
-
-        def onQueryIdle(self, event: Any) -> None: ...
-
-        def onQueryTerminated(self, event: Any) -> None: ...
-
-    return Listener()

@@ -21,7 +21,7 @@ from tests.waiting import LIMIT_S
 pytestmark = pytest.mark.system
 
 JOB = """
-import json, sys
+import json, sys, threading
 from pyspark.sql import SparkSession, functions as f
 from reconciler.spark.session import with_kafka
 from reconciler.spark.observing import observing
@@ -52,10 +52,26 @@ function = recording(write, store=f"sqlite:///{place}/rows.db", id=number, confi
 function = recording(function, store=f"checkpoint:{place}/checkpoint", anchors=f"sqlite:///{place}/anchors.db", **where)
 run(events.writeStream.foreachBatch(function), "checkpoint")
 
+bus = spark.streams._sqlb
+client, pass_on = spark.client, bus.post_to_all
+send, asked = client.execute_command, threading.Event()
+
+def ask(command, *rest, **named):
+    if command.streaming_query_listener_bus_command.remove_listener_bus_listener:
+        asked.set()
+    return send(command, *rest, **named)
+
+def pass_on_late(event):  # as if the first report was under way when the listener is taken away: settle() stores it
+    if threading.current_thread() is not threading.main_thread():
+        asked.wait(60)
+    pass_on(event)
+
+client.execute_command, bus.post_to_all = ask, pass_on_late
 anchors = observing(spark, store=f"checkpoint:{place}/other", anchors=f"sqlite:///{place}/other.db", id="key", **where)
 query = run(anchors.watch(events, [topic]).writeStream.format("parquet").option("path", f"{place}/out"), "other")
 anchors.settle(query)
 anchors.close()
+assert asked.is_set(), "no listener was taken away"
 spark.stop()
 """
 
