@@ -191,9 +191,11 @@ class Start:
         return names if path is None else names | {CHECKPOINT_VARIABLE: path}
 
     def _apply(self, plan: Plan, path: Path, outside: Outside, attempt: Attempt) -> None:
-        from reconciler.failover.writing.apply import prepare, write  # most starts have nothing to write
+        from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write
 
         changes = prepare(plan, self.config, outside)
+        for change in changes:
+            refuse(change)
         count = sum(len(change.intended) for change in changes)
         if not count:
             log.info("every offset is right: another process has corrected them meanwhile")

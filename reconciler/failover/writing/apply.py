@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler import written
-from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Refused, Unreachable
@@ -20,7 +19,8 @@ from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select, written_ms
+from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
+from reconciler.failover.writing import dated
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
     check_configuration,
@@ -37,8 +37,6 @@ from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
-AHEAD_MS = 10_000
-"""How far the source's clock may be ahead: a job is hardly started, and has stored offsets, in less time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +60,16 @@ class Intended:
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """The effect of applying a plan to one job. With ``refused`` rows (each with the reason) nothing is written."""
+    """The effect of applying a plan to one job. With ``refused`` rows (each with the reason) nothing is written.
+
+    ``is_ahead`` if the reason is a clock (``dated``), and no decision about an offset.
+    """
 
     job: Job
     intended: tuple[Intended, ...] = ()
     already: tuple[PartitionPlan, ...] = ()
     refused: tuple[tuple[PartitionPlan, str], ...] = ()
+    is_ahead: bool = False
 
     @property
     def is_refused(self) -> bool:
@@ -103,10 +105,21 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
             )
 
 
+def refuse(change: JobChanges) -> None:
+    """Raise NeedsPerson if the job is refused: for a caller that is about this job alone."""
+    if change.refused:
+        (row, why), more = change.refused[0], len(change.refused) - 1
+        others = f" (and {counted(more, 'other partition')})" if more else ""
+        raise NeedsPerson(
+            f'Job "{change.job.name}" must not start: {row.key}{others}: {why}. Nothing was written.',
+            hint=dated.HINT if change.is_ahead else None,
+        )
+
+
 def _to_write(change: JobChanges) -> object:
-    """A job's changes, without the time of writing."""
+    """A job's changes, without the time of writing, and without the reasons: one says what time it is."""
     rows = [replace(item, new=replace(item.new, written_at_ms=None)) for item in change.intended]
-    return rows, change.already, change.refused
+    return rows, change.already, [row for row, _ in change.refused]
 
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
@@ -143,38 +156,16 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             left.append((row, selected))
     check_in_place(job, left, cluster, outside.reader)
     anchors = anchors_for(job, writing, cluster, outside.reader)
+    now_ms = outside.now_ms()
+    ahead = tuple((row, why) for row, selected in writing if (why := dated.why_ahead(row, selected, now_ms)))
+    if ahead:
+        return JobChanges(job, refused=ahead, is_ahead=True)
     intended = []
     for row, selected in writing:
         assert row.resume_offset is not None, "is_written: a row without an offset is not written"
-        new = StoredOffset(row.resume_offset, anchors[row], _time_for(row, selected, outside.now_ms()))
+        new = StoredOffset(row.resume_offset, anchors[row], dated.time_for(row, selected, now_ms))
         intended.append(Intended(row, row.key, selected.replaced, new, selected.row))
     return JobChanges(job, tuple(intended), tuple(already))
-
-
-def _time_for(row: PartitionPlan, selected: Selected, now_ms: int) -> int:
-    """The new row's time of writing (epoch ms): not before the source's row, which would count as the later one."""
-    source = selected.source
-    if source is None or source.key == row.key or source.stored.anchor is None:
-        return now_ms
-    return max(now_ms, written_ms(source))
-
-
-def refuse_ahead(changes: Sequence[JobChanges], now_ms: int) -> None:
-    """Raise NeedsPerson for a row of the source that is dated long after now.
-
-    It would count as later than those that the job writes here, until that time.
-    """
-    for change in changes:
-        for item in change.intended:
-            dated_ms = item.new.written_at_ms or 0
-            if dated_ms - now_ms > AHEAD_MS:
-                raise NeedsPerson(
-                    f'The row of {item.row.source_key} of job "{change.job.name}" is dated {stamp(dated_ms)}, and here '
-                    f"it is {stamp(now_ms)}: it would count as later than any row that the job writes here. Nothing "
-                    "was written.",
-                    hint="Correct the clock that is wrong, this one or the source's. If the source's was, correct the "
-                    f"row's time, or run this after {stamp(dated_ms)}.",
-                )
 
 
 def _refuse_malformed(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> None:
@@ -245,7 +236,6 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
     ``OutcomeUnknown`` if only a part was.
     """
     writing = [change for change in changes if change.intended and not change.is_refused]
-    refuse_ahead(writing, outside.now_ms())
     batches = [(change.job, [item.change for item in change.intended]) for change in writing]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
     with opened(batches, outside) as stores:

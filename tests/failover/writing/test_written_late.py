@@ -8,19 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.checkpoints.verify import verify_configured
 from reconciler.cli import context
 from reconciler.cli.commands.failover import apply as command
 from reconciler.cli.main import main
 from reconciler.core.anchors import NO_TOPIC_ID, Anchor, Malformed, StoredOffset, fingerprint
-from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, OutcomeUnknown
+from reconciler.core.errors import Changed, ConfigError, ExitCode, OutcomeUnknown
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing.apply import AHEAD_MS, prepare, write
+from reconciler.failover.writing.apply import prepare, write
 from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
-from reconciler.formats.start import Side
-from reconciler.hook.side import choose
 from reconciler.kafka.memory import MemoryPartition
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
@@ -278,45 +275,3 @@ def test_a_row_that_cannot_be_read_back_was_written_all_the_same(memory: Memory)
     outside = replace(memory.outside, open_store=lambda _: store)
     with pytest.raises(OutcomeUnknown, match="was written, and does not read back: The row holds text"):
         write(changes, checked.plan, memory.folder / "p.json", outside)
-
-
-# ---------------------------------------------------------------- clocks that differ
-
-
-@pytest.mark.parametrize("ahead_ms", [0, 1, AHEAD_MS])
-def test_a_source_whose_clock_is_a_little_ahead_does_not_take_the_job_back(memory: Memory, ahead_ms: int) -> None:
-    memory.deliver(range(3, 50))
-    memory.save({0: stored(6, written_at_ms=NOW + ahead_ms)})
-    checked, config = planned(memory, Verdict.MOVED, 4), memory.config()
-    write(prepare(checked.plan, config, memory.outside), checked.plan, memory.folder / "p.json", memory.outside)
-    (again,) = prepare(checked.plan, config, memory.outside)
-    assert (again.intended, len(again.already)) == ((), 1)
-    assert planned(memory, Verdict.MATCH, 4).to_write == frozenset()
-    assert choose(config, config.jobs[0], memory.outside, word=None, mark=None).side is Side.DESTINATION
-
-
-@pytest.mark.parametrize("dated_ms", [NOW + AHEAD_MS + 1, NOW * 1000, 2**63 - 1], ids=["ahead", "in µs", "for ever"])
-def test_one_whose_clock_is_far_ahead_is_a_persons_to_correct(memory: Memory, dated_ms: int) -> None:
-    """Its row would stay the later one, and set the job back again and again, as "replay 0", until that time."""
-    memory.deliver(range(3, 50))
-    memory.save({0: stored(6, written_at_ms=dated_ms)})
-    checked, before = memory.check(), memory.rows()
-    changes = prepare(checked.plan, memory.config(), memory.outside)
-    with pytest.raises(NeedsPerson, match="would count as later than any row that the job writes here"):
-        write(changes, checked.plan, memory.folder / "p.json", memory.outside)
-    assert memory.rows() == before
-
-
-def test_a_copied_checkpoint_has_no_row_that_the_source_s_could_outrank(memory: Memory) -> None:
-    """``checkpoint clone`` runs the checks of ``apply``, and writes no row: the clock does not matter."""
-    memory.deliver(range(3, 50))
-    memory.save({0: stored(6, written_at_ms=NOW + 600_000)})
-    plan = memory.check().plan
-    verify_configured(plan, plan.jobs[0], memory.config(), memory.outside)
-
-
-def test_a_row_of_the_source_without_a_time_is_no_later_one(memory: Memory) -> None:
-    memory.deliver(range(3, 50))
-    memory.save({0: stored(6)})
-    memory.apply()
-    assert planned(memory, Verdict.MATCH, 4).to_write == frozenset()

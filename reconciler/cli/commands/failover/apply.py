@@ -18,7 +18,8 @@ from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
-from reconciler.failover.writing.apply import JobChanges, check_still, prepare, refuse_ahead, write
+from reconciler.failover.writing import dated
+from reconciler.failover.writing.apply import JobChanges, check_still, prepare, write
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
@@ -45,8 +46,8 @@ HELP = Help(
     {
         ExitCode.OK: "written and read back, or there was nothing to write",
         ExitCode.USAGE: "usage or configuration, or not confirmed: nothing was written",
-        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a decision, or the plan could not judge "
-        "it; the other jobs were written",
+        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a decision, a row of the source is dated "
+        "far ahead, or the plan could not judge it; the other jobs were written",
         ExitCode.CHANGED: "",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
@@ -88,9 +89,12 @@ def print_not_judged(plan: Plan) -> None:
 def refuse_the_rest(changes: Sequence[JobChanges], plan: Plan) -> None:
     """Raise NeedsPerson for the jobs that were not written."""
     sentences = []
-    if refused := [change.job.name for change in changes if change.is_refused]:
+    if refused := [change.job.name for change in changes if change.is_refused and not change.is_ahead]:
         sentences.append(f"Not written for {', '.join(refused)}: a partition needs a decision.")
         sentences.append("Make a new plan with --set or --accept once it is decided.")
+    if ahead := [change.job.name for change in changes if change.is_ahead]:
+        sentences.append(f"Not written for {', '.join(ahead)}: a row of the source is dated far ahead of this clock.")
+        sentences.append(dated.HINT)
     if plan.not_judged:
         names = ", ".join(job.name for job in plan.not_judged)
         sentences.append(f"Not written for {names}, which could not be judged when the plan was made.")
@@ -118,7 +122,6 @@ def _apply(
         check_stores(plan, config, outside)
         changes = prepare(plan, config, outside)
         show(changes_text(changes))
-        refuse_ahead(changes, outside.now_ms())
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
             confirm(f"Write {counted(count, 'offset')}?", yes=options.yes)
