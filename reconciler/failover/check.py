@@ -72,8 +72,7 @@ class Checked:
 
     def stopped(self, policy: StartPolicy) -> list[PartitionPlan | SinkRow]:
         """The partitions that need a decision before their job may start, and the sinks that forbid it."""
-        rows = [row for job in self.plan.jobs for row in job.partitions if why_stopped(row, policy) is not None]
-        return [*rows, *self.stopping_sinks]
+        return [*(row for row in self.deciding if why_stopped(row, policy) is not None), *self.stopping_sinks]
 
     @property
     def stopping_sinks(self) -> list[SinkRow]:
@@ -86,13 +85,29 @@ class Checked:
 
     @property
     def deciding(self) -> list[PartitionPlan]:
-        """The rows that decide whether a query may start where it is.
+        """The rows that decide whether the jobs may start: for the hook, for ``check``, ``plan`` and ``watch``."""
+        return [row for job in self.plan.jobs for row in self.decided(job).partitions]
 
-        Where nothing is to be corrected the query repeats its batch by itself: the batch ends at the same record here,
-        or it was begun here.
+    def decided(self, job: JobPlan) -> JobPlan:
+        """A job of the plan, with the rows that decide whether it may start.
+
+        Where nothing of it is to be corrected the query repeats its batch by itself: the batch ends at the same record
+        here, or it was begun here. A proof of its end decides nothing then, nor does what a copy would read again.
         """
-        plan = self.plan if self.to_write else self.plan.starts
-        return [row for job in plan.jobs for row in job.partitions]
+        has_ends = any(row.position == Position.END for row in job.partitions)
+        return job.starts if has_ends and all(name != job.name for name, _ in self.to_write) else job
+
+    def shown(self, policy: StartPolicy) -> Plan:
+        """The plan as it is shown: without the ends of a batch that would be said to stop a job, and do not."""
+        jobs = (self.decided(job) if self.only_copy_stops(job, policy) else job for job in self.plan.jobs)
+        return replace(self.plan, jobs=tuple(jobs))
+
+    def only_copy_stops(self, job: JobPlan, policy: StartPolicy) -> bool:
+        """True for a job with rows that forbid a copy of its checkpoint, and not its start where it is."""
+        count, deciding = (
+            sum(why_stopped(row, policy) is not None for row in each.partitions) for each in (job, self.decided(job))
+        )
+        return deciding < count
 
     @property
     def copied(self) -> JobPlan | None:

@@ -88,7 +88,7 @@ class Start:
         stopped = any(why_stopped(row, self.config.policy.start) for row in checked.deciding)
         by_sink = checked.plan.job().stopped_by
         if stopped or by_sink or checked.to_write:
-            show(checked.plan)
+            show(checked.shown(self.config.policy.start))
         if stopped:
             raise NeedsPerson(
                 f'Job "{self.job.name}" must not start: a partition needs a decision.', hint=f"Plan: {files.plan}"

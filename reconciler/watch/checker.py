@@ -165,7 +165,7 @@ class JobChecker:
         plans = {plan.name: plan for plan in checked.plan.jobs}
         results = {}
         for each in checked.jobs:
-            plan = plans[each.job.name]
+            plan = checked.decided(plans[each.job.name])
             behind = [row for row in plan.partitions if row.verdict is Verdict.BEHIND]
             results[each.job.name] = figures_of(
                 plan,

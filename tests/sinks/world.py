@@ -133,8 +133,8 @@ class Query:
         job = config.jobs[0]
         return Start.of(config, job, plans=plans, clone_to=clone_to, words=(), config_file=self.folder)
 
-    def start_at_destination(self, clone_to: str) -> dict[str, str]:
-        """The hook's start of the query on a copy there, which is made if it is not there."""
+    def start_at_destination(self, clone_to: str | None) -> dict[str, str]:
+        """The hook's start of the query on a copy there, which is made if it is not there; None: where it is."""
         start = self._start(clone_to)
         return start.correct(check(start.config, (start.job,), self.outside), self.outside, lambda plan: None)
 

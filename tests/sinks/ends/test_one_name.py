@@ -10,15 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.cli import context
+from reconciler.cli.commands.failover.check import judged_code
+from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
+from reconciler.formats.plan import why_stopped
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
+from reconciler.watch.checker import JobChecker
+from reconciler.watch.figures import CheckFigures
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.sinks.world import BEFORE, PER_BATCH, Query
 
@@ -124,3 +131,40 @@ def test_a_batch_that_was_begun_at_the_destination_is_repeated_where_it_is(stopp
     assert checked.plan.job().partitions[0].verdict is Verdict.MATCH
     assert checked.to_write == frozenset()
     assert stopped.sink().outcome is SinkOutcome.TAKEN
+
+
+def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_copy_would_read_again(
+    stopped: Query, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The hook lets the query finish it, so nothing may say that it stops, or advise a copy that is refused."""
+    stopped.extra += f"\n[policy]\nmax_replay = {PER_BATCH - 1}"
+    keep(stopped, "clicks", StoredOffset(START, anchor(START - BEFORE - 1, START - 1, "b"), NOW))
+    keep_end(stopped, None)
+    checked, policy = stopped.check(), stopped.config().policy.start
+    assert CHECKPOINT_VARIABLE in stopped.start_at_destination(None)
+    assert why_stopped(checked.plan.job().partitions[1], policy), "a copy would repeat it empty"
+
+    monkeypatch.setattr(context, "check_jobs", lambda *_: checked)
+    file = str(stopped.folder / "reconciler.toml")
+    for command in (["check"], ["plan", "-o", str(stopped.folder / "plan.json")]):
+        capsys.readouterr()
+        assert main([*command, "-c", file, "--job", "clicks"]) == ExitCode.OK
+        shown = capsys.readouterr().out
+        assert "must not start" not in shown
+        assert "clone" not in shown
+
+    watched = JobChecker(stopped.config(), stopped.outside, check, every_s=60).check(stopped.config().chosen("clicks"))
+    result = watched["clicks"].result
+    assert isinstance(result, CheckFigures)
+    assert result.outcome == "ok"
+
+
+def test_a_batch_that_ends_elsewhere_stops_if_too_much_would_be_read_again(stopped: Query) -> None:
+    """Its end is corrected in a copy, which counts."""
+    stopped.extra += f"\n[policy]\nmax_replay = {PER_BATCH - 1}"
+    keep_end(stopped, None)
+    checked, policy = stopped.check(), stopped.config().policy.start
+    assert judged_code(checked, policy) is ExitCode.NEEDS_PERSON
+    assert [row.position for row in checked.shown(policy).job().partitions] == ["start", "end"]
+    with pytest.raises(NeedsPerson):
+        stopped.start_at_destination(str(stopped.folder / "copy"))

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         for piece in checked.plan.texts(INDENTED):
             show_json_text(piece)
     else:
-        show(plan_text(checked.plan, config.policy.start))
+        show(plan_text(checked.shown(config.policy.start), config.policy.start))
         show(wrap("", *summary(checked, config.policy.start, by_hand)))
         for line in choices.to_skip(checked.plan, by_hand, options):
             say(f"To skip them: {line}")  # one line, to be copied

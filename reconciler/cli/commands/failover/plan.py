@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         show(wrap("", f"{not_judged_text(checked.plan)} Fix what is named above. No plan was written."))
         return code
     _write(checked.plan, options.output, key)
-    show(plan_text(checked.plan, policy, most=MOST_ROWS))
+    show(plan_text(checked.shown(policy), policy, most=MOST_ROWS))
     if checked.stopped(policy):
         say("", f"Do not start: {checked.why_not} (apply refuses its job).", f"Plan: {options.output}")
         for line in choices.to_skip(checked.plan, by_hand, options):
@@ -88,7 +88,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        nothing = not checked.to_write and checked.copied is None and checked.handed is None
+        by_copy = checked.copied is not None and not checked.only_copy_stops(checked.copied, policy)
+        nothing = not checked.to_write and not by_copy and checked.handed is None
         right = "Nothing to apply: every offset is right where the job will look."
         step = right if nothing else f"Next: {_next_step(checked, options)}"
         say("", f"{outcome(checked.plan)}.", step)
