@@ -85,7 +85,7 @@ def of(job: Job, clone_to: str | None) -> Original | None:
     if Tree(clone_to).is_free():
         return Original(path, clone_to)
     came_from = describe(clone_to).cloned_from
-    if came_from != Tree(path).shown:
+    if came_from is None or not Tree(path).is_at(came_from):
         raise ConfigError(
             f"{clone_to} is there, and is no copy of {path}" + (f" but of {came_from}." if came_from else "."),
             hint="Choose another --clone-to.",

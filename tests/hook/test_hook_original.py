@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from reconciler.config.file import Job
-from reconciler.core.errors import NeedsPerson
+from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.hook import checkpoint
 from tests.checkpoints.checkpoint_files import QUERY, Files
@@ -110,3 +110,30 @@ def test_an_original_on_another_file_system_is_not_looked_at(tmp_path: Path, mon
     pair = made(tmp_path, repeats=False)
     assert original.run_since("s3://bucket/original", str(pair.copy.path)) is None
     assert original.run_since("hdfs://lost:8020/original", "hdfs://here:8020/copy") is None
+
+
+ONE_FOLDER = [
+    ("memory://bucket/original/", "memory://bucket/original"),
+    ("memory://bucket/original", "memory://bucket/original/"),
+    ("/srv/original", "file:///srv/original/"),
+]
+
+
+@pytest.mark.parametrize(("came_from", "written"), ONE_FOLDER)
+def test_a_copy_is_known_however_its_originals_folder_is_written(tmp_path: Path, came_from: str, written: str) -> None:
+    found = at(tmp_path, came_from, written).start()
+    assert found is not None
+    assert found.copied
+
+
+def test_a_copy_of_another_folder_is_not_started_on(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no copy of memory://bucket/original but of memory://bucket/original2"):
+        at(tmp_path, "memory://bucket/original2", "memory://bucket/original").start()
+
+
+def at(folder: Path, came_from: str, written: str) -> Pair:
+    """The pair, with the original's address as the copy's manifest has it, and as the job's store has it."""
+    pair = made(folder, repeats=False)
+    manifest = json.loads((pair.copy.path / MANIFEST).read_text())
+    (pair.copy.path / MANIFEST).write_text(json.dumps({**manifest, "from": came_from}))
+    return replace(pair, job=replace(pair.job, store=f"checkpoint:{written}"))
