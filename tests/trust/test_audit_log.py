@@ -308,18 +308,20 @@ def test_a_torn_line_cannot_be_altered_afterwards(written: Path) -> None:
     assert "is not a record" in broken(written)
 
 
-@pytest.fixture
-def full_disk(written: Path) -> Iterator[Callable[[int], None]]:
-    """``full_disk(bytes)``: the file can grow by so much (the limit of a file's size stands for the disk's)."""
+@contextmanager
+def full_disk(path: Path, size: int) -> Iterator[None]:
+    """The file can grow by ``size`` bytes: the limit of a file's size stands for the disk's.
+
+    It holds for pytest's own output as well, where that is a file, so no test may report within.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    def room(size: int) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before[0] if size < 0 else written.stat().st_size + size, before[1]))
-
-    yield room
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def appends_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,36 +334,28 @@ def appends_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100])
-def test_a_full_disk_leaves_the_log_as_it_was(written: Path, full_disk: Callable[[int], None], size: int) -> None:
+def test_a_full_disk_leaves_the_log_as_it_was(written: Path, size: int) -> None:
     before = written.read_bytes()
-    full_disk(size)
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with full_disk(written, size), pytest.raises(ConfigError, match="cannot be written"):
         AuditLog(written).append(fields(8), NOW)
     assert written.read_bytes() == before
 
 
-def test_a_disk_that_is_full_right_behind_a_torn_lines_end_leaves_a_usable_log(
-    written: Path, full_disk: Callable[[int], None]
-) -> None:
+def test_a_disk_that_is_full_right_behind_a_torn_lines_end_leaves_a_usable_log(written: Path) -> None:
     with written.open("ab") as file:
         file.write(b'{"action":"apply","by":')
-    full_disk(1)  # the newline that ends the torn line
-    with pytest.raises(ConfigError, match="cannot be written"):
+    room = 1  # the newline that ends the torn line
+    with full_disk(written, room), pytest.raises(ConfigError, match="cannot be written"):
         AuditLog(written).append(fields(8), NOW)
-    full_disk(-1)
     AuditLog(written).append(fields(9), NOW)
     assert TornLine(5, 23, declared=True) in list(verified(written))
 
 
-def test_a_disk_that_fills_up_repeatedly_leaves_a_usable_log(
-    written: Path, full_disk: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_repeatedly_leaves_a_usable_log(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     appends_only(monkeypatch)
     for size in (100, 0, 50, 70):
-        full_disk(size)
-        with pytest.raises(ConfigError, match="cannot be written"):
+        with full_disk(written, size), pytest.raises(ConfigError, match="cannot be written"):
             AuditLog(written).append(fields(8), NOW)
-    full_disk(-1)
     AuditLog(written).append(fields(9), NOW)
     *front, torn, _, record = verified(written)
     assert len(front) == 5
