@@ -97,6 +97,16 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
         gc.set_threshold(*collector)  # a command's own is for seconds: of a whole run's clients none would be collected
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """A test sees the log in pytest's format. PySpark's loggers give theirs to each handler, and pytest adds its own to
+    every logger that does not propagate."""
+    captured = item.config.pluginmanager.get_plugin("logging-plugin")
+    if captured is not None:
+        for handler in (captured.caplog_handler, captured.report_handler):
+            handler.setFormatter(captured.formatter)
+
+
 def _cannot(reason: str) -> NoReturn:
     if os.environ.get("RECONCILER_REQUIRE_SYSTEM") == "1":
         pytest.fail(f"system tests are required here: {reason}", pytrace=False)
