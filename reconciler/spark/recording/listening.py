@@ -30,7 +30,7 @@ def stop_listening(streams: Any, listener: Any) -> None:
 
     Over Spark Connect, ``removeListener`` of the last listener waits for the thread that passes events on, and holds
     the lock that this thread needs for its next event: a deadlock if one is under way (SPARK-59623, in PySpark 4.0 to
-    4.2). So that thread is hidden from it, and waited for when the lock is free.
+    4.3). So that thread is hidden from it, and waited for when the lock is free.
     """
     bus = getattr(streams, "_sqlb", None)
     thread = getattr(bus, "_execution_thread", None)

@@ -31,7 +31,7 @@ def observed(places: Sequence[TopicPartition], fields: Sequence[Column]) -> Colu
 def text_of(row: Any) -> str | None:
     """The observed text of a report's row, which has no other column.
 
-    In Spark Connect's ``recentProgress`` the row has the fields ``values`` and ``schema`` instead (PySpark 4.2).
+    In Spark Connect's ``recentProgress`` the row has the fields ``values`` and ``schema`` instead (PySpark 4.0 to 4.3).
     """
     names = getattr(row, "__fields__", ())
     text: str | None = row["values"][0] if list(names) == ["values", "schema"] else row[0]
