@@ -104,10 +104,8 @@ class Checked:
 
     def only_copy_stops(self, job: JobPlan, policy: StartPolicy) -> bool:
         """True for a job with rows that forbid a copy of its checkpoint, and not its start where it is."""
-        count, deciding = (
-            sum(why_stopped(row, policy) is not None for row in each.partitions) for each in (job, self.decided(job))
-        )
-        return deciding < count
+        ends = (row for row in job.partitions if row.position == Position.END)
+        return self.decided(job) is not job and any(why_stopped(row, policy) is not None for row in ends)
 
     @property
     def copied(self) -> JobPlan | None:

@@ -20,10 +20,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
+from reconciler.formats.checkpoint import layout
 from reconciler.formats.checkpoint.layout import Checkpoint, by_partition, kafka_offsets
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Change, OffsetStore, TopicPartition
@@ -34,6 +35,8 @@ from reconciler.stores import registry
 from reconciler.stores.paired import NOTHING, AnchorRows, aside_of, read_kept, refuse_unable, same, version_of
 
 Offsets = Mapping[TopicPartition, int]
+Sides: TypeAlias = tuple[layout.Offsets | None, layout.Offsets | None]
+"""Where a source's batch began and ended; None where there is no such end, or for a source other than Kafka's."""
 
 
 def recorder_for(target: AnchorTarget) -> Recorder | CheckpointRecorder:
@@ -68,19 +71,22 @@ class BatchBounds:
         return cls(found.last.batch, starts, ends)
 
     @classmethod
-    def reported(cls, number: int, sources: Iterable[Any]) -> BatchBounds:
-        """The Kafka offsets where a batch began and ended, from the sources of its report."""
-        each = list(sources)
-        starts, ends = (lowest(reported_offsets(one[name]) for one in each) for name in ("startOffset", "endOffset"))
-        return cls(number, starts, ends)
+    def reported(cls, number: int, sides: Sequence[Sides]) -> BatchBounds:
+        """Where a batch began and ended, by the sources of its report."""
+        return cls(number, lowest(start for start, _ in sides), lowest(end for _, end in sides))
 
 
-def lowest(each_source: Iterable[Mapping[tuple[str, int], int] | None]) -> Offsets:
+def lowest(each_source: Iterable[layout.Offsets | None]) -> Offsets:
     """Where two sources read the same partition the lower offset counts, as in the checkpoint's rows."""
     return {at: min(offsets) for at, offsets in by_partition(each_source).items()}
 
 
-def reported_offsets(reported: object) -> Mapping[tuple[str, int], int] | None:
+def sides_of(sources: Iterable[Any]) -> list[Sides]:
+    """Of each source in a report, the Kafka offsets where the batch began and ended."""
+    return [(_kafka(each["startOffset"]), _kafka(each["endOffset"])) for each in sources]
+
+
+def _kafka(reported: object) -> layout.Offsets | None:
     """Kafka's offsets; None for another source's. A report in JSON holds them as decoded JSON, others as text."""
     with suppress(FieldError):
         return kafka_offsets(reported if isinstance(reported, str) else json.dumps(reported))

@@ -49,7 +49,7 @@ from reconciler.spark.recording.checkpoint import (
     CheckpointRecorder,
     committed,
     recorder_for,
-    reported_offsets,
+    sides_of,
     unknown,
 )
 from reconciler.spark.recording.listening import listen, stop_listening
@@ -280,7 +280,8 @@ class Observer:
             return False
         run, number = _batch(progress)
         self._require_one_query(str(progress["id"]))
-        bounds = BatchBounds.reported(number, progress["sources"])
+        sides = sides_of(progress["sources"])
+        bounds = BatchBounds.reported(number, sides)
         if late is None:
             if self._run is not None and self._run[0] == run and number <= self._run[1]:
                 return False  # a repeated or late report
@@ -291,9 +292,7 @@ class Observer:
         recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
         ends = without_recreated(ends, recreated, self._group)
         if watched:
-            sides = ((each["startOffset"], each["endOffset"]) for each in progress["sources"])
-            reported = [(reported_offsets(start), reported_offsets(end)) for start, end in sides]
-            ends += self._ranges.last_records(ranges_of(reported, watched))
+            ends += self._ranges.last_records(ranges_of(sides, watched))
         if late is not None:
             ends = self._still_true(ends, late)
         last = _latest(ends, bounds.ends)

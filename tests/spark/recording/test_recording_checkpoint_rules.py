@@ -13,7 +13,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording.checkpoint import BatchBounds, CheckpointRecorder, committed, unknown
+from reconciler.spark.recording.checkpoint import BatchBounds, CheckpointRecorder, committed, sides_of, unknown
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
@@ -219,7 +219,7 @@ def test_a_report_names_offsets_as_text_or_as_json() -> None:
     as_text = {"startOffset": '{"events":{"0":3}}', "endOffset": '{"events":{"0":9,"1":4}}'}
     as_json = {"startOffset": None, "endOffset": {"more": {"0": 7}}}
     rate = {"startOffset": "3", "endOffset": "4"}
-    found = BatchBounds.reported(5, [as_text, as_json, rate])
+    found = BatchBounds.reported(5, sides_of([as_text, as_json, rate]))
     assert found == BatchBounds(5, {A: 3}, {A: 9, B: 4, TopicPartition("more", 0): 7})
 
 
@@ -228,4 +228,4 @@ def test_of_two_sources_with_one_partition_the_lower_offset_counts(starts: tuple
     two = [
         {"startOffset": f'{{"events":{{"0":{at}}}}}', "endOffset": f'{{"events":{{"0":{at + 5}}}}}'} for at in starts
     ]
-    assert BatchBounds.reported(5, two) == BatchBounds(5, {A: 4}, {A: 9})
+    assert BatchBounds.reported(5, sides_of(two)) == BatchBounds(5, {A: 4}, {A: 9})
