@@ -8,10 +8,8 @@ import hashlib
 import json
 import multiprocessing
 import os
-import resource
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.trust import audit_log
 from reconciler.trust.audit_log import FIRST, AuditLog, RecordInDoubt, TornLine, verified
 from reconciler.trust.audit_trail import Attempt
+from tests.limits import files_up_to
 
 NOW = "2026-01-31T06:00:00.000Z"
 
@@ -308,20 +307,9 @@ def test_a_torn_line_cannot_be_altered_afterwards(written: Path) -> None:
     assert "is not a record" in broken(written)
 
 
-@contextmanager
-def full_disk(path: Path, size: int) -> Iterator[None]:
-    """The file can grow by ``size`` bytes: the limit of a file's size stands for the disk's.
-
-    It holds for pytest's own output as well, where that is a file, so no test may report within.
-    """
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+def full_disk(path: Path, size: int) -> AbstractContextManager[None]:
+    """The file can grow by ``size`` bytes."""
+    return files_up_to(path.stat().st_size + size)
 
 
 def appends_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from reconciler.stores import sql_rows
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite import schema
 from reconciler.stores.sqlite.store import SqliteStore
+from tests.limits import files_up_to
 from tests.stores.store_cases import NOW, put
 
 KEY = TopicPartition("events", 0)
@@ -222,15 +222,9 @@ def test_a_read_only_directory(open_directory):
     assert len(store.read("g")) == 1
 
 
-@contextmanager
 def no_file_grows():
-    """As on a full disk: a page has room, and a lock file not. Python ignores the signal."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    """As on a full disk: a page has room, and a lock file not."""
+    return files_up_to(4096)
 
 
 def test_a_full_disk_stops_no_reading(path):
