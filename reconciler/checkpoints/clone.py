@@ -41,6 +41,7 @@ from reconciler.formats.checkpoint.edit import entry_with, initial_with
 from reconciler.formats.checkpoint.layout import END, NEXT, START, Checkpoint, batch_of, readings
 from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.checkpoint.progress import LateLog
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
 from reconciler.formats.plan_sinks import SinkOutcome
@@ -98,8 +99,8 @@ class Clone:
             found.append(self.behind.words())
         if self.repeated_at_most:
             found.append(
-                f"the end of batch {self.batch} is not known: its output before the stop ({self.repeated_at_most} "
-                "records at most) will be repeated in later batches"
+                f"the end of batch {self.batch} is not known: its output before the stop (at most "
+                f"{counted(self.repeated_at_most, 'record')}) will be repeated in later batches"
             )
         return found
 

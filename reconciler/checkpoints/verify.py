@@ -15,7 +15,7 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import MatchedBy
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import ends_of
-from reconciler.failover.writing.apply import prepare
+from reconciler.failover.writing.apply import prepare, refuse
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
     another_record,
@@ -25,6 +25,7 @@ from reconciler.failover.writing.plan_checks import (
     records_before,
     rests_on,
 )
+from reconciler.failover.writing.refusals import Refusal
 from reconciler.formats.checkpoint.layout import END, NEXT
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader
@@ -52,13 +53,15 @@ def verify(
 
 
 def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
-    """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` does."""
+    """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` and ``refuse`` do."""
     (configured,) = config.chosen(job.name)
     for position in sorted({row.position for row in job.partitions}):
         asked = ends_of(config, configured) if position == END else configured
         rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
         one = replace(job, name=asked.name, group=asked.group, partitions=rows)
-        prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside)
+        for change in prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside):
+            if change.refusal is Refusal.UNREADABLE:  # decisions were judged, and no row of the store is written
+                refuse(change)
 
 
 def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:

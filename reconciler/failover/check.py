@@ -50,7 +50,6 @@ from reconciler.formats.plan_sinks import SinkRow
 from reconciler.formats.snapshot import seen_of
 from reconciler.near import NearTopics
 from reconciler.ports import ClusterInfo, LogReader, apart
-from reconciler.stores.registry import traits
 from reconciler.waits import beside
 
 TAIL_TOTAL = 200_000
@@ -106,16 +105,6 @@ class Checked:
         """True for a job with rows that forbid a copy of its checkpoint, and not its start where it is."""
         ends = (row for row in job.partitions if row.position == Position.END)
         return self.decided(job) is not job and any(why_stopped(row, policy) is not None for row in ends)
-
-    @property
-    def copied(self) -> JobPlan | None:
-        """The first job whose correction is a copy of its checkpoint; None if there is none."""
-        return next((job for job in self.plan.jobs if traits(job.store).corrected_in_copy), None)
-
-    @property
-    def handed(self) -> JobPlan | None:
-        """The first job that stores its correction itself, from its start on; None if there is none."""
-        return next((job for job in self.plan.jobs if traits(job.store).corrected_by_job), None)
 
 
 def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand | None = None) -> Checked:

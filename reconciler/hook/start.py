@@ -193,7 +193,7 @@ class Start:
     def _apply(self, plan: Plan, path: Path, outside: Outside, attempt: Attempt) -> None:
         from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write
 
-        changes = prepare(plan, self.config, outside)
+        changes = prepare(plan, self.config, outside, hands_over=True)
         for change in changes:
             refuse(change)
         count = sum(len(change.intended) for change in changes)

@@ -154,8 +154,8 @@ def test_a_clone_says_what_it_made_and_what_it_left(
     assert f"{tmp_path / 'new'} is ready: its query runs batch 1 again, without records" in out
     assert "Rewritten: offsets/0, offsets/1" in out
     assert "source 1 stays as it is: the plan's job has none of its topics" in said
-    assert "up to 2 records will be read again: a query that counts" in said
-    assert "the end of batch 1 is not known: its output before the stop (8 records at most)" in said
+    assert "at most 2 records will be read again: a query that counts" in said
+    assert "the end of batch 1 is not known: its output before the stop (at most 8 records)" in said
     capsys.readouterr()
     assert f"cloned     from {files.path}" in shown(Files(tmp_path / "new"), capsys)
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from reconciler.checkpoints.verify import verify_configured
 from reconciler.cli.main import main
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
-from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.apply import prepare, refuse, write
 from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
@@ -185,15 +186,31 @@ def test_a_persons_offset_goes_beside_a_malformed_row_and_never_over_it(damaged)
         damaged.rows(by_hand)
 
 
-def test_apply_refuses_a_row_that_became_malformed_after_the_plan(damaged):
+@pytest.mark.parametrize(
+    ("cell", "value", "named"), [("anchor_offset", 1.5, "'events-1'"), ("partition", "one", "'events'")]
+)
+def test_a_row_that_became_malformed_after_the_plan_stops_its_job_alone(damaged, cell, value, named):
+    config = damaged.memory.config("", JOBS.replace("STORE", damaged.address))
+    plan = damaged.checked().plan
+    damaged.damage(cell, value)
+    clicks, other = changes = prepare(plan, config, damaged.outside)
+    with pytest.raises(NeedsPerson, match=rf"{named}.*cannot be read.*Nothing was written") as caught:
+        refuse(clicks)
+    assert caught.value.hint == "Correct or delete the row, then make a new plan."
+    assert len(other.intended) == 3
+    before = damaged.path.read_bytes()
+    write([clicks], plan, damaged.path.with_suffix(".plan"), damaged.outside)
+    assert damaged.path.read_bytes() == before
+    write(changes, plan, damaged.path.with_suffix(".plan"), damaged.outside)
+    assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.MATCH}
+
+
+def test_a_copy_of_a_checkpoint_whose_anchor_became_malformed_is_refused(damaged):
     config = damaged.memory.config("", JOBS.replace("STORE", damaged.address))
     plan = damaged.checked(jobs="clicks").plan
     damaged.damage("anchor_offset", 1.5)
     with pytest.raises(NeedsPerson, match=r"'events-1'.*Nothing was written"):
-        prepare(plan, config, damaged.outside)
-    damaged.damage("partition", "one")
-    with pytest.raises(NeedsPerson, match=r"'events'.*Nothing was written"):
-        prepare(plan, config, damaged.outside)
+        verify_configured(plan, plan.jobs[0], config, damaged.outside)
 
 
 def test_partitions_that_do_not_correspond_are_not_bounded_by_the_rows_that_can_be_read(damaged):

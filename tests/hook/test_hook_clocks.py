@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import NeedsPerson
 from reconciler.failover.check import check
-from reconciler.failover.writing.dated import AHEAD_MS
+from reconciler.failover.writing.refusals import AHEAD_MS
 from reconciler.hook.start import Start
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.stores.memory import MemoryStore

@@ -96,11 +96,22 @@ def _to_mend(plan: Plan, files: Files) -> list[NextStep]:
 
 def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
     steps = []
-    ways = [traits(job.store) for job in jobs]
-    if any(not (way.corrected_in_copy or way.corrected_by_job) for way in ways):
-        apply = ("reconciler", "apply", files.plan, "-c", files.config)
-        steps.append(NextStep("See what would be written, without writing:", command(*apply, "--dry-run")))
-        steps.append(NextStep("Write it, with compare-and-set and read-back; it asks first:", command(*apply)))
+    if any(_is_written(job) for job in jobs):
+        apply = apply_command(files)
+        steps.append(NextStep("See what would be written, without writing:", f"{apply} --dry-run"))
+        steps.append(NextStep("Write it, with compare-and-set and read-back; it asks first:", apply))
+    return [*steps, *_ways_of_their_own(jobs, files)]
+
+
+def _is_written(job: JobPlan) -> bool:
+    """True if ``apply`` writes the job's store."""
+    way = traits(job.store)
+    return not (way.corrected_in_copy or way.corrected_by_job)
+
+
+def _ways_of_their_own(jobs: Iterable[JobPlan], files: Files) -> list[NextStep]:
+    """The steps for the jobs whose stores no command writes."""
+    steps = []
     for job in jobs:
         if traits(job.store).corrected_in_copy:
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
@@ -109,6 +120,17 @@ def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
             text = f"Start job {job.name} by the hook, which hands it the offsets; the job stores them itself:"
             steps.append(NextStep(text, hook_command(job, files)))
     return steps
+
+
+def job_commands(jobs: Sequence[JobPlan], files: Files) -> list[str]:
+    """The commands that correct these jobs: ``apply`` for all whose stores it writes, and one for each other job."""
+    by_apply = [apply_command(files)] if any(_is_written(job) for job in jobs) else []
+    return [*by_apply, *(step.command for step in _ways_of_their_own(jobs, files) if step.command)]
+
+
+def apply_command(files: Files) -> str:
+    """Writes the plan's offsets into the stores that it writes."""
+    return command("reconciler", "apply", files.plan, "-c", files.config)
 
 
 def clone_command(job: JobPlan, files: Files) -> str:
@@ -134,11 +156,11 @@ def _to_decide(
         steps += _to_decide_for(job, rows, files, alone=len(plan.jobs) == 1)
     if len(jobs) > MOST_JOBS:
         steps.append(NextStep(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
-    free = [job.name for job in plan.jobs if job.name not in jobs and job.stopped_by is None]
-    if free:
-        ready = f"These jobs need no decision and can be applied now ({some(free, 10)}); the others are refused:"
-        steps.append(NextStep(ready, command("reconciler", "apply", files.plan, "-c", files.config)))
-    return steps
+    free = [job for job in plan.jobs if job.name not in jobs and job.stopped_by is None]
+    if names := [job.name for job in free if _is_written(job)]:
+        ready = f"These jobs need no decision and can be applied now ({some(names, 10)}); the others are refused:"
+        steps.append(NextStep(ready, apply_command(files)))
+    return [*steps, *_ways_of_their_own(free, files)]
 
 
 def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *, alone: bool) -> list[NextStep]:

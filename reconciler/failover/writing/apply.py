@@ -14,19 +14,20 @@ from pathlib import Path
 from reconciler import written
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Unreachable
 from reconciler.core.policies import StartPlace
-from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
-from reconciler.failover.writing import dated
+from reconciler.failover.writing import refusals
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
     check_configuration,
     check_destination,
     check_time,
 )
+from reconciler.failover.writing.refusals import Refusal, of_store
 from reconciler.failover.writing.reread import Planned, anchors_for, check_in_place
 from reconciler.fileio import locked, read_regular, write_whole
 from reconciler.formats import snapshot
@@ -62,22 +63,24 @@ class Intended:
 class JobChanges:
     """The effect of applying a plan to one job. With ``refused`` rows (each with the reason) nothing is written.
 
-    ``is_ahead`` if the reason is a clock (``dated``), and no decision about an offset.
+    ``refusal``: what they are refused for.
     """
 
     job: Job
     intended: tuple[Intended, ...] = ()
     already: tuple[PartitionPlan, ...] = ()
     refused: tuple[tuple[PartitionPlan, str], ...] = ()
-    is_ahead: bool = False
+    refusal: Refusal = Refusal.UNDECIDED
 
     @property
     def is_refused(self) -> bool:
         return bool(self.refused)
 
 
-def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
+def prepare(plan: Plan, config: Config, outside: Outside, *, hands_over: bool = False) -> list[JobChanges]:
     """Read stores and destination again, and return the rows to write. Writes nothing.
+
+    ``hands_over``: the caller starts the job, which then stores the offsets that no other may write.
 
     Raises ``Changed`` if the plan has expired or is for another configuration, or if the destination or a store is no
     longer as it was when the plan was made.
@@ -89,6 +92,7 @@ def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
     cluster = outside.reader.describe(topics)
     check_destination(plan, cluster)
     changes = [_prepare_job(job_plan, plan, config, cluster, outside) for job_plan in plan.jobs]
+    changes = [change if hands_over else _without_foreign(change) for change in changes]
     # A topic that was recreated in between may hold such a record too, or no record was read.
     check_destination(plan, outside.reader.describe(topics))
     return changes
@@ -112,7 +116,7 @@ def refuse(change: JobChanges) -> None:
         others = f" (and {counted(more, 'other partition')})" if more else ""
         raise NeedsPerson(
             f'Job "{change.job.name}" must not start: {row.key}{others}: {why}. Nothing was written.',
-            hint=dated.HINT if change.is_ahead else None,
+            hint=None if change.refusal is Refusal.UNDECIDED else change.refusal.hint,
         )
 
 
@@ -124,11 +128,7 @@ def _to_write(change: JobChanges) -> object:
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
-    if any(row.position != Position.NEXT for row in job_plan.partitions):
-        raise Refused(
-            f'The checkpoint of job "{job.name}" stopped within a batch, and a checkpoint is not written, but copied.',
-            hint="Copy it with: reconciler checkpoint clone PATH NEW_PATH --plan PLAN. Plan the other jobs without it.",
-        )
+    job_plan = job_plan.starts  # the end of a batch is given to a copy only
     by_sink = job_plan.stopped_by
     forbidden = why_sink_stops(by_sink) if by_sink else None
     stops = [(row, why_stopped(row, config.policy.start) or forbidden) for row in job_plan.partitions]
@@ -142,10 +142,12 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     writing: list[Planned] = []
     left: list[Planned] = []
     already: list[PartitionPlan] = []
+    lost: list[tuple[PartitionPlan, str]] = []
     for row in job_plan.partitions:
         selected = select(rows, row.source_key, row.key, cluster.cluster_id)
-        _refuse_malformed(row, selected, rows)
-        if is_applied(row, selected, plan.cluster_id):
+        if (bad := refusals.unreadable(row, selected, rows)) is not None:
+            lost.append((row, bad.message.removesuffix(".")))
+        elif is_applied(row, selected, plan.cluster_id):
             already.append(row)
             left.append((row, selected))
         elif not row.sees(selected.stored):
@@ -154,32 +156,28 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             left.append((row, selected))
+    if lost:
+        return JobChanges(job, refused=tuple(lost), refusal=Refusal.UNREADABLE)
     check_in_place(job, left, cluster, outside.reader)
     anchors = anchors_for(job, writing, cluster, outside.reader)
     now_ms = outside.now_ms()
-    ahead = tuple((row, why) for row, selected in writing if (why := dated.why_ahead(row, selected, now_ms)))
+    ahead = tuple((row, why) for row, selected in writing if (why := refusals.why_ahead(row, selected, now_ms)))
     if ahead:
-        return JobChanges(job, refused=ahead, is_ahead=True)
+        return JobChanges(job, refused=ahead, refusal=Refusal.CLOCK)
     intended = []
     for row, selected in writing:
         assert row.resume_offset is not None, "is_written: a row without an offset is not written"
-        new = StoredOffset(row.resume_offset, anchors[row], dated.time_for(row, selected, now_ms))
+        new = StoredOffset(row.resume_offset, anchors[row], refusals.time_for(row, selected, now_ms))
         intended.append(Intended(row, row.key, selected.replaced, new, selected.row))
     return JobChanges(job, tuple(intended), tuple(already))
 
 
-def _refuse_malformed(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> None:
-    """Raise NeedsPerson where a row that cannot be read is, or may be, the one that the plan is about.
-
-    A person's offset goes beside such a row, never over it: a snapshot could not keep what it was.
-    """
-    beside = row.set_by_hand and (selected.replaced is None or selected.replaced.malformed is None)
-    unplaced = [rows.get(TopicPartition(topic, UNKNOWN_PARTITION)) for topic in (row.source_topic, row.topic)]
-    if selected.row is not None or beside:
-        return
-    for bad in (selected.malformed, *(each.malformed for each in unplaced if each is not None)):
-        if bad is not None:
-            raise NeedsPerson(f"{bad.message} Nothing was written.", hint=f"{bad.hint} Then make a new plan.")
+def _without_foreign(change: JobChanges) -> JobChanges:
+    """The change; refused if it is of a store that only the job itself changes."""
+    refusal = of_store(change.job)
+    if refusal is None or not change.intended:
+        return change
+    return JobChanges(change.job, refused=tuple((each.row, refusal.value) for each in change.intended), refusal=refusal)
 
 
 def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition, Row], cluster_id: str) -> None:

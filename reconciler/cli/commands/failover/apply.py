@@ -18,9 +18,9 @@ from reconciler.config.file import Config
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
-from reconciler.failover.writing import dated
 from reconciler.failover.writing.apply import JobChanges, check_still, prepare, write
 from reconciler.failover.writing.plan_checks import check_stores
+from reconciler.failover.writing.refusals import Refusal
 from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
@@ -46,8 +46,9 @@ HELP = Help(
     {
         ExitCode.OK: "written and read back, or there was nothing to write",
         ExitCode.USAGE: "usage or configuration, or not confirmed: nothing was written",
-        ExitCode.NEEDS_PERSON: "a job was refused because a partition needs a decision, a row of the source is dated "
-        "far ahead, or the plan could not judge it; the other jobs were written",
+        ExitCode.NEEDS_PERSON: "a job was refused: a partition needs a decision, a row of the source is dated far "
+        "ahead, a row cannot be read, only the job changes its offsets (a checkpoint, a table), or the plan could not "
+        "judge it; the other jobs were written",
         ExitCode.CHANGED: "",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
@@ -89,15 +90,12 @@ def print_not_judged(plan: Plan) -> None:
 def refuse_the_rest(changes: Sequence[JobChanges], plan: Plan) -> None:
     """Raise NeedsPerson for the jobs that were not written."""
     sentences = []
-    if refused := [change.job.name for change in changes if change.is_refused and not change.is_ahead]:
-        sentences.append(f"Not written for {', '.join(refused)}: a partition needs a decision.")
-        sentences.append("Make a new plan with --set or --accept once it is decided.")
-    if ahead := [change.job.name for change in changes if change.is_ahead]:
-        sentences.append(f"Not written for {', '.join(ahead)}: a row of the source is dated far ahead of this clock.")
-        sentences.append(dated.HINT)
+    for refusal in Refusal:
+        if names := [change.job.name for change in changes if change.is_refused and change.refusal is refusal]:
+            sentences += [f"Not written for {', '.join(names)}: {refusal}.", refusal.hint]
     if plan.not_judged:
-        names = ", ".join(job.name for job in plan.not_judged)
-        sentences.append(f"Not written for {names}, which could not be judged when the plan was made.")
+        left_out = ", ".join(job.name for job in plan.not_judged)
+        sentences.append(f"Not written for {left_out}, which could not be judged when the plan was made.")
         sentences.append("Do not start what was left out: fix the cause, then make another plan, with --job.")
     if sentences:
         raise NeedsPerson(sentences[0], hint=" ".join(sentences[1:]))
@@ -152,6 +150,10 @@ def changes_text(changes: Sequence[JobChanges]) -> Shown:
     """Each stored offset, the row that is replaced, the new offset and what it rests on; or why a job is refused."""
     lines: list[Shown] = []
     for change in changes:
+        if change.refusal.is_of_store:
+            offsets = counted(len(change.refused), "offset")
+            lines.append(wrap(f"{change.job.name}: {offsets} to correct, not by apply: {change.refusal}."))
+            continue
         for row, why in change.refused[:MOST_REFUSED]:
             name = str(row.key)
             lines.append(wrap(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))

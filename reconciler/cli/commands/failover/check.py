@@ -15,6 +15,7 @@ from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.outside import ByHand
 from reconciler.formats.plan import StartPolicy
 from reconciler.formats.plan_text import INDENTED
+from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
@@ -111,10 +112,18 @@ def _judged(checked: Checked, code: ExitCode, by_hand: ByHand) -> str:
         noun = "offset needs" if count == 1 else "offsets need"
         alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
         plan = "reconciler plan" if by_hand == ByHand() else "reconciler plan with the same decisions (--set, --accept)"
-        then = f"{plan}, then apply"
-        if checked.copied is not None:
-            then = f"{plan}, then checkpoint clone"
-        elif checked.handed is not None:
-            then = "reconciler hook --to destination, which starts the job with them"
-        return f"{count:,} {noun} correcting, and can be{alone}; {starting}. Next: {then}."
+        return f"{count:,} {noun} correcting, and can be{alone}; {starting}. Next: {_then(checked, plan)}."
     return f"Every partition may start as it is; {starting}."
+
+
+def _then(checked: Checked, plan: str) -> str:
+    """How the offsets are corrected; the plan names the command of each job if there is more than one way."""
+    names = {name for name, _ in checked.to_write}
+    found = (traits(job.store) for job in checked.plan.jobs if job.name in names)
+    ways = {(way.corrected_by_job, way.corrected_in_copy) for way in found}
+    if len(ways) > 1:
+        return f"{plan}, then the commands that it names"
+    ((by_job, in_copy),) = ways
+    if by_job:
+        return "reconciler hook --to destination, which starts the job with them"
+    return f"{plan}, then {'checkpoint clone' if in_copy else 'apply'}"

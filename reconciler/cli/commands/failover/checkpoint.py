@@ -23,6 +23,7 @@ from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.formats.checkpoint.manifest import MANIFEST
+from reconciler.formats.decimal_text import counted
 from reconciler.trust import command_trail
 
 EXAMPLE = (
@@ -183,6 +184,6 @@ def _warn(made: Clone) -> None:
         log.warning("%s", sentence)
     if made.replay_at_most:
         log.warning(
-            "up to %d records will be read again: a query that counts or sums in its state counts them twice",
-            made.replay_at_most,
+            "at most %s will be read again: a query that counts or sums in its state counts them twice",
+            counted(made.replay_at_most, "record"),
         )

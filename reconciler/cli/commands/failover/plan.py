@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, choices, context
-from reconciler.cli.page.advice import Files, clone_command, hook_command
+from reconciler.cli.page.advice import Files, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
-from reconciler.core.visible import command
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
@@ -88,11 +87,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        by_copy = checked.copied is not None and not checked.only_copy_stops(checked.copied, policy)
-        nothing = not checked.to_write and not by_copy and checked.handed is None
-        right = "Nothing to apply: every offset is right where the job will look."
-        step = right if nothing else f"Next: {_next_step(checked, options)}"
-        say("", f"{outcome(checked.plan)}.", step)
+        steps = _next_steps(checked, options) or ["Nothing to apply: every offset is right where the job will look."]
+        say("", f"{outcome(checked.plan)}.", *steps)
     if checked.failed:
         then = "Apply leaves what was not judged alone: fix what is named above, then make another plan, with --job."
         show(wrap(f"{not_judged_text(checked.plan)} {then}"))
@@ -121,10 +117,9 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
         yield piece
 
 
-def _next_step(checked: Checked, options: argparse.Namespace) -> str:
+def _next_steps(checked: Checked, options: argparse.Namespace) -> list[str]:
+    """The commands that correct what the plan corrects: one for the stores, one for each job that needs its own."""
     files = Files(str(options.output), str(options.config))
-    if checked.handed is not None:
-        return hook_command(checked.handed, files)
-    if checked.copied is not None:
-        return clone_command(checked.copied, files)
-    return command("reconciler", "apply", files.plan, "-c", files.config)
+    names = {name for name, _ in checked.to_write}
+    steps = job_commands([job for job in checked.plan.jobs if job.name in names], files)
+    return [f"{'Next' if number == 0 else 'Also'}: {step}" for number, step in enumerate(steps)]

@@ -15,7 +15,7 @@ from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.writing.apply import prepare, write
-from reconciler.failover.writing.dated import AHEAD_MS
+from reconciler.failover.writing.refusals import AHEAD_MS
 from reconciler.formats.start import Side
 from reconciler.hook.side import choose
 from tests.in_memory import NOW, Memory, found, stored

@@ -1,0 +1,54 @@
+"""A plan for jobs of several kinds of stores: each gets its own command, and apply writes what it may write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import ExitCode
+from tests.golden.corpus import OFFSETS, deliver, job, stored, tracked
+from tests.golden.world import World
+
+PLAN = ("p.json", "-c", "reconciler.toml")
+APPLY = ("apply", *PLAN, "--yes")
+
+
+@pytest.fixture(params=[True, False], ids=["between batches", "within a batch"])
+def mixed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """``counts`` has its offsets in a checkpoint, ``clicks`` in a database; both need correcting."""
+    world = World(tmp_path, monkeypatch)
+    tracked(world, committed=request.param)
+    deliver(world, "a.clicks", range(10))
+    world.store(OFFSETS, "clicks", {("clicks", 0): stored(3, topic="clicks")})
+    with (tmp_path / "reconciler.toml").open("a") as config:
+        config.write(job("clicks", ["clicks"]))
+    assert world.run("track", "-c", "reconciler.toml", "--once", "--job", "counts").code == 0
+    return world
+
+
+def test_check_and_plan_name_the_way_of_every_job(mixed: World) -> None:
+    checked = mixed.run("check", "-c", "reconciler.toml")
+    assert (checked.code, "Next: reconciler plan, then the commands that it names." in checked.out) == (3, True)
+    made = mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").out
+    assert made.splitlines()[-2:] == [
+        "Next: reconciler apply p.json -c reconciler.toml",
+        "Also: reconciler checkpoint clone checkpoint NEW_PATH --plan p.json --job counts -c reconciler.toml",
+    ]
+
+
+def test_apply_writes_the_stores_that_it_may_and_names_the_others(mixed: World) -> None:
+    assert mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
+    tried = mixed.run("apply", *PLAN, "--dry-run")
+    assert (tried.code, "Dry run: 1 offset would be written, nothing was." in tried.out) == (4, True)
+    applied = mixed.run(*APPLY)
+    assert (applied.code, "1 offset written and read back." in applied.out) == (ExitCode.NEEDS_PERSON, True)
+    assert (
+        "counts: 2 offsets to correct, not by apply: a checkpoint is only read, and corrected in a copy." in applied.out
+    )
+    assert applied.err.startswith("Not written for counts: a checkpoint is only read, and corrected in a copy. Copy it")
+    assert "1 offset in place" in mixed.run(*APPLY).out
+
+    assert mixed.run("checkpoint", "clone", "checkpoint", "copy", "--plan", *PLAN, "--job", "counts").code == 0
+    back = mixed.run("rollback", *PLAN, "--yes")
+    assert (back.code, "1 offset" in back.out) == (0, True)
