@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -168,6 +168,16 @@ class Plan:
         if name is not None and not found:
             raise ConfigError(f'The plan has no job "{name}".', hint=f"It has: {known}.")
         raise NeedsPerson(f"Which job? The plan holds: {known}.", hint="Name one of them with --job.")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the jobs, those that were not judged last."""
+        return [*(job.name for job in self.jobs), *(job.name for job in self.not_judged)]
+
+    def only(self, names: Iterable[str]) -> Plan:
+        """The plan of these jobs alone; the whole one without a name. Raises as ``job`` does."""
+        chosen = tuple(self.job(name) for name in dict.fromkeys(names))
+        return replace(self, jobs=chosen, not_judged=()) if chosen else self
 
     @property
     def starts(self) -> Plan:

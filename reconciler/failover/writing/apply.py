@@ -38,6 +38,7 @@ from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
+OTHERS = "The plan's other jobs can be applied without this one: name them with --job."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,11 @@ def prepare(plan: Plan, config: Config, outside: Outside, *, hands_over: bool = 
     outside = replace(outside, reader=outside.patient(config.search))
     cluster = outside.reader.describe(topics)
     check_destination(plan, cluster)
-    changes = [_prepare_job(job_plan, plan, config, cluster, outside) for job_plan in plan.jobs]
-    changes = [change if hands_over else _without_foreign(change) for change in changes]
+    changes = []
+    for job_plan in plan.jobs:
+        with _one_of(plan.jobs):
+            change = _prepare_job(job_plan, plan, config, cluster, outside)
+        changes.append(change if hands_over else _without_foreign(change))
     # A topic that was recreated in between may hold such a record too, or no record was read.
     check_destination(plan, outside.reader.describe(topics))
     return changes
@@ -107,6 +111,17 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
                 f'Job "{shown.job.name}" is not as it was shown any more. Nothing was written.',
                 hint="Run this again, and look at what it shows.",
             )
+
+
+@contextmanager
+def _one_of(jobs: Sequence[object]) -> Iterator[None]:
+    """An error that arises here is about one of ``jobs``: it says that the others can be applied."""
+    try:
+        yield
+    except (Changed, Unreachable) as error:
+        if len(jobs) > 1:
+            error.hint = f"{error.hint} {OTHERS}" if error.hint else OTHERS
+        raise
 
 
 def refuse(change: JobChanges) -> None:
@@ -236,11 +251,14 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
     writing = [change for change in changes if change.intended and not change.is_refused]
     batches = [(change.job, [item.change for item in change.intended]) for change in writing]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
-    with opened(batches, outside) as stores:
+    with ExitStack() as closing_stores:
+        with _one_of(batches):
+            stores = closing_stores.enter_context(opened(batches, outside))
         if writing:
             with locked(plan_path):
-                for change, store in zip(writing, stores, strict=True):
-                    _check_unmoved(change, store)
+                with _one_of(batches):
+                    for change, store in zip(writing, stores, strict=True):
+                        _check_unmoved(change, store)
                 keep_snapshot(writing, plan, plan_path)
                 put_all(batches, stores, "apply", outside)
 

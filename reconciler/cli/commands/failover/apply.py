@@ -41,6 +41,7 @@ HELP = Help(
     [
         ("review, confirm, write", EXAMPLE),
         ("review only", f"{EXAMPLE} --dry-run"),
+        ("without the job whose store is away", f"{EXAMPLE} --job clicks --job orders"),
         ("in a script, without a prompt", f"{EXAMPLE} --yes"),
     ],
     {
@@ -62,6 +63,7 @@ HELP = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
     arguments.add_config(parser)
+    arguments.add_repeatable(parser, "--job", "only this job of the plan; the others are left alone", "NAME")
     arguments.add_yes(parser)
     parser.add_argument("--dry-run", action="store_true", help="check again, show what would be written, and stop")
 
@@ -71,12 +73,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     logged = TrustSettings() if options.dry_run else config.trust
     with command_trail.attempt(logged, "apply", options.words) as attempt:
         plan = trusted_plan(config, options.plan, attempt)
-        print_not_judged(plan)
+        chosen = plan.only(options.job)
+        print_not_judged(chosen)
         if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
             refuse_unwritable(kept, other="place for the plan")
-        changes, count = _apply(plan, config, options, attempt)
+        changes, count = _apply(plan, chosen, config, options, attempt)
         _say_result(changes, count, options)
-        refuse_the_rest(changes, plan)
+        _say_left_alone(plan, chosen)
+        refuse_the_rest(changes, chosen)
         if not count and not options.dry_run:
             attempt.had_nothing_to_do()
     return ExitCode.OK
@@ -113,18 +117,21 @@ def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:
 
 
 def _apply(
-    plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt
+    plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace, attempt: Attempt
 ) -> tuple[Sequence[JobChanges], int]:
-    """The changes that were written (or would be, in a dry run), and the number of offsets."""
+    """The changes that were written (or would be, in a dry run), and the number of offsets.
+
+    ``chosen``: the jobs of the plan to apply. The snapshot is the whole plan's.
+    """
     with context.outside(config) as outside:
-        check_stores(plan, config, outside)
-        changes = prepare(plan, config, outside)
+        check_stores(chosen, config, outside)
+        changes = prepare(chosen, config, outside)
         show(changes_text(changes))
         count = sum(len(change.intended) for change in changes)
         if count and not options.dry_run:
             confirm(f"Write {counted(count, 'offset')}?", yes=options.yes)
             if not options.yes:
-                check_still(changes, plan, config, outside)
+                check_still(changes, chosen, config, outside)
             with signals.writing():
                 attempt.intends_changes(changes)
                 write(changes, plan, options.plan, outside)
@@ -144,6 +151,11 @@ def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Nam
         say(f"This plan was applied before: {counted(already, 'offset')} in place.")
     elif not any(change.is_refused for change in changes):
         say("Nothing to write: every offset is right where the job will look.")
+
+
+def _say_left_alone(plan: Plan, chosen: Plan) -> None:
+    if others := [name for name in plan.names if name not in chosen.names]:
+        show(wrap(f"Left alone: {', '.join(others)}."))
 
 
 def changes_text(changes: Sequence[JobChanges]) -> Shown:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from reconciler.cli import arguments, context
@@ -54,8 +53,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
         show_json_text(starting_offsets_json(plan, options.job or None) + "\n")
         return ExitCode.OK
-    chosen = [plan.job(name) for name in dict.fromkeys(options.job)]
-    shown = replace(plan, jobs=tuple(chosen), not_judged=()) if chosen else plan
+    shown = plan.only(options.job)
     if options.html:
         from reconciler.cli.page.advice import Files
         from reconciler.cli.page.page import page

@@ -1,0 +1,76 @@
+"""``apply --job``: what stops one job of a plan does not keep the others from being applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import ExitCode
+from tests.golden.corpus import HEAD, deliver, job, stored
+from tests.golden.world import World
+
+JOBS = ("clicks", "orders", "views")
+APPLY = ("apply", "p.json", "-c", "reconciler.toml", "--yes")
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Three jobs with a store each, and the plan that corrects them."""
+    world = World(tmp_path, monkeypatch)
+    for name in JOBS:
+        deliver(world, f"a.{name}", range(10))
+        world.store(f"sqlite:///{name}.db", name, {(name, 0): stored(3, topic=name)})
+    world.file("reconciler.toml", HEAD + "".join(job(name, [name], f"sqlite:///{name}.db") for name in JOBS))
+    assert world.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
+    return world
+
+
+def in_place(world: World) -> list[str]:
+    return [name for name in JOBS if world.run("check", "-c", "reconciler.toml", "--job", name).code == 0]
+
+
+def away(world: World, name: str) -> None:
+    (world.folder / f"{name}.db").rename(world.folder / "away.db")
+
+
+def went_on(world: World, name: str) -> None:
+    world.store(f"sqlite:///{name}.db", name, {(name, 0): stored(5, topic=name)})
+
+
+@pytest.mark.parametrize(("stop", "code"), [(away, ExitCode.UNREACHABLE), (went_on, ExitCode.CHANGED)])
+def test_the_others_are_applied_by_name(planned: World, stop, code: ExitCode) -> None:
+    stop(planned, "orders")
+    whole = planned.run(*APPLY)
+    assert (whole.code, whole.out) == (code, "")
+    assert "The plan's other jobs can be applied without this one: name them with --job." in whole.err
+    some = planned.run(*APPLY, "--job", "clicks", "--job", "views")
+    assert some.code == 0
+    assert "2 offsets written and read back." in some.out
+    assert "Left alone: orders." in some.out
+    assert in_place(planned) == ["clicks", "views"]
+
+
+def test_the_rest_is_applied_later_and_a_rollback_puts_all_back(planned: World) -> None:
+    away(planned, "orders")
+    assert planned.run(*APPLY, "--job", "clicks").code == 0
+    (planned.folder / "away.db").rename(planned.folder / "orders.db")
+    rest = planned.run(*APPLY)
+    assert (rest.code, "2 offsets written and read back." in rest.out) == (0, True)
+    assert in_place(planned) == list(JOBS)
+    assert planned.run("rollback", "p.json", "-c", "reconciler.toml", "--yes").code == 0
+    assert in_place(planned) == []
+
+
+def test_a_job_that_the_plan_does_not_hold_is_named_with_those_it_holds(planned: World) -> None:
+    ended = planned.run(*APPLY, "--job", "clikcs")
+    assert (ended.code, ended.err) == (
+        ExitCode.USAGE,
+        'The plan has no job "clikcs". It has: clicks, orders, views.\n',
+    )
+    assert in_place(planned) == []
+
+
+def test_an_error_about_the_only_job_names_no_others(planned: World) -> None:
+    went_on(planned, "orders")
+    assert "--job" not in planned.run(*APPLY, "--job", "orders").err
