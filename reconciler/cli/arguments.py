@@ -52,6 +52,11 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     add_repeatable(parser, "--job", "only this job of the configuration", "NAME")
 
 
+def add_jobs_of_plan(parser: argparse.ArgumentParser) -> None:
+    """--job, as often as there are jobs of the plan to choose."""
+    add_repeatable(parser, "--job", "only this job of the plan; the others are left alone", "NAME")
+
+
 def add_one_job(parser: argparse.ArgumentParser) -> None:
     """--job, once: for commands that are about one job."""
     parser.add_argument("--job", metavar="NAME", action=_Once, help="only this job of the configuration")

@@ -94,7 +94,7 @@ def prepare(plan: Plan, config: Config, outside: Outside, *, hands_over: bool = 
     check_destination(plan, cluster)
     changes = []
     for job_plan in plan.jobs:
-        with _one_of(plan.jobs):
+        with one_of(plan.jobs, OTHERS):
             change = _prepare_job(job_plan, plan, config, cluster, outside)
         changes.append(change if hands_over else _without_foreign(change))
     # A topic that was recreated in between may hold such a record too, or no record was read.
@@ -114,13 +114,13 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
 
 
 @contextmanager
-def _one_of(jobs: Sequence[object]) -> Iterator[None]:
-    """An error that arises here is about one of ``jobs``: it says that the others can be applied."""
+def one_of(jobs: Sequence[object], others: str) -> Iterator[None]:
+    """An error that arises here is about one of ``jobs``: its hint gets a sentence on the others."""
     try:
         yield
     except (Changed, Unreachable) as error:
         if len(jobs) > 1:
-            error.hint = f"{error.hint} {OTHERS}" if error.hint else OTHERS
+            error.hint = f"{error.hint} {others}" if error.hint else others
         raise
 
 
@@ -252,11 +252,11 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
     batches = [(change.job, [item.change for item in change.intended]) for change in writing]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
     with ExitStack() as closing_stores:
-        with _one_of(batches):
+        with one_of(batches, OTHERS):
             stores = closing_stores.enter_context(opened(batches, outside))
         if writing:
             with locked(plan_path):
-                with _one_of(batches):
+                with one_of(batches, OTHERS):
                     for change, store in zip(writing, stores, strict=True):
                         _check_unmoved(change, store)
                 keep_snapshot(writing, plan, plan_path)

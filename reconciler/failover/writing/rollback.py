@@ -25,13 +25,15 @@ from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Skips
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key, select
-from reconciler.failover.writing.apply import is_applied, load_snapshot, name_of, opened, put_all
+from reconciler.failover.writing.apply import is_applied, load_snapshot, name_of, one_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
 from reconciler.fileio import locked
 from reconciler.formats import snapshot
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.ports import Change, LogReader, ReadRequest, Row, TopicPartition
 from reconciler.stores.registry import traits
+
+OTHERS = "The plan's other jobs can be put back without this one: name them with --job."
 
 MOST_READ = 10_000
 """Records of a partition that are read to count those that would be skipped."""
@@ -65,8 +67,10 @@ class JobReturns:
     returns: tuple[Return, ...]
 
 
-def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outside) -> list[JobReturns]:
-    """Return the rows to put back. Writes nothing.
+def prepare_rollback(
+    plan: Plan, plan_path: Path, config: Config, outside: Outside, names: Collection[str] = ()
+) -> list[JobReturns]:
+    """Return the rows to put back: of the jobs ``names``, or without a name of all. Writes nothing.
 
     Raises ``ConfigError`` if the plan was never applied, or has no snapshot here. Raises ``Changed`` for another
     configuration, for a snapshot that is not of this plan, and for a row that is neither as ``apply`` left it nor as it
@@ -76,20 +80,23 @@ def prepare_rollback(plan: Plan, plan_path: Path, config: Config, outside: Outsi
     saved = load_snapshot(path, plan.sha256)
     if not saved:
         raise _without_snapshot(plan, path, config, outside)
-    check_configuration(plan, config)
-    check_stores(plan, config, outside)
+    chosen = plan.only(names)
+    check_configuration(chosen, config)
+    check_stores(chosen, config, outside)
     planned = {(job.name, row.key): row for job in plan.jobs for row in job.partitions}
     groups = {job.name: job.group for job in plan.jobs}
     for key, row in saved.items():
         _check_row(planned.get(key), row, key, groups, plan, path)
         if config.trust.require_signature and not _is_vouched_for(planned[key], row):
             raise _foreign(key, path, "the signed plan")
-    _check_cluster(plan, config, outside)
+    _check_cluster(chosen, config, outside)
     jobs = []
-    for name in sorted({job for job, _ in saved}):
+    applied = sorted({job for job, _ in saved if job in chosen.names})
+    for name in applied:
         (job,) = config.chosen(name)
         rows = {tp: row for (owner, tp), row in saved.items() if owner == name}
-        returns = _returns(job, rows, outside)
+        with one_of(applied, OTHERS):
+            returns = _returns(job, rows, outside)
         unseen = {tp for tp, row in rows.items() if not _was_seen(planned[name, tp], row)}
         for tp in unseen:
             if not _may_be_own(rows[tp], plan):
@@ -320,8 +327,9 @@ def write_rollback(jobs: Sequence[JobReturns], plan: Plan, plan_path: Path, conf
     """
     batches = [(change.job, [item.change for item in change.returns]) for change in jobs if change.returns]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
+    names = [change.job.name for change in jobs]
     with opened(batches, outside) as stores, locked(plan_path):
-        now = prepare_rollback(plan, plan_path, config, outside)
+        now = prepare_rollback(plan, plan_path, config, outside, names)
         if _to_put_back(now) != _to_put_back(jobs):
             raise Changed(
                 "The rows are not as they were shown any more. Nothing was put back.",

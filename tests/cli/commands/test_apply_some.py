@@ -1,4 +1,4 @@
-"""``apply --job``: what stops one job of a plan does not keep the others from being applied."""
+"""``apply`` and ``rollback`` with ``--job``: what stops one job of a plan does not keep the others waiting."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ def test_the_rest_is_applied_later_and_a_rollback_puts_all_back(planned: World) 
     assert in_place(planned) == list(JOBS)
     assert planned.run("rollback", "p.json", "-c", "reconciler.toml", "--yes").code == 0
     assert in_place(planned) == []
+
+
+def test_a_job_that_went_on_at_the_destination_does_not_keep_the_others_from_going_back(planned: World) -> None:
+    assert planned.run(*APPLY).code == 0
+    planned.store("sqlite:///orders.db", "orders", {("a.orders", 0): stored(7, base=0, topic="a.orders")})
+    rollback = ("rollback", "p.json", "-c", "reconciler.toml", "--yes")
+    whole = planned.run(*rollback)
+    assert (whole.code, whole.out) == (ExitCode.CHANGED, "")
+    assert "The plan's other jobs can be put back without this one: name them with --job." in whole.err
+    some = planned.run(*rollback, "--job", "clicks", "--job", "views")
+    assert (some.code, some.out.splitlines()[-2:]) == (0, ["2 offsets put back and read again.", "Left alone: orders."])
+    again = planned.run(*rollback, "--job", "clicks")
+    assert (again.code, again.out.splitlines()[-1]) == (0, "Left alone: orders, views.")
 
 
 def test_a_job_that_the_plan_does_not_hold_is_named_with_those_it_holds(planned: World) -> None:

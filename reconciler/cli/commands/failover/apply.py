@@ -63,7 +63,7 @@ HELP = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
     arguments.add_config(parser)
-    arguments.add_repeatable(parser, "--job", "only this job of the plan; the others are left alone", "NAME")
+    arguments.add_jobs_of_plan(parser)
     arguments.add_yes(parser)
     parser.add_argument("--dry-run", action="store_true", help="check again, show what would be written, and stop")
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             refuse_unwritable(kept, other="place for the plan")
         changes, count = _apply(plan, chosen, config, options, attempt)
         _say_result(changes, count, options)
-        _say_left_alone(plan, chosen)
+        say_left_alone(plan, chosen)
         refuse_the_rest(changes, chosen)
         if not count and not options.dry_run:
             attempt.had_nothing_to_do()
@@ -153,7 +153,7 @@ def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Nam
         say("Nothing to write: every offset is right where the job will look.")
 
 
-def _say_left_alone(plan: Plan, chosen: Plan) -> None:
+def say_left_alone(plan: Plan, chosen: Plan) -> None:
     if others := [name for name in plan.names if name not in chosen.names]:
         show(wrap(f"Left alone: {', '.join(others)}."))
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from reconciler.cli import arguments, context
-from reconciler.cli.commands.failover.apply import trusted_plan
+from reconciler.cli.commands.failover.apply import say_left_alone, trusted_plan
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
@@ -31,6 +31,7 @@ HELP = Help(
     """,
     [
         ("review, confirm, put back", EXAMPLE),
+        ("not the job that has gone on since", f"{EXAMPLE} --job clicks --job orders"),
         ("in a script, without a prompt", f"{EXAMPLE} --yes"),
     ],
     {
@@ -51,6 +52,7 @@ HELP = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser, "the plan that was applied")
     arguments.add_config(parser)
+    arguments.add_jobs_of_plan(parser)
     arguments.add_yes(parser)
     parser.add_argument(
         "--accept",
@@ -73,11 +75,12 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt) -> None:
     with context.outside(config) as outside:
-        jobs = prepare_rollback(plan, options.plan, config, outside)
+        jobs = prepare_rollback(plan, options.plan, config, outside, options.job)
         returns = [item for change in jobs for item in change.returns]
         if not returns:
             attempt.had_nothing_to_do()
             say("Nothing to put back: every row is as it was before the plan was applied.")
+            say_left_alone(plan, plan.only(options.job))
             return
         _show(jobs)
         _refuse_skips(returns, options)
@@ -87,6 +90,7 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
             write_rollback(jobs, plan, options.plan, config, outside)
             attempt.wrote()
     say(f"{counted(len(returns), 'offset')} put back and read again.")
+    say_left_alone(plan, plan.only(options.job))
 
 
 def _show(jobs: Sequence[JobReturns]) -> None:
