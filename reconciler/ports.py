@@ -181,6 +181,11 @@ class Traits:
     corrected_by_job: bool = False
     """Only its job writes to it: a correction is handed to the job at its start (``HandsOver``)."""
 
+    @property
+    def corrected_by_apply(self) -> bool:
+        """True for the stores that ``apply`` writes to."""
+        return not (self.corrected_in_copy or self.corrected_by_job)
+
 
 @dataclass(frozen=True, slots=True)
 class Numbering:

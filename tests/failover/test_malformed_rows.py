@@ -194,9 +194,11 @@ def test_a_row_that_became_malformed_after_the_plan_stops_its_job_alone(damaged,
     plan = damaged.checked().plan
     damaged.damage(cell, value)
     clicks, other = changes = prepare(plan, config, damaged.outside)
-    with pytest.raises(NeedsPerson, match=rf"{named}.*cannot be read.*Nothing was written") as caught:
+    with pytest.raises(
+        NeedsPerson, match=rf"{named}.*cannot be read: .*Correct or delete the row\. Nothing was"
+    ) as caught:
         refuse(clicks)
-    assert caught.value.hint == "Correct or delete the row, then make a new plan."
+    assert caught.value.hint == "Make a new plan once that is done."
     assert len(other.intended) == 3
     before = damaged.path.read_bytes()
     write([clicks], plan, damaged.path.with_suffix(".plan"), damaged.outside)

@@ -96,17 +96,11 @@ def _to_mend(plan: Plan, files: Files) -> list[NextStep]:
 
 def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
     steps = []
-    if any(_is_written(job) for job in jobs):
+    if any(traits(job.store).corrected_by_apply for job in jobs):
         apply = apply_command(files)
         steps.append(NextStep("See what would be written, without writing:", f"{apply} --dry-run"))
         steps.append(NextStep("Write it, with compare-and-set and read-back; it asks first:", apply))
     return [*steps, *_ways_of_their_own(jobs, files)]
-
-
-def _is_written(job: JobPlan) -> bool:
-    """True if ``apply`` writes the job's store."""
-    way = traits(job.store)
-    return not (way.corrected_in_copy or way.corrected_by_job)
 
 
 def _ways_of_their_own(jobs: Iterable[JobPlan], files: Files) -> list[NextStep]:
@@ -124,7 +118,7 @@ def _ways_of_their_own(jobs: Iterable[JobPlan], files: Files) -> list[NextStep]:
 
 def job_commands(jobs: Sequence[JobPlan], files: Files) -> list[str]:
     """The commands that correct these jobs: ``apply`` for all whose stores it writes, and one for each other job."""
-    by_apply = [apply_command(files)] if any(_is_written(job) for job in jobs) else []
+    by_apply = [apply_command(files)] if any(traits(job.store).corrected_by_apply for job in jobs) else []
     return [*by_apply, *(step.command for step in _ways_of_their_own(jobs, files) if step.command)]
 
 
@@ -157,7 +151,7 @@ def _to_decide(
     if len(jobs) > MOST_JOBS:
         steps.append(NextStep(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
     free = [job for job in plan.jobs if job.name not in jobs and job.stopped_by is None]
-    if names := [job.name for job in free if _is_written(job)]:
+    if names := [job.name for job in free if traits(job.store).corrected_by_apply]:
         ready = f"These jobs need no decision and can be applied now ({some(names, 10)}); the others are refused:"
         steps.append(NextStep(ready, apply_command(files)))
     return [*steps, *_ways_of_their_own(free, files)]

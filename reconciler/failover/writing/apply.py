@@ -161,7 +161,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     for row in job_plan.partitions:
         selected = select(rows, row.source_key, row.key, cluster.cluster_id)
         if (bad := refusals.unreadable(row, selected, rows)) is not None:
-            lost.append((row, bad.message.removesuffix(".")))
+            lost.append((row, str(bad.refused).removesuffix(".")))
         elif is_applied(row, selected, plan.cluster_id):
             already.append(row)
             left.append((row, selected))

@@ -48,7 +48,7 @@ HINTS = {
         "Correct the clock that is wrong, this one or the source's. If the source's was, correct the row's time, or "
         "run this again after that time."
     ),
-    Refusal.UNREADABLE: "Correct or delete the row, then make a new plan.",
+    Refusal.UNREADABLE: "Make a new plan once that is done.",
     Refusal.COPIED: "Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN --job JOB.",
     Refusal.STORED_BY_JOB: (
         "Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
