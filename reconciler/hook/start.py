@@ -83,33 +83,34 @@ class Start:
         not start.
         """
         files = kept.files(self.folder, self.job.name, outside.now_ms())
-        write_whole(files.plan, checked.plan.texts())
-        trust.signed(files.plan, checked.plan, self.key)
+        plan = checked.shown(self.config.policy.start)
+        write_whole(files.plan, plan.texts())
+        trust.signed(files.plan, plan, self.key)
         stopped = any(why_stopped(row, self.config.policy.start) for row in checked.deciding)
-        by_sink = checked.plan.job().stopped_by
+        by_sink = plan.job().stopped_by
         if stopped or by_sink or checked.to_write:
-            show(checked.shown(self.config.policy.start))
+            show(plan)
         if stopped:
             raise NeedsPerson(
                 f'Job "{self.job.name}" must not start: a partition needs a decision.', hint=f"Plan: {files.plan}"
             )
-        if sinks := checked.plan.job().sinks:
+        if sinks := plan.job().sinks:
             from reconciler.failover.sinks import refuse
 
             refuse(self.job.name, sinks)
-        start = self._start(checked.plan)
-        write_whole(files.starting_offsets, starting_offsets_json(checked.plan.starts) + "\n")
+        start = self._start(plan)
+        write_whole(files.starting_offsets, starting_offsets_json(plan.starts) + "\n")
         path = self.original.path_now if self.original else None
         if not checked.to_write:
-            log.info("%s: %s", nothing_to_correct(checked.plan.job()), outcome(checked.plan))
+            log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
         else:
             with trust.applying(
-                self.config.trust, checked.plan, files.plan, self.key, words=self.words, config=self.config_file
+                self.config.trust, plan, files.plan, self.key, words=self.words, config=self.config_file
             ) as attempt:
                 if self.original is None:
-                    self._apply(checked.plan, files.plan, outside, attempt)
+                    self._apply(plan, files.plan, outside, attempt)
                 else:
-                    attempt.intends_copy(checked.plan, self.job)
+                    attempt.intends_copy(plan, self.job)
                     path = self.original.corrected(self.config, self.job, checked, outside).path_now
                 attempt.wrote()
         return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan)}

@@ -24,10 +24,11 @@ from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import PROVEN, MatchedBy
-from reconciler.failover.check import check
+from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.formats.checkpoint.layout import END, by_partition
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan_sinks import SinkRow
 from reconciler.ports import LogReader, OffsetStore, TopicPartition
 from reconciler.spark.drill.reading import BatchReader, FirstRecord, FirstRecords, by_client, read_ranges
 from reconciler.stores.common import ReadOnlyStore
@@ -63,11 +64,19 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """A drill's result. ``copy`` describes the temporary copy of the job's checkpoint, if it has one."""
+    """A drill's result. ``copy`` describes the temporary copy of the job's checkpoint, if it has one.
 
-    plan: Plan
+    ``stops``: what forbids the start. A partition may be among them for the end of its batch alone, which is not tried.
+    """
+
+    checked: Checked
     partitions: tuple[Tried, ...]
     copy: Description | None
+    stops: tuple[PartitionPlan | SinkRow, ...]
+
+    @property
+    def plan(self) -> Plan:
+        return self.checked.plan
 
     @property
     def job(self) -> JobPlan:
@@ -75,7 +84,7 @@ class Drill:
 
     @property
     def may_start(self) -> bool:
-        return all(each.stopped is None for each in self.partitions)
+        return not self.stops
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -103,8 +112,8 @@ def drill(
             hint="Drill the job whose store is the checkpoint itself.",
         )
     outside = _read_only(outside)
-    plan, copy = _planned(config, job, outside, place)
-    (planned,) = plan.jobs
+    checked, copy = _planned(config, job, outside, place)
+    (planned,) = checked.plan.jobs
     rows = tuple(row for row in planned.partitions if row.position != END)  # the first batch begins at the start
     reader = outside.patient(config.search)
     ranges = _ranges(reader, rows, _starts(rows, copy), records)
@@ -112,7 +121,7 @@ def drill(
     behind = _from_anchors(reader, rows, ranges)
     policy, identity = config.policy.start, job.identity
     tried = tuple(_tried(row, policy, identity, ranges, seen, behind) for row in rows)
-    return Drill(plan, tried, copy)
+    return Drill(checked, tried, copy, tuple(checked.stopped(policy)))
 
 
 def _read_only(outside: Outside) -> Outside:
@@ -125,22 +134,23 @@ def _read_only(outside: Outside) -> Outside:
 # ---------------------------------------------------------------- the plan, and the copy
 
 
-def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Plan, Description | None]:
-    """The plan, and for a checkpoint its copy: made together, since a running query moves both."""
+def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[Checked, Description | None]:
+    """The check, and for a checkpoint its copy: made together, since a running query moves both."""
     for attempt in range(ATTEMPTS):
-        plan = check(config, [job], outside).plan
-        policy = config.policy.start
-        stops = any(why_stopped(row, policy) for row in plan.job().partitions)
-        if stops or not traits(job.store).corrected_in_copy:
-            return plan, None
+        checked = check(config, [job], outside)
+        planned = checked.plan.job()
+        starts_in_place = checked.decided(planned) is not planned
+        stops = checked.stopped(config.policy.start)
+        if stops or starts_in_place or not traits(job.store).corrected_in_copy:
+            return checked, None
         path = place / f"checkpoint-{attempt}"
         try:
-            clone(checkpoint_path(job.store), str(path), plan, job=job.name, config=config, outside=outside)
+            clone(checkpoint_path(job.store), str(path), checked.plan, job=job.name, config=config, outside=outside)
         except Changed:
             if attempt == ATTEMPTS - 1:
                 raise
             continue
-        return plan, describe(path)
+        return checked, describe(path)
     raise AssertionError("every attempt returns or raises")
 
 

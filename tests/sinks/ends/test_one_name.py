@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.checkpoints.clone import clone
 from reconciler.cli import context
 from reconciler.cli.commands.failover.check import judged_code
 from reconciler.cli.main import main
@@ -21,6 +22,7 @@ from reconciler.formats.plan import why_stopped
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
+from reconciler.spark.drill.drill import drill
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
@@ -121,6 +123,8 @@ def test_an_end_that_is_not_proven_is_repeated_empty_in_a_copy(stopped: Query) -
     assert [row.resume_offset for row in checked.plan.job().partitions] == [START, START]
     assert checked.to_write == {("clicks", AT)}
     assert stopped.sink().outcome is SinkOutcome.DOUBLES, "the sink has the batch, and would get its records again"
+    tried = drill(stopped.config(), stopped.config().jobs[0], stopped.outside, stopped.folder)
+    assert (tried.may_start, tried.copy, tried.checked.why_not) == (False, None, "a sink would lose or double records")
 
 
 def test_a_batch_that_was_begun_at_the_destination_is_repeated_where_it_is(stopped: Query) -> None:
@@ -153,6 +157,14 @@ def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_c
         assert "must not start" not in shown
         assert "clone" not in shown
 
+    assert main(["show", str(stopped.folder / "plan.json")]) == ExitCode.OK
+    assert "must not start" not in capsys.readouterr().out
+    tried = drill(stopped.config(), stopped.config().jobs[0], stopped.outside, stopped.folder)
+    assert (tried.copy, tried.may_start) == (None, True)
+    copy, made = str(stopped.folder / "copy"), str(stopped.folder / "plan.json")
+    with pytest.raises(NeedsPerson, match="whose end is not proven: at most 10 of its records"):
+        clone(str(stopped.files.path), copy, made, job="clicks", config=file, outside=stopped.outside)
+
     watched = JobChecker(stopped.config(), stopped.outside, check, every_s=60).check(stopped.config().chosen("clicks"))
     result = watched["clicks"].result
     assert isinstance(result, CheckFigures)
@@ -168,3 +180,4 @@ def test_a_batch_that_ends_elsewhere_stops_if_too_much_would_be_read_again(stopp
     assert [row.position for row in checked.shown(policy).job().partitions] == ["start", "end"]
     with pytest.raises(NeedsPerson):
         stopped.start_at_destination(str(stopped.folder / "copy"))
+    assert not drill(stopped.config(), stopped.config().jobs[0], stopped.outside, stopped.folder).may_start

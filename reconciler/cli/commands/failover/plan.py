@@ -78,8 +78,9 @@ def run(options: argparse.Namespace) -> ExitCode:
         show(plan_text(checked.plan, policy))
         show(wrap("", f"{not_judged_text(checked.plan)} Fix what is named above. No plan was written."))
         return code
-    _write(checked.plan, options.output, key)
-    show(plan_text(checked.shown(policy), policy, most=MOST_ROWS))
+    plan = checked.shown(policy)
+    _write(plan, options.output, key)
+    show(plan_text(plan, policy, most=MOST_ROWS))
     if checked.stopped(policy):
         say("", f"Do not start: {checked.why_not} (apply refuses its job).", f"Plan: {options.output}")
         for line in choices.to_skip(checked.plan, by_hand, options):

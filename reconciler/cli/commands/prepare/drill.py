@@ -14,7 +14,7 @@ from pathlib import Path
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wrap
-from reconciler.cli.terminal.report import replay_text, stop_text
+from reconciler.cli.terminal.report import replay_text, stop_sentences, stopping_sink_sentences
 from reconciler.cli.terminal.signals import sigterm_interrupts
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.clock import stamp
@@ -22,6 +22,7 @@ from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import replay_total
+from reconciler.formats.plan import PartitionPlan
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
 from reconciler.spark.drill.place import temporary_place
 from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session
@@ -40,7 +41,7 @@ HELP = Help(
     {
         ExitCode.OK: "the job could fail over, with or without corrections",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "it could not: a partition needs a decision",
+        ExitCode.NEEDS_PERSON: "it could not: a partition needs a decision, or a sink would lose or double records",
         ExitCode.CHANGED: "the first batch is not as planned, or something changed during the drill",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         batch, reader = _first_batch(config, options, place, until_the_end)
         done = drill(config, job, outside, place, batch=batch, records=options.records)
     if options.format == "json":
-        show_json(to_json(done, reader))
+        show_json(to_json(done, reader, config))
     else:
         show(_text(done, reader, config))
     if done.faults:
@@ -123,7 +124,7 @@ def _first_batch(
 # ---------------------------------------------------------------- the output
 
 
-def to_json(done: Drill, reader: str) -> dict[str, object]:
+def to_json(done: Drill, reader: str, config: Config) -> dict[str, object]:
     """The drill as JSON values, format ``reconciler.drill/1``."""
     return {
         "format": FORMAT,
@@ -146,9 +147,16 @@ def to_json(done: Drill, reader: str) -> dict[str, object]:
             }
             for each in done.partitions
         ],
+        "stops": _stops(done, config),
         "checkpoint": done.copy.to_json() if done.copy is not None else None,
         "plan": done.plan.to_json(),
     }
+
+
+def _stops(done: Drill, config: Config) -> list[str]:
+    """Why the job must not start, in sentences."""
+    rows = [each for each in done.stops if isinstance(each, PartitionPlan)]
+    return [*stop_sentences(rows, config.policy.start), *stopping_sink_sentences(done.job.sinks)]
 
 
 def _text(done: Drill, reader: str, config: Config) -> Shown:
@@ -157,10 +165,7 @@ def _text(done: Drill, reader: str, config: Config) -> Shown:
     rows = [_cells(each) for each in done.partitions]
     if rows:
         lines.append(render(HEADS, rows, right=RIGHT))
-    for each in done.partitions:
-        if each.stopped:
-            text = stop_text(str(each.row.key), each.row.detail, each.stopped)
-            lines.append(wrap(f"  {text}", indent="    "))
+    lines += [wrap(f"  {text}", indent="    ") for text in _stops(done, config)]
     lines += [wrap(f"  {fault}.", indent="    ") for fault in done.faults]
     if done.copy is not None:
         lines.append(wrap(_copy_text(done)))
@@ -199,6 +204,6 @@ def _summary(done: Drill) -> str:
     if done.faults:
         return "The first batch is not as planned. Nothing was written."
     if not done.may_start:
-        return "The job could not fail over: a partition needs a decision. Nothing was written."
+        return f"The job could not fail over: {done.checked.why_not}. Nothing was written."
     behind = "" if any(each.read for each in done.partitions) else " (there is nothing to read yet)"
     return f"The job could fail over{behind}: {replay_total(done.plan)} would be read again. Nothing was written."
