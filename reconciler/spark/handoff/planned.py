@@ -9,6 +9,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan
+from reconciler.formats.plan_sinks import why_sink_stops
 
 Offsets = dict[str, dict[str, int]]
 """Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
@@ -21,7 +22,8 @@ MOST_NAMED = 20
 def offsets_of(job: JobPlan) -> Offsets:
     """The offset of every partition of a planned job.
 
-    Raises NeedsPerson for a partition without a decision, ConfigError for partitions that Spark could not use.
+    Raises NeedsPerson for a partition without a decision and for a sink that forbids the start, ConfigError for
+    partitions that Spark could not use.
     """
     _require_startable(job)
     by_topic: dict[str, dict[int, int]] = {}
@@ -59,6 +61,11 @@ def _require_startable(job: JobPlan) -> None:
             f"Job {job.name} stopped within a batch: the plan has a start and an end for "
             f"{some(two_ended, MOST_NAMED)}, which only a checkpoint can hold.",
             hint="Continue it from a corrected copy of its checkpoint.",
+        )
+    if (sink := job.stopped_by) is not None:
+        raise NeedsPerson(
+            f"By the plan, job {job.name} may not start: {why_sink_stops(sink)}.",
+            hint="Then make a new plan.",
         )
     undecided = [f"{row.key} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
     if undecided:

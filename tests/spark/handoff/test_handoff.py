@@ -15,6 +15,7 @@ from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
+from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 from reconciler.spark import handoff
 from reconciler.spark.handoff import cluster
 
@@ -233,6 +234,17 @@ def test_a_pattern_that_would_leave_the_planned_topic_out_is_refused(destination
         handoff.load(SMALL).matching("events")  # Spark, too, matches whole names
     with pytest.raises(ConfigError, match="not a regular expression"):
         handoff.load(SMALL).matching("(events")
+
+
+def test_a_job_whose_sink_would_drop_its_batches_gets_no_offsets():
+    """Its offsets are right, and the records behind them would still not be put out."""
+    found = "it would drop batches 0 to 7. Give the sink a new place"
+    sink = SinkRow("files:/out", None, 7, 0, SinkOutcome.DROPS, found)
+    stopped = replace(TWELVE, jobs=(replace(TWELVE.job(), sinks=(sink,)),))
+    with pytest.raises(NeedsPerson, match=re.escape(f"its sink files:/out: {found}.")):
+        handoff.starting_offsets(stopped)
+    with pytest.raises(NeedsPerson, match="its sink files:/out"):
+        handoff.load(stopped)
 
 
 def test_partitions_that_came_after_the_plan_need_a_new_plan(destination):
