@@ -6,7 +6,7 @@ again. The snapshot is on disk before the first write. A second run finds what t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +14,9 @@ from pathlib import Path
 from reconciler import written
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Unreachable
+from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.core.policies import StartPlace
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
@@ -38,6 +38,7 @@ from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
+Errors = tuple[type[ReconcilerError], ...]
 OTHERS = "The plan's other jobs can be applied without this one: name them with --job."
 
 
@@ -94,7 +95,7 @@ def prepare(plan: Plan, config: Config, outside: Outside, *, hands_over: bool = 
     check_destination(plan, cluster)
     changes = []
     for job_plan in plan.jobs:
-        with one_of(plan.jobs, OTHERS):
+        with one_of(plan.jobs, OTHERS, (Changed,)):
             change = _prepare_job(job_plan, plan, config, cluster, outside)
         changes.append(change if hands_over else _without_foreign(change))
     # A topic that was recreated in between may hold such a record too, or no record was read.
@@ -114,11 +115,11 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
 
 
 @contextmanager
-def one_of(jobs: Sequence[object], others: str) -> Iterator[None]:
-    """An error that arises here is about one of ``jobs``: its hint gets a sentence on the others."""
+def one_of(jobs: Sequence[object], others: str, kinds: Errors = (Changed, Unreachable)) -> Iterator[None]:
+    """An error of ``kinds`` that arises here is about one of ``jobs``: its hint gets a sentence on the others."""
     try:
         yield
-    except (Changed, Unreachable) as error:
+    except kinds as error:
         if len(jobs) > 1:
             error.hint = f"{error.hint} {others}" if error.hint else others
         raise
@@ -143,14 +144,15 @@ def _to_write(change: JobChanges) -> object:
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
-    job_plan = job_plan.starts  # the end of a batch is given to a copy only
+    ends = [row for row in job_plan.partitions if row.position == Position.END]
+    job_plan = job_plan.starts
     by_sink = job_plan.stopped_by
     forbidden = why_sink_stops(by_sink) if by_sink else None
     stops = [(row, why_stopped(row, config.policy.start) or forbidden) for row in job_plan.partitions]
     refused = tuple((row, why) for row, why in stops if why)
     if refused:
         return JobChanges(job, refused=refused)
-    with closing(outside.open_store(job.store)) as store:
+    with one_of(plan.jobs, OTHERS, (Unreachable,)), closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
     _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
     writes_new = config.new_of(job).place is not StartPlace.EARLIEST
@@ -158,8 +160,9 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     left: list[Planned] = []
     already: list[PartitionPlan] = []
     lost: list[tuple[PartitionPlan, str]] = []
+    found: dict[TopicPartition, Selected] = {}
     for row in job_plan.partitions:
-        selected = select(rows, row.source_key, row.key, cluster.cluster_id)
+        selected = found[row.key] = select(rows, row.source_key, row.key, cluster.cluster_id)
         if (bad := refusals.unreadable(row, selected, rows)) is not None:
             lost.append((row, str(bad.refused).removesuffix(".")))
         elif is_applied(row, selected, plan.cluster_id):
@@ -173,6 +176,8 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             left.append((row, selected))
     if lost:
         return JobChanges(job, refused=tuple(lost), refusal=Refusal.UNREADABLE)
+    if not writing and (moved := refusals.moved_ends(ends, found, cluster.cluster_id)):
+        return _refused(job, moved, Refusal.COPIED)
     check_in_place(job, left, cluster, outside.reader)
     anchors = anchors_for(job, writing, cluster, outside.reader)
     now_ms = outside.now_ms()
@@ -192,7 +197,11 @@ def _without_foreign(change: JobChanges) -> JobChanges:
     refusal = of_store(change.job)
     if refusal is None or not change.intended:
         return change
-    return JobChanges(change.job, refused=tuple((each.row, refusal.value) for each in change.intended), refusal=refusal)
+    return _refused(change.job, [each.row for each in change.intended], refusal)
+
+
+def _refused(job: Job, rows: Iterable[PartitionPlan], refusal: Refusal) -> JobChanges:
+    return JobChanges(job, refused=tuple((row, refusal.value) for row in rows), refusal=refusal)
 
 
 def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition, Row], cluster_id: str) -> None:

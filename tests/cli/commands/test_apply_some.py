@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import Away, ExitCode
 from tests.golden.corpus import HEAD, deliver, job, stored
 from tests.golden.world import World
 
@@ -82,6 +82,17 @@ def test_a_job_that_the_plan_does_not_hold_is_named_with_those_it_holds(planned:
         'The plan has no job "clikcs". It has: clicks, orders, views.\n',
     )
     assert in_place(planned) == []
+
+
+def test_a_destination_that_does_not_answer_is_no_single_jobs_fault(
+    planned: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise Away("kafka-b:9092 does not answer.")
+
+    monkeypatch.setattr(planned.destination, "read", silent)
+    ended = planned.run(*APPLY)
+    assert (ended.code, ended.err) == (ExitCode.UNREACHABLE, "kafka-b:9092 does not answer.\n")
 
 
 def test_an_error_about_the_only_job_names_no_others(planned: World) -> None:

@@ -18,6 +18,8 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
+from reconciler.failover.writing.apply import prepare
+from reconciler.failover.writing.refusals import Refusal
 from reconciler.formats.plan import why_stopped
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.kafka.memory import MemoryLog
@@ -81,6 +83,9 @@ def test_a_batch_that_ends_elsewhere_is_repeated_in_a_copy_although_it_starts_at
     assert rows == [("start", Verdict.MATCH, START, START), ("end", Verdict.MOVED, END, RIGHT)]
     assert checked.to_write == {("clicks", AT)}
     assert stopped.sink().outcome is SinkOutcome.TAKEN
+    (change,) = prepare(checked.plan, stopped.config(), stopped.outside)
+    assert change.refusal is Refusal.COPIED, "apply must not say that every offset is right"
+    assert [row.position for row, _ in change.refused] == ["end"]
 
     copy = stopped.folder / "copy"
     assert stopped.start_at_destination(str(copy))[CHECKPOINT_VARIABLE] == str(copy)
@@ -135,6 +140,8 @@ def test_a_batch_that_was_begun_at_the_destination_is_repeated_where_it_is(stopp
     assert checked.plan.job().partitions[0].verdict is Verdict.MATCH
     assert checked.to_write == frozenset()
     assert stopped.sink().outcome is SinkOutcome.TAKEN
+    (change,) = prepare(checked.plan, stopped.config(), stopped.outside)
+    assert (change.refused, change.intended) == ((), ())
 
 
 def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_copy_would_read_again(

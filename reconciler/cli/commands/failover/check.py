@@ -69,13 +69,14 @@ def run(options: argparse.Namespace) -> ExitCode:
         checked = context.check_jobs(config, options, by_hand)
     except SeveralJobs as error:
         return choices.refuse(error, options)
-    code = verdict_code(checked, config.policy.start)
+    policy = config.policy.start
+    code, plan = verdict_code(checked, policy), checked.shown(policy)
     if options.format == "json":
-        for piece in checked.plan.texts(INDENTED):
+        for piece in plan.texts(INDENTED):
             show_json_text(piece)
     else:
-        show(plan_text(checked.shown(config.policy.start), config.policy.start))
-        show(wrap("", *summary(checked, config.policy.start, by_hand)))
+        show(plan_text(plan, policy))
+        show(wrap("", *summary(checked, policy, by_hand)))
         for line in choices.to_skip(checked.plan, by_hand, options):
             say(f"To skip them: {line}")  # one line, to be copied
     return code
