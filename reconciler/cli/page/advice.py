@@ -12,7 +12,7 @@ from reconciler.core.visible import command
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
-from reconciler.stores.registry import checkpoint_path, traits
+from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
 MOST_SETS = 8
 """Partitions that one command names; the others are named in their rows only."""
@@ -103,11 +103,15 @@ def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
     return [*steps, *_ways_of_their_own(jobs, files)]
 
 
-def _ways_of_their_own(jobs: Iterable[JobPlan], files: Files) -> list[NextStep]:
-    """The steps for the jobs whose stores no command writes."""
+def _ways_of_their_own(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
+    """The steps for the jobs whose stores no command writes. A copy brings the ends of its batch, too."""
     steps = []
+    copied = [job for job in jobs if traits(job.store).corrected_in_copy]
+    ends = {end_of_batch(job.store) for job in copied if not is_end_of_batch(job.store)}
     for job in jobs:
-        if traits(job.store).corrected_in_copy:
+        if job.store in ends:
+            continue
+        if job in copied:
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
             steps.append(NextStep(text, clone_command(job, files)))
         elif traits(job.store).corrected_by_job:

@@ -37,6 +37,17 @@ def test_check_and_plan_name_the_way_of_every_job(mixed: World) -> None:
     ]
 
 
+@pytest.mark.parametrize("mixed", [False], ids=["within a batch"], indirect=True)
+def test_the_ends_of_a_jobs_batch_have_no_command_of_their_own(mixed: World) -> None:
+    ends = job("ends", ["events"], "checkpoint:checkpoint?position=end", id="none")
+    mixed.file("reconciler.toml", (mixed.folder / "reconciler.toml").read_text() + ends)
+    chosen = ("-c", "reconciler.toml", "--job", "counts", "--job", "ends")
+    assert mixed.run("track", "--once", *chosen).code == 0
+    made = mixed.run("plan", *chosen, "-o", "p.json")
+    assert (made.code, made.out.count("reconciler checkpoint clone")) == (0, 1)
+    assert "--job counts" in made.out.splitlines()[-1]
+
+
 def test_apply_writes_the_stores_that_it_may_and_names_the_others(mixed: World) -> None:
     assert mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
     tried = mixed.run("apply", *PLAN, "--dry-run")
