@@ -146,8 +146,8 @@ def test_a_plan_of_a_query_that_stopped_within_a_batch_has_both_of_its_ends(quer
     assert next_step.startswith(f"reconciler checkpoint clone {query.files.path} NEW_PATH --plan {plan} --job counts")
 
     applied = query.run("apply", plan, "--yes")
-    assert applied.returncode == 6
-    assert "a checkpoint is not written, but copied" in applied.stderr
+    assert applied.returncode == 4
+    assert "a checkpoint is only read, and corrected in a copy" in applied.stderr
     words = next_step.replace("NEW_PATH", str(query.copy)).split()[1:]
     cloned = query.run(" ".join(words))
     assert cloned.returncode == 0, cloned.stderr

@@ -308,8 +308,8 @@ def test_an_untouched_checkpoint_gets_its_plan_and_is_not_written(tracked: Track
     assert json.loads(shown.out) == {world.mirrored: {"0": world.offset_of(7) + 1}}
     before = tracked.kept()
     ended = world.run("apply", world.plan_file, "-c", config, "--yes")
-    assert ended.code == 6
-    assert "checkpoint" in ended.err
+    assert ended.code == 4
+    assert "a checkpoint is only read, and corrected in a copy" in ended.err
     assert tracked.kept() == before
     assert {name: (checkpoint / name).read_text() for name in content} == content
 
