@@ -9,8 +9,9 @@ from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show, show_json_text, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.fileio import refuse_unwritable, write_whole
+from reconciler.formats.plan import Plan, StartPolicy, why_stopped
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
@@ -26,7 +27,8 @@ HELP = Help(
     {
         ExitCode.OK: "",
         ExitCode.USAGE: "there is no such file or job, or the partitions are not all of a topic's",
-        ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, or the job is ambiguous",
+        ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, a sink forbids it, or the job is "
+        "ambiguous",
         ExitCode.CHANGED: "the file is not a plan, or was altered",
     },
     environment={"NO_COLOR": "any value turns colours off", "COLUMNS": "the width of tables"},
@@ -48,12 +50,14 @@ def run(options: argparse.Namespace) -> ExitCode:
         refuse_unwritable(options.html)
     plan = context.read_plan(options.plan)
     policy = context.start_policy(options)
+    shown = plan.only(options.job)
     if options.starting_offsets:
         from reconciler.spark.handoff.options import starting_offsets_json
 
-        show_json_text(starting_offsets_json(plan, options.job or None) + "\n")
+        text = starting_offsets_json(plan, options.job or None)
+        _refuse_stopped(shown, policy)
+        show_json_text(text + "\n")
         return ExitCode.OK
-    shown = plan.only(options.job)
     if options.html:
         from reconciler.cli.page.advice import Files
         from reconciler.cli.page.page import page
@@ -70,3 +74,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     show(wrap(head))
     show(plan_text(shown, policy))
     return ExitCode.OK
+
+
+def _refuse_stopped(plan: Plan, policy: StartPolicy) -> None:
+    """Raise NeedsPerson where the policy forbids a start: the plan itself does not know it."""
+    for job in plan.jobs:
+        for row in job.partitions:
+            if why := why_stopped(row, policy):
+                raise NeedsPerson(
+                    f'Job "{job.name}" must not start: {row.key}: {why}.',
+                    hint="The [policy] is that of -c FILE, else the default one.",
+                )

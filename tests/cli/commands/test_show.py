@@ -1,0 +1,33 @@
+"""``show --starting-offsets`` gives no offsets at which the job must not start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import ExitCode
+from tests.golden.corpus import Estate
+from tests.golden.world import World
+
+SHOW = ("show", "p.json", "--starting-offsets", "--job")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """``clicks`` has a partition that is bounded: three records would be read again."""
+    world = World(tmp_path, monkeypatch)
+    Estate(world).with_section("[policy]\nmax_replay = 2", "strict.toml")
+    assert world.run("plan", "-c", "reconciler.toml", "--job", "clicks", "-o", "p.json").code == 0
+    return world
+
+
+def test_the_policy_of_a_configuration_forbids_offsets_as_it_forbids_the_start(world: World) -> None:
+    given = world.run(*SHOW, "clicks")
+    assert (given.code, sorted(json.loads(given.out))) == (0, ["a.events", "a.older", "a.ties"])
+    assert world.run("check", "-c", "strict.toml", "--job", "clicks").code == ExitCode.NEEDS_PERSON
+    refused = world.run(*SHOW, "clicks", "-c", "strict.toml")
+    assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")
+    assert "more than max_replay = 2" in refused.err
+    assert refused.err.endswith("The [policy] is that of -c FILE, else the default one.\n")
