@@ -43,7 +43,7 @@ from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, json_value
-from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
+from reconciler.formats.plan import JobPlan, Plan, PlanSource, parse_plan
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
@@ -128,7 +128,7 @@ def clone(
     """
     known = _parsed(plan)
     settings = load_config(Path(config)) if isinstance(config, str | PathLike) else config
-    policy = settings.policy.start if settings else StartPolicy()
+    policy = settings.policy.start if settings else known.policy
     chosen = known.job(job)
     refuse_undecided(chosen, policy)
     source, target = Tree(fspath(path)), Tree(fspath(new_path))

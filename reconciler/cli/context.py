@@ -46,9 +46,9 @@ def one_job(config: Config, name: str | None) -> Job:
     return jobs[0]
 
 
-def start_policy(options: argparse.Namespace) -> StartPolicy:
-    """The policy of the configuration if there is one, else the default."""
-    return read_config(options).policy.start if options.config else StartPolicy()
+def start_policy(options: argparse.Namespace, plan: Plan) -> StartPolicy:
+    """The policy of the configuration if one is named, else the plan's."""
+    return read_config(options).policy.start if options.config else plan.policy
 
 
 def read_plan(path: Path) -> Plan:

@@ -154,6 +154,7 @@ def plan_of(
         cluster_id=cluster_id,
         jobs=tuple(jobs),
         not_judged=tuple(not_judged),
+        policy=config.policy.start,
     )
 
 

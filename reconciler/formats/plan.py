@@ -42,8 +42,8 @@ FORMAT = "reconciler.plan/1"
 _PLAN = frozenset(
     ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256"),
 )
-_GROWN = frozenset(("not_judged",))
-"""Fields that were added later. They are left out where they are empty, so that older readers accept the plan."""
+_GROWN = frozenset(("not_judged", "policy"))
+"""Fields that were added later. They are left out where they say nothing, so that older readers accept the plan."""
 _NOT_JUDGED = frozenset(("name", "reason"))
 _SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
@@ -54,6 +54,28 @@ _TIME = re.compile(
 )
 """RFC 3339 in UTC to the second, the one layout in which later times are larger texts."""
 _A_TIME = "a time like 2026-01-31T06:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class StartPolicy:
+    """When a partition may start without a person; ``max_replay`` in records."""
+
+    behind: Behind = Behind.START
+    max_replay: int = 1_000_000
+
+    def to_json(self) -> dict[str, Any]:
+        return {"behind": self.behind.value, "max_replay": self.max_replay}
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> StartPolicy:
+        fields = Fields(value, where, frozenset(("behind", "max_replay")))
+        found = cls(fields.member("behind", Behind), fields.number("max_replay"))
+        if found == DEFAULT_POLICY:
+            raise FieldError(where, "is the default one, which a plan leaves out")
+        return found
+
+
+DEFAULT_POLICY = StartPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +157,10 @@ class NotJudged:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole plan. ``created_at`` and ``expires_at`` are RFC 3339 text in UTC, as ``clock.stamp`` makes it."""
+    """A whole plan. ``created_at`` and ``expires_at`` are RFC 3339 text in UTC, as ``clock.stamp`` makes it.
+
+    ``policy``: that of the configuration that it was made with, for readers without a configuration.
+    """
 
     tool_version: str
     created_at: str
@@ -146,6 +171,7 @@ class Plan:
     cluster_id: str
     jobs: tuple[JobPlan, ...] = ()
     not_judged: tuple[NotJudged, ...] = ()
+    policy: StartPolicy = DEFAULT_POLICY
 
     @property
     def verdict(self) -> Verdict:
@@ -197,6 +223,8 @@ class Plan:
         }
         if self.not_judged:  # the field is absent where every job was judged
             content["not_judged"] = [job.to_json() for job in self.not_judged]
+        if self.policy != DEFAULT_POLICY:
+            content["policy"] = self.policy.to_json()
         return content
 
     def to_json(self) -> dict[str, Any]:
@@ -274,6 +302,7 @@ def _plan(content: Mapping[str, Any]) -> Plan:
         cluster_id=destination.text("cluster_id"),
         jobs=tuple(JobPlan.from_json(job, f"jobs[{number}]") for number, job in enumerate(fields.items("jobs"))),
         not_judged=tuple(NotJudged.from_json(job, f"not_judged[{number}]") for number, job in enumerate(listed or ())),
+        policy=StartPolicy.from_json(content["policy"], "policy") if "policy" in content else DEFAULT_POLICY,
     )
     if plan.expires_at <= plan.created_at:
         raise FieldError(None, "expires before it was made")
@@ -284,14 +313,6 @@ def _plan(content: Mapping[str, Any]) -> Plan:
 
 
 # ---------------------------------------------------------------- what may start
-
-
-@dataclass(frozen=True, slots=True)
-class StartPolicy:
-    """When a partition may start without a person; ``max_replay`` in records."""
-
-    behind: Behind = Behind.START
-    max_replay: int = 1_000_000
 
 
 def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:

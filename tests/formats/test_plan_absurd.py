@@ -125,12 +125,16 @@ WRONG: list[tuple[str, Any]] = [
     *(("destination.cluster_id", value) for value in (None, "", 1)),
     ("destination.bootstrap_servers", None),
     ("signature", "valid"),
+    *(("policy", value) for value in (None, {}, [], "start", {"behind": "start", "max_replay": 1_000_000})),
+    *(("policy", {"behind": "wait", "max_replay": value}) for value in (-1, None, "7", 2**63, True)),
+    *(("policy", {"behind": value, "max_replay": 7}) for value in (None, "", "never", 1)),
 ]  # fmt: skip
 
 
-def test_the_plan_that_is_made_absurd_below_is_a_plan() -> None:
-    plan = parse_plan(summed(content()))
-    assert plan.to_json() == json.loads(summed(content()))
+@pytest.mark.parametrize("more", [{}, {"policy": {"behind": "wait", "max_replay": 7}}])
+def test_the_plan_that_is_made_absurd_below_is_a_plan(more: dict[str, Any]) -> None:
+    text = summed({**content(), **more})
+    assert parse_plan(text).to_json() == json.loads(text)
 
 
 @pytest.mark.parametrize(("path", "value"), WRONG, ids=lambda part: ascii(part)[:60])

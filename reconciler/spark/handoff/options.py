@@ -264,7 +264,7 @@ def of_plan(parsed: Plan, vouched: bool, job: Jobs) -> Handoff:
         raise ConfigError("No job is named.", hint="Name one, or leave job out where the plan has only one.")
     chosen = [parsed.job(name) for name in names]
     servers = parsed.bootstrap_servers
-    first, *others = [Handoff(each.name, servers, offsets_of(each), vouched=vouched) for each in chosen]
+    first, *others = [Handoff(each.name, servers, offsets_of(each, parsed.policy), vouched=vouched) for each in chosen]
     for other in others:
         first = first.joined(other)
     return first

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from itertools import islice
 
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.core.verdicts import STOPS, Position, Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.formats.decimal_text import some
-from reconciler.formats.plan import JobPlan, PartitionPlan
+from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 
 Offsets = dict[str, dict[str, int]]
@@ -19,13 +19,13 @@ MOST_NAMED = 20
 """Partitions that one message lists."""
 
 
-def offsets_of(job: JobPlan) -> Offsets:
+def offsets_of(job: JobPlan, policy: StartPolicy) -> Offsets:
     """The offset of every partition of a planned job.
 
     Raises NeedsPerson for a partition without a decision and for a sink that forbids the start, ConfigError for
     partitions that Spark could not use.
     """
-    _require_startable(job)
+    _require_startable(job, policy)
     by_topic: dict[str, dict[int, int]] = {}
     for row in job.partitions:
         if row.verdict is Verdict.MISSING:
@@ -54,7 +54,7 @@ def offsets_of(job: JobPlan) -> Offsets:
     }
 
 
-def _require_startable(job: JobPlan) -> None:
+def _require_startable(job: JobPlan, policy: StartPolicy) -> None:
     two_ended = list(dict.fromkeys(str(row.key) for row in job.partitions if row.position != Position.NEXT))
     if two_ended:
         raise ConfigError(
@@ -67,7 +67,7 @@ def _require_startable(job: JobPlan) -> None:
             f"By the plan, job {job.name} may not start: {why_sink_stops(sink)}.",
             hint="Then make a new plan.",
         )
-    undecided = [f"{row.key} ({row.verdict.value})" for row in job.partitions if not _may_start(row)]
+    undecided = [f"{row.key} ({row.verdict.value})" for row in job.partitions if not _may_start(row, policy)]
     if undecided:
         raise NeedsPerson(
             f"By the plan, job {job.name} may not start. Partitions that need a decision, {len(undecided):,} of "
@@ -77,13 +77,9 @@ def _require_startable(job: JobPlan) -> None:
         )
 
 
-def _may_start(row: PartitionPlan) -> bool:
+def _may_start(row: PartitionPlan, policy: StartPolicy) -> bool:
     """True if the plan found an offset, or a person gave one or accepted that the partition is missing."""
-    if (row.verdict in STOPS or row.no_rows) and not row.set_by_hand:
-        return False
-    if row.skips is not None and not row.skips_accepted:
-        return False
-    return row.resume_offset is not None or row.verdict is Verdict.MISSING
+    return why_stopped(row, policy) is None and (row.resume_offset is not None or row.verdict is Verdict.MISSING)
 
 
 def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:

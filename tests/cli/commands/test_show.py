@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.spark.handoff import load
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 
@@ -30,4 +31,15 @@ def test_the_policy_of_a_configuration_forbids_offsets_as_it_forbids_the_start(w
     refused = world.run(*SHOW, "clicks", "-c", "strict.toml")
     assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")
     assert "more than max_replay = 2" in refused.err
-    assert refused.err.endswith("The [policy] is that of -c FILE, else the default one.\n")
+    assert refused.err.endswith("The [policy] is that of -c FILE, else the one that the plan was made with.\n")
+
+
+def test_a_plan_brings_the_policy_that_it_was_made_with(world: World) -> None:
+    planned = world.run("plan", "-c", "strict.toml", "--job", "clicks", "-o", "p.json")
+    assert (planned.code, "Do not start" in planned.out) == (ExitCode.NEEDS_PERSON, True)
+    assert "must not start" in world.run("show", "p.json").out
+    refused = world.run(*SHOW, "clicks")
+    assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")
+    with pytest.raises(NeedsPerson, match=r"a.older-0 \(bounded\)"):
+        load("p.json")
+    assert world.run("show", "p.json", "-c", "reconciler.toml").out.count("must not start") == 0

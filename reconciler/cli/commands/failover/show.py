@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.html and not to_stdout:
         refuse_unwritable(options.html)
     plan = context.read_plan(options.plan)
-    policy = context.start_policy(options)
+    policy = context.start_policy(options, plan)
     shown = plan.only(options.job)
     if options.starting_offsets:
         from reconciler.spark.handoff.options import starting_offsets_json
@@ -77,11 +77,11 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _refuse_stopped(plan: Plan, policy: StartPolicy) -> None:
-    """Raise NeedsPerson where the policy forbids a start: the plan itself does not know it."""
+    """Raise NeedsPerson where the policy forbids a start."""
     for job in plan.jobs:
         for row in job.partitions:
             if why := why_stopped(row, policy):
                 raise NeedsPerson(
                     f'Job "{job.name}" must not start: {row.key}: {why}.',
-                    hint="The [policy] is that of -c FILE, else the default one.",
+                    hint="The [policy] is that of -c FILE, else the one that the plan was made with.",
                 )

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     ):
         raise ConfigError("Give either --key, or --signature and --public-key.", hint="See reconciler sign --help.")
     plan, content = context.read_plan_file(options.plan)
-    policy = context.start_policy(options)
+    policy = context.start_policy(options, plan)
     show(plan_text(plan, policy))
     if stamp(clock_ms()) >= plan.expires_at:
         say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
