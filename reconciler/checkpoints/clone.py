@@ -119,7 +119,7 @@ def clone(
 
     Paths are local, or URLs that fsspec opens. ``config``, the file that the plan was made with, is needed where the
     destination wants a login, where ids decide and the records' content was changed on the way, and for a policy other
-    than the default. With it, anchors of the copy's offsets are kept in its [anchors] store, as ``apply`` does.
+    than the plan's. With it, anchors of the copy's offsets are kept in its [anchors] store, as ``apply`` does.
     ``outside``: the destination and the clocks, if the caller has them. ``on_copied`` is called with the progress.
 
     Raises NeedsPerson if a partition must not start, Changed if the plan has expired or was altered, or the checkpoint
