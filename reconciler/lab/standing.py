@@ -37,6 +37,8 @@ DELETED, PRODUCED = 1_000, 6_000
 ONE_HOUR_MS = 3_600_000
 _MARK, _RECORD = ".reconciler-lab", "lab.json"
 _ANSWER_SECONDS = 60
+LOOKS = 3
+"""How often ``up`` looks for missing parts: one that was killed just now may still be there at the first look."""
 _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkpoint.interval.ms": "500"}
 """Settings without which a broker that is killed in its first minutes forgets which records were deleted."""
 
@@ -125,12 +127,13 @@ class StandingLab:
                 self._clear()
                 self._begin()
                 return True
-            missing = {A, B, MIRROR} - self._running().keys()
-            if missing:
-                record = self._go_on(record, missing)
-            for name in (A, B):
-                _await_answer(record.cluster(name))
-            return bool(missing)
+            is_changed = False
+            for _ in range(LOOKS):
+                if missing := {A, B, MIRROR} - self._running().keys():
+                    is_changed, record = True, self._go_on(record, missing)
+                if all(self._answers(record.cluster(name)) for name in (A, B)):
+                    return is_changed
+            raise Unreachable("A cluster of the lab ends again and again.", hint=f"Its log is in {self.folder}.")
 
     def down(self) -> bool:
         """End every process and delete the folder. False: there was no lab."""
@@ -178,13 +181,21 @@ class StandingLab:
         places: list[LabPartition] = []
         if record is not None:
             for name in (A, B):
-                if name in running:
-                    _await_answer(record.cluster(name))
+                if name in running and self._answers(record.cluster(name)):
                     places += _places(record.cluster(name))
         return LabState(record is not None, tuple(parts), tuple(places))
 
     def _running(self) -> dict[str, int]:
         return {server.name: server.pid for server in servers_in(self.folder)}
+
+    def _answers(self, cluster: ClusterInUse) -> bool:
+        """Wait for a cluster's answer. False: its process has ended."""
+        found = cluster.wait_until(
+            lambda: "an answer" if _is_answering(cluster) else None if cluster.name in self._running() else "an end",
+            _ANSWER_SECONDS,
+            "its first answer",
+        )
+        return found == "an answer"
 
     # ------------------------------------------------------------ starting
 
@@ -338,13 +349,10 @@ def _places(cluster: ClusterInUse) -> Iterator[LabPartition]:
             yield LabPartition(cluster.name, topic, number, firsts[number], end, group.get(number))
 
 
-def _await_answer(cluster: ClusterInUse) -> None:
+def _is_answering(cluster: ClusterInUse) -> bool:
     from confluent_kafka import KafkaException
 
-    def answers() -> bool:
-        try:
-            return bool(cluster.admin().list_topics(timeout=2).brokers)
-        except KafkaException:
-            return False
-
-    cluster.wait_until(answers, _ANSWER_SECONDS, "its first answer")
+    try:
+        return bool(cluster.admin().list_topics(timeout=2).brokers)
+    except KafkaException:
+        return False

@@ -19,7 +19,7 @@ from reconciler.lab import standing
 from reconciler.lab.ports import HOST, free_ports, this_or_free
 from reconciler.lab.servers import servers_in
 from reconciler.lab.standing import StandingLab
-from tests.waiting import LIMIT_S
+from tests.waiting import LIMIT_S, wait_until
 from tests.world import environment
 
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -198,6 +198,22 @@ def test_a_port_that_another_program_takes_during_a_restart_does_not_matter(
     assert all(part["pid"] for part in state["parts"])
     assert places(state, "a")
     assert state["parts"][0]["address"] != f"{HOST}:{stolen}"
+
+
+@pytest.mark.system
+@pytest.mark.thorough
+def test_a_part_that_ends_while_up_looks_is_started_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was killed is there for a moment: ``up`` waited for its answer, and for nothing else."""
+    assert runs(place, "up").returncode == 0
+    before = servers_in(place)
+    (source,) = (server for server in before if server.name == "a")
+    os.kill(source.pid, signal.SIGKILL)
+    wait_until(lambda: source not in servers_in(place), "the end of the source")
+    looks = iter([before])
+    monkeypatch.setattr(standing, "servers_in", lambda folder: next(looks, None) or servers_in(folder))
+    assert StandingLab(place, print).up()
+    state = json.loads(runs(place, "status", "--format", "json").stdout)
+    assert all(part["pid"] for part in state["parts"])
 
 
 @pytest.mark.system
