@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic, sleep
+from types import SimpleNamespace
 
 import pytest
 
@@ -169,8 +170,9 @@ def test_a_wait_is_told_within_two_seconds_and_then_regularly() -> None:
 
 
 def test_a_retry_tells_the_place_and_the_cause_of_its_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: seen.append(under_way()))
     seen: list[list[waits.Waited]] = []
+    pause = SimpleNamespace(sleep=lambda _: seen.append(under_way()))  # the retry's alone, and no other thread's
+    monkeypatch.setattr("tenacity.nap.time", pause)
     left = iter([30.0, 30.0, 20.0, 20.0, 0.0, 0.0, 0.0])
 
     def call() -> None:
@@ -179,6 +181,7 @@ def test_a_retry_tells_the_place_and_the_cause_of_its_last_call(monkeypatch: pyt
 
     with pytest.raises(Unreachable):
         insist(call, left_s=lambda: next(left))
+    assert seen
     assert [(wait.place, wait.cause) for (wait,) in seen] == [("kafka-b:9092", "Connection refused")] * len(seen)
     assert under_way() == []
 
