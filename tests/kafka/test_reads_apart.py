@@ -44,7 +44,8 @@ def bootstrap() -> Iterator[str]:
     """The client library's own cluster for tests: it keeps batches as they came. Partition 2 of 4 holds a bomb."""
     one_batch = {"linger.ms": 60_000}  # of each partition, sent by flush: a read may end behind any batch
     cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0, **one_batch})
-    (broker,) = cluster.list_topics(timeout=10).brokers.values()
+    # The topic is known before it gets records: those that wait for its partitions would arrive as another batch.
+    (broker,) = cluster.list_topics(TOPIC, timeout=10).brokers.values()
     for place in PLACES:
         cluster.produce(TOPIC, None, b"key", partition=place.partition, headers=[("id", b"\0\xff"), ("none", None)])
         for number in range(9):
