@@ -98,10 +98,10 @@ class Checked:
 
     def shown(self, policy: StartPolicy) -> Plan:
         """The plan as it is shown: without the ends of a batch that would be said to stop a job, and do not."""
-        jobs = (self.decided(job) if self.only_copy_stops(job, policy) else job for job in self.plan.jobs)
+        jobs = (self.decided(job) if self._only_copy_stops(job, policy) else job for job in self.plan.jobs)
         return replace(self.plan, jobs=tuple(jobs))
 
-    def only_copy_stops(self, job: JobPlan, policy: StartPolicy) -> bool:
+    def _only_copy_stops(self, job: JobPlan, policy: StartPolicy) -> bool:
         """True for a job with rows that forbid a copy of its checkpoint, and not its start where it is."""
         ends = (row for row in job.partitions if row.position == Position.END)
         return self.decided(job) is not job and any(why_stopped(row, policy) is not None for row in ends)

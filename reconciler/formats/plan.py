@@ -306,8 +306,7 @@ def _plan(content: Mapping[str, Any]) -> Plan:
     )
     if plan.expires_at <= plan.created_at:
         raise FieldError(None, "expires before it was made")
-    names = [*(job.name for job in plan.jobs), *(job.name for job in plan.not_judged)]
-    if len(set(names)) < len(names):
+    if len(set(plan.names)) < len(plan.names):
         raise FieldError("jobs", "has two jobs of one name")
     return plan
 

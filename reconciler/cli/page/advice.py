@@ -12,7 +12,7 @@ from reconciler.core.visible import command
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
-from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
+from reconciler.stores.registry import checkpoint_path, end_of_batch, traits
 
 MOST_SETS = 8
 """Partitions that one command names; the others are named in their rows only."""
@@ -106,12 +106,11 @@ def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
 def _ways_of_their_own(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
     """The steps for the jobs whose stores no command writes. A copy brings the ends of its batch, too."""
     steps = []
-    copied = [job for job in jobs if traits(job.store).corrected_in_copy]
-    ends = {end_of_batch(job.store) for job in copied if not is_end_of_batch(job.store)}
+    ends = {end_of_batch(job.store) for job in jobs if traits(job.store).corrected_in_copy}
     for job in jobs:
         if job.store in ends:
             continue
-        if job in copied:
+        if traits(job.store).corrected_in_copy:
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
             steps.append(NextStep(text, clone_command(job, files)))
         elif traits(job.store).corrected_by_job:
