@@ -6,6 +6,7 @@ batch ends four offsets later than at the destination.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from reconciler.checkpoints.clone import clone
 from reconciler.cli import context
 from reconciler.cli.commands.failover.check import judged_code
+from reconciler.cli.commands.prepare.drill import to_json
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
@@ -168,6 +170,8 @@ def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_c
     assert "must not start" not in capsys.readouterr().out
     tried = drill(stopped.config(), stopped.config().jobs[0], stopped.outside, stopped.folder)
     assert (tried.copy, tried.may_start) == (None, True)
+    written = json.loads((stopped.folder / "plan.json").read_text())
+    assert to_json(tried, "", stopped.config())["plan"]["jobs"] == written["jobs"]
     copy, made = str(stopped.folder / "copy"), str(stopped.folder / "plan.json")
     with pytest.raises(NeedsPerson, match="whose end is not proven: at most 10 of its records"):
         clone(str(stopped.files.path), copy, made, job="clicks", config=file, outside=stopped.outside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from reconciler.cli import arguments, context
@@ -54,9 +55,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.starting_offsets:
         from reconciler.spark.handoff.options import starting_offsets_json
 
-        text = starting_offsets_json(plan, options.job or None)
-        _refuse_stopped(shown, policy)
-        show_json_text(text + "\n")
+        _refuse_newly_stopped(shown, policy)
+        show_json_text(starting_offsets_json(replace(plan, policy=policy), options.job or None) + "\n")
         return ExitCode.OK
     if options.html:
         from reconciler.cli.page.advice import Files
@@ -76,12 +76,12 @@ def run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _refuse_stopped(plan: Plan, policy: StartPolicy) -> None:
-    """Raise NeedsPerson where the policy forbids a start."""
+def _refuse_newly_stopped(plan: Plan, policy: StartPolicy) -> None:
+    """Raise NeedsPerson where the policy forbids a start that the plan's own allows."""
     for job in plan.jobs:
         for row in job.partitions:
-            if why := why_stopped(row, policy):
+            if (why := why_stopped(row, policy)) and why_stopped(row, plan.policy) is None:
                 raise NeedsPerson(
                     f'Job "{job.name}" must not start: {row.key}: {why}.',
-                    hint="The [policy] is that of -c FILE, else the one that the plan was made with.",
+                    hint="The [policy] is that of -c FILE; the one that the plan was made with lets it start.",
                 )

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
@@ -124,7 +125,7 @@ def _first_batch(
 # ---------------------------------------------------------------- the output
 
 
-def to_json(done: Drill, reader: str, config: Config) -> dict[str, object]:
+def to_json(done: Drill, reader: str, config: Config) -> dict[str, Any]:
     """The drill as JSON values, format ``reconciler.drill/1``."""
     return {
         "format": FORMAT,
@@ -149,7 +150,7 @@ def to_json(done: Drill, reader: str, config: Config) -> dict[str, object]:
         ],
         "stops": _stops(done, config),
         "checkpoint": done.copy.to_json() if done.copy is not None else None,
-        "plan": done.plan.to_json(),
+        "plan": done.checked.shown(config.policy.start).to_json(),
     }
 
 
