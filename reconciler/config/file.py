@@ -150,12 +150,12 @@ class _Reader:
         watch = sections.watch(root.table("watch"))
         metrics = sections.metrics(root.table("metrics"))
         mirror = sections.mirror(root.table("mirror"))
-        failover_state = sections.failover_state(root.table("failover"), self._path)
+        failover_state, is_named = sections.failover_state(root.table("failover"), self._path)
         self._refuse_unlisted("[anchors] store", anchor_store or "")
         jobs = self._jobs(topics)
         root.done()
         main = (source, destination, topics, anchor_store, search, policy, jobs)
-        return Config(*main, trust, watch, metrics, failover_state, mirror)
+        return Config(*main, trust, watch, metrics, failover_state, is_named, mirror)
 
     # ------------------------------------------------------------ clusters and topics
 

@@ -92,13 +92,15 @@ def mirror(table: Table) -> MirrorSettings:
     return settings
 
 
-def failover_state(table: Table, config: Path) -> str:
-    """The folder of marks. A path starts at the configuration's folder, wherever a hook runs: all find the same marks.
+def failover_state(table: Table, config: Path) -> tuple[str, bool]:
+    """The folder of marks, and whether the file names it.
 
-    By default it is named after the configuration, so that the one of the way back has marks of its own.
+    A path starts at the configuration's folder, wherever a hook runs: all find the same marks. By default it is named
+    after the configuration, so that the one of the way back has marks of its own.
     """
-    state: str = table.text("state", f"{config.stem}.failover")
+    named = table.text("state")
+    state = f"{config.stem}.failover" if named is None else named
     if not state:
         table.fault("state", "is empty.", "Name a folder that every hook of these jobs can read.")
     table.done()
-    return state if "://" in state else str(config.absolute().parent / state)
+    return state if "://" in state else str(config.absolute().parent / state), named is not None

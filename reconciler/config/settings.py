@@ -164,6 +164,8 @@ class Config:
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     failover_state: str = ""
     """The folder, a path or URL, in which ``failover`` marks jobs for all hooks."""
+    failover_state_is_named: bool = False
+    """True if the file names it: then it exists before the first mark."""
     mirror: MirrorSettings = field(default_factory=MirrorSettings)
 
     def new_of(self, job: Job) -> StartAt:

@@ -2,6 +2,8 @@
 
 A job that has failed over leaves its old row under the source's topic name (for failback) and keeps its new one under
 the destination's. The destination's own row wins, unless the source's was written later (the job went back since).
+Under the destination's name there may also be a row of another cluster: a destination that was rebuilt since. It wins
+where it was written later.
 """
 
 from __future__ import annotations
@@ -47,9 +49,21 @@ def select(
     if source == destination or theirs is None or ours is None:
         return Selected(ours or theirs, ours, theirs)
     if is_own(ours, cluster_id):
-        later = written_ms(theirs) > written_ms(ours) and theirs.stored.anchor is not None
-        return Selected(theirs if later else ours, ours, theirs)
+        return Selected(theirs if went_back(ours, theirs) else ours, ours, theirs)
+    if is_of_third(ours, theirs) and written_ms(ours) > written_ms(theirs):
+        return Selected(ours, ours, theirs)
     return Selected(theirs if theirs.stored.anchor or not ours.stored.anchor else ours, ours, theirs)
+
+
+def went_back(ours: Row, theirs: Row | None) -> bool:
+    """True if the row of the source's name shows that the job went back after ``ours`` was written."""
+    return theirs is not None and theirs.stored.anchor is not None and written_ms(theirs) > written_ms(ours)
+
+
+def is_of_third(ours: Row, theirs: Row) -> bool:
+    """True if a row under the destination's name has an anchor of another cluster than the row of the source's name."""
+    ids = {row.stored.anchor.cluster_id for row in (ours, theirs) if row.stored.anchor is not None}
+    return len(ids - {None}) == 2
 
 
 def is_own(row: Row, cluster_id: str) -> bool:

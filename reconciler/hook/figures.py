@@ -75,10 +75,11 @@ def record_run(settings: MetricsSettings, job: str) -> Iterator[HookRun]:
         settings = MetricsSettings()  # it was interrupted: there is no result to report
         raise
     finally:
-        _deliver(settings, run, code)
+        deliver(settings, run, code)
 
 
-def _deliver(settings: MetricsSettings, run: HookRun, code: int) -> None:
+def deliver(settings: MetricsSettings, run: HookRun, code: int) -> None:
+    """Deliver the metrics of a run that ended with ``code``."""
     if settings.textfile is None and settings.pushgateway is None:
         return
     registry = _registry(run, code)

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.visible import command
 from reconciler.fileio import name_for
 from reconciler.folder import Folder, open_folder
 from reconciler.formats.json_fields import FieldError, Fields, json_value
@@ -52,6 +53,7 @@ class Marks:
 
         Raises Refused for a mark that cannot be understood, ConfigError for one of another direction.
         """
+        self._require_folder()
         name = file_name(job)
         try:
             text = self._folder.read(name).decode()
@@ -79,6 +81,7 @@ class Marks:
 
     def set(self, job: str, mark: Mark) -> bool:
         """Mark the job; False if it was marked already."""
+        self._require_folder()
         content = {
             "format": FORMAT,
             "job": job,
@@ -94,7 +97,18 @@ class Marks:
 
     def remove(self, job: str) -> None:
         """Remove the job's mark, if it has one."""
+        self._require_folder()
         self._folder.remove(file_name(job))
+
+    def _require_folder(self) -> None:
+        """Raise Refused where a named folder of this machine is not there: a share that is not mounted has no marks."""
+        state = self._config.failover_state
+        if self._config.failover_state_is_named and "://" not in state and not self._folder.exists():
+            raise Refused(
+                f"There is no folder {self.place}, which [failover] state names: which jobs are to move is not known.",
+                hint=f"Mount it; or, if it was never made, make it where all hooks find it: "
+                f"{command('mkdir', '-p', self.place)}",
+            )
 
 
 def file_name(job: str) -> str:

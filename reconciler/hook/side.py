@@ -6,25 +6,29 @@ either, the rows tell where the job lives:
 - S1  A row in the destination's own numbering, under the destination's name, shows that the job was handed over. It
       lives there, unless its row of the source's name was written later: then it has gone back.
 - S2  A job without such rows lives at its source. Neither cluster is contacted for that: the destination only where a
-      row under a name of the destination has an anchor, since only its cluster id tells whose numbering that is.
+      row under a name of the destination has an anchor and the job has not gone back since, because only the
+      destination's cluster id tells whose numbering that is.
 - S3  Where rows contradict each other, or rows without anchors could be of either cluster, only a person's word counts.
 - S4  ``--to source`` never takes a job back: its rows of the source are old by then. That is a failback.
+- S5  A row under the destination's name in the numbering of a third cluster shows neither side: the destination was
+      rebuilt, or the configuration names another one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Unreachable
+from reconciler.core.policies import StartPlace
 from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key, is_own, is_unread, select
+from reconciler.failover.selection import by_key, is_of_third, is_own, is_unread, went_back
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark
 from reconciler.ports import Malformed, Row, TopicPartition
@@ -42,6 +46,8 @@ class Lives(Enum):
     DESTINATION = auto()
     BOTH = auto()
     """Some partitions have gone back to the source, others have not."""
+    ELSEWHERE = auto()
+    """Rows under the destination's names are of a cluster that is neither the destination nor the source."""
     UNKNOWN = auto()
 
 
@@ -79,24 +85,38 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
 
     ``cluster_id`` is the destination's; None if it was not asked, because no row needs it.
     """
-    handed_over = returned = unclear = False
-    for topic, name in names.items():
-        for number in {key.partition for key in held.rows if key.topic == name}:
-            ours = TopicPartition(name, number)
-            row = held.rows[ours]
-            if cluster_id is not None and is_own(row, cluster_id):
-                speaks = select(held.rows, TopicPartition(topic, number), ours, cluster_id).row
-                handed_over, returned = handed_over or speaks is row, returned or speaks is not row
-            elif _numbering(row) is None and not held.translated and not is_unread(row.stored):
-                unclear = True
+    handed_over = returned = elsewhere = unclear = False
+    for ours, theirs in _pairs(held, names):
+        if cluster_id is not None and is_own(ours, cluster_id):
+            back = theirs is not ours and went_back(ours, theirs)
+            handed_over, returned = handed_over or not back, returned or back
+        elif held.translated or is_unread(ours.stored):
+            continue
+        elif _numbering(ours) is None:
+            unclear = True
+        elif theirs is not ours and not went_back(ours, theirs):
+            elsewhere = elsewhere or theirs is None or is_of_third(ours, theirs)
     if handed_over:
         return Lives.BOTH if returned else Lives.DESTINATION
+    if elsewhere:
+        return Lives.ELSEWHERE
     return Lives.UNKNOWN if unclear else Lives.SOURCE
 
 
 def asks_for_cluster(held: Held, names: Mapping[str, str]) -> bool:
-    """True if only the destination's cluster id tells whose numbering a row is in."""
-    return any(key.topic in names.values() and _numbering(row) is not None for key, row in held.rows.items())
+    """True if only the destination's cluster id tells whose numbering a row is in, and the job may live there."""
+    return any(
+        _numbering(ours) is not None and (theirs is ours or not went_back(ours, theirs))
+        for ours, theirs in _pairs(held, names)
+    )
+
+
+def _pairs(held: Held, names: Mapping[str, str]) -> Iterator[tuple[Row, Row | None]]:
+    """Each row of a name of the destination, with that of the source's name: the same one if both have one name."""
+    topics = {name: topic for topic, name in names.items()}
+    for key, row in held.rows.items():
+        if key.topic in topics:
+            yield row, held.rows.get(TopicPartition(topics[key.topic], key.partition))
 
 
 def numberings(rows: Iterable[Row]) -> list[str]:
@@ -142,6 +162,8 @@ def choose(
             f'Some stored offsets of job "{job.name}" have gone back to the source, and others have not.',
             hint=f"Finish the failback, or the failover: run its apply again ({FAILBACK}).",
         )
+    if where is Lives.ELSEWHERE:
+        raise _elsewhere(job, held, names)
     if where is Lives.UNKNOWN and word is None:
         raise NeedsPerson(
             f'The stored offsets of job "{job.name}" have no anchors, and may be of either cluster: they do not tell '
@@ -157,6 +179,16 @@ def _sound(held: Held) -> tuple[Held, Malformed | None]:
     bad = [row.malformed for row in held.rows.values() if row.malformed is not None]
     sound = {key: row for key, row in held.rows.items() if row.malformed is None}
     return replace(held, rows=sound), bad[0] if bad else None
+
+
+def _elsewhere(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
+    rows = (row for key, row in held.rows.items() if key.topic in names.values())
+    return NeedsPerson(
+        f'Job "{job.name}" has stored offsets under the names that topics have at the destination, in the numbering of '
+        f"{' and '.join(numberings(rows))}, which is another cluster: on which side the job lives is not clear.",
+        hint="If [destination] names the wrong cluster, correct it. If the destination was rebuilt, move the job to the "
+        f"new one: hook --to destination; or take it to the source by a failback ({FAILBACK}).",
+    )
 
 
 def _at_destination(job: Job, word: Side | None, why: str) -> Chosen:
@@ -195,21 +227,17 @@ def _cluster_id(
 def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool) -> dict[str, dict[str, int]]:
     """The offsets that the job has stored at the source, by topic and partition. Sentinels are left out.
 
-    Raises ConfigError without the source's address, NeedsPerson where there is no row and the job is not called new,
-    or where the rows are of several clusters.
+    Raises ConfigError without the source's address, NeedsPerson where there is no row of the source's topics and the
+    job is not called new, or where the rows are of several clusters.
     """
     if config.source is None:
         raise ConfigError(
             f'Job "{job.name}" starts at the source, and [source] bootstrap_servers is missing.',
             hint="Add it. If the source is lost, move the job: reconciler failover start, or hook --to destination.",
         )
-    if not held.rows and not may_be_new and not traits(job.store).on_destination:
-        raise NeedsPerson(
-            f'Job "{job.name}" has no stored offset: {held.absent}.',
-            hint="Correct the group or the store. If the job is new, start it once with --accept new, or write "
-            'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
-        )
     rows = {key: row for key, row in held.rows.items() if key.topic in job.topics}
+    if not may_be_new and not traits(job.store).on_destination:
+        _refuse_without_rows(config, job, held)
     if len(clusters := numberings(rows.values())) > 1:
         raise NeedsPerson(
             f'The stored offsets of job "{job.name}" are in the numbering of several clusters: {", ".join(clusters)}.',
@@ -222,3 +250,21 @@ def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool)
         if not rows[key].stored.is_sentinel:
             found.setdefault(key.topic, {})[str(key.partition)] = rows[key].stored.offset
     return found
+
+
+def _refuse_without_rows(config: Config, job: Job, held: Held) -> None:
+    """Raise NeedsPerson for a job without a row of its topics; for one topic without, if it would start at the latest.
+
+    A topic that starts at the earliest skips nothing: it may have had no record until now.
+    """
+    there = {key.topic for key in held.rows}
+    lacking = [topic for topic in job.topics if topic not in there]
+    if not lacking or (len(lacking) < len(job.topics) and config.new_of(job).place is StartPlace.EARLIEST):
+        return
+    of = "" if len(lacking) == len(job.topics) else f" of {', '.join(lacking)}"
+    absent = held.absent or f"the store has rows of {', '.join(sorted(there))} alone"
+    raise NeedsPerson(
+        f'Job "{job.name}" has no stored offset{of}: {absent}.',
+        hint="Correct the group or the store. If the job is new, start it once with --accept new, or write "
+        'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
+    )

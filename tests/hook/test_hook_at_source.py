@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -248,3 +250,48 @@ def test_a_row_that_cannot_be_read_needs_a_person_and_is_named(job: Job, run) ->
     assert (ended.code, ended.out) == (4, "")
     assert "'events-0'" in ended.err
     assert "the anchor's offset is 1.5, not a whole number" in ended.err
+
+
+# ---------------------------------------------------------------- the command, and the figures of a run
+
+
+@pytest.fixture
+def figures(job: Job) -> Path:
+    """The folder of the hook's figures, of which ``job``'s configuration knows."""
+    job.save()
+    folder = job.folder / "figures"
+    folder.mkdir()
+    job.config.write_text(f'{job.config.read_text()}[metrics]\ntextfile = "{folder}"\n')
+    return folder
+
+
+def last_code(figures: Path) -> int:
+    (file,) = figures.iterdir()
+    return int(float(re.findall(r"^reconciler_hook_exit_code\S* (\S+)", file.read_text(), re.MULTILINE)[0]))
+
+
+def test_a_command_that_the_system_does_not_run_is_no_start(job: Job, figures: Path) -> None:
+    """It is found and may be run, so the figures said 0 before; the kernel knows no such format."""
+    command, file = job.folder / "job.sh", job.folder / "hook.env"
+    command.write_bytes(b"\x00no format")
+    command.chmod(0o755)
+    plans = job.folder / "plans"
+    ended = run_process("hook", "-c", job.config, "--plans", plans, "--env-file", file, "--", command)
+    assert (ended.code, "job.sh cannot be run: Exec format error." in ended.err) == (2, True)
+    assert (last_code(figures), file.exists()) == (2, False)
+
+
+@pytest.mark.parametrize("wrong", ["--wait=-1", "--env-file=reconciler.toml", "--env-file=reconciler.toml/hook.env"])
+def test_a_wrong_option_is_in_the_figures(job: Job, figures: Path, run, monkeypatch, wrong: str) -> None:
+    monkeypatch.chdir(job.folder)
+    before = job.config.read_text()
+    assert run("hook", wrong).code == 2
+    assert (last_code(figures), job.config.read_text()) == (2, before)
+
+
+def test_the_command_finds_signals_as_it_would_without_a_hook(job: Job) -> None:
+    """Python ignores two of them: a producer in a pipe would never end."""
+    job.save()
+    show = ("grep", "SigIgn", "/proc/self/status")
+    ended = run_process("hook", "-c", job.config, "--plans", job.folder / "plans", "--", *show)
+    assert (ended.code, ended.out) == (0, subprocess.run(show, capture_output=True, text=True, check=True).stdout)

@@ -113,6 +113,8 @@ ODD = {
     "EMPTY": "",
 }
 
+NAMES = {"RECONCILER_START": "/var/lib/clicks/plans/clicks.start.json", **ODD}
+
 
 def test_a_shell_reads_back_what_was_written(tmp_path: Path) -> None:
     hand_over(tmp_path / "hook.env", ODD)
@@ -129,13 +131,25 @@ def test_an_ordinary_path_is_not_quoted() -> None:
 def test_the_file_is_its_owners_alone_and_gone_before_anything_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "run" / "hook.env"
     forget(file)
-    hand_over(file, ODD)
+    hand_over(file, NAMES)
     assert file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["hook.env"]
     forget(file)
     assert not file.exists()
     forget(None)
     hand_over(None, ODD)
+
+
+@pytest.mark.parametrize("content", ["DB_PASSWORD=x\n", "RECONCILER_CONFIG=here\n", "[destination]\n"])
+def test_a_file_that_a_hook_did_not_write_is_left_as_it_is(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "app.env"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=r"app\.env exists, and a hook did not write it.*Choose another --env-file"):
+        forget(file)
+    assert file.read_text() == content
+    file.write_text("")
+    forget(file)
+    assert not file.exists()
 
 
 def test_a_file_that_cannot_be_written_is_the_callers_move(tmp_path: Path) -> None:

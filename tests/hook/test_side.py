@@ -80,6 +80,37 @@ def test_a_job_that_went_back_starts_at_the_source(ready: Memory) -> None:
     assert side(ready) is Side.SOURCE
 
 
+def test_a_job_that_went_back_starts_there_without_the_destination(ready: Memory) -> None:
+    """A failback leaves the destination's rows. They are older, and need no cluster to say whose they are."""
+    ready.save({0: stored(4)})
+    ready.apply()
+    ready.save({0: stored(8, written_at_ms=NOW + 1)})
+    assert side(ready, alone=True) is Side.SOURCE
+
+
+@pytest.mark.parametrize("word", [None, Side.SOURCE])
+def test_rows_of_a_third_cluster_under_the_destinations_name_start_nothing(ready: Memory, word: Side | None) -> None:
+    """The destination was rebuilt since, or [destination] names another cluster: the source's row is old."""
+    ready.save({0: stored(4, written_at_ms=NOW - 1)})
+    ready.save({0: StoredOffset(9, anchor(8, 8, "rebuilt"), NOW)}, topic="a.events")
+    found = refusal(ready, word=word)
+    assert (type(found), "in the numbering of rebuilt, which is another cluster" in found.message) == (
+        NeedsPerson,
+        True,
+    )
+    assert side(ready, word=Side.DESTINATION) is Side.DESTINATION
+    row = ready.row()
+    assert (row.stored_offset, row.resume_offset) == (9, ready.own(8).offset), "the newer row speaks"
+    ready.save({0: stored(8, written_at_ms=NOW + 1)})
+    assert side(ready, word=word) is Side.SOURCE
+
+
+def test_a_row_that_the_mirror_translated_has_the_sources_anchor_and_shows_no_third_cluster(ready: Memory) -> None:
+    ready.save({0: stored(4)})
+    ready.save({0: replace(stored(4), offset=3)}, topic="a.events")
+    assert side(ready) is Side.SOURCE
+
+
 def test_a_job_that_went_back_in_part_needs_a_person(wide: Memory) -> None:
     for partition in range(2):
         wide.deliver(range(10), partition)
@@ -170,6 +201,16 @@ def test_a_folder_of_marks_that_cannot_be_read_is_no_guess(memory: Memory, tmp_p
         Marks(memory.config()).of("clicks")
 
 
+def test_a_named_folder_that_is_not_there_is_no_guess(memory: Memory, tmp_path: Path) -> None:
+    """A share that is not mounted holds no mark, and says nothing."""
+    marks = Marks(memory.config('[failover]\nstate = "shared"'))
+    for asked in (lambda: marks.of("clicks"), lambda: marks.set("clicks", MARK), lambda: marks.remove("clicks")):
+        with pytest.raises(Refused, match=f"There is no folder {tmp_path}/shared, which .* mkdir -p {tmp_path}/shared"):
+            asked()
+    (tmp_path / "shared").mkdir()
+    assert (marks.of("clicks"), marks.set("clicks", MARK), marks.of("clicks")) == (None, True, MARK)
+
+
 def test_a_mark_of_the_other_direction_does_not_count(memory: Memory, tmp_path: Path) -> None:
     config = memory.config()
     Marks(config).set("clicks", MARK)
@@ -198,6 +239,35 @@ def test_a_job_without_rows_starts_only_if_it_is_called_new(ready: Memory) -> No
     with pytest.raises(NeedsPerson, match=r'no rows of "events" for group "readers".*--accept new'):
         at_source(ready, ready.outside)
     assert at_source(ready, ready.outside, may_be_new=True) == {}
+
+
+def test_rows_of_the_destinations_names_alone_are_no_offsets_at_the_source(ready: Memory) -> None:
+    ready.save({0: StoredOffset(4)}, topic="a.events")
+    config = ready.config()
+    config = replace(config, source=config.destination)
+    held = choose(config, config.jobs[0], ready.outside, word=Side.SOURCE, mark=None).held
+    assert held is not None
+    with pytest.raises(NeedsPerson, match=r"has no stored offset: the store has rows of a\.events alone"):
+        offsets_at_source(config, config.jobs[0], held, may_be_new=False)
+
+
+@pytest.mark.parametrize(("new", "starts"), [("earliest", True), ("latest", False), ("2026-01-01T00:00:00Z", False)])
+def test_a_topic_without_a_row_starts_at_the_source_only_where_nothing_is_skipped(
+    ready: Memory, new: str, starts: bool
+) -> None:
+    ready.save({0: stored(4)})
+    config = ready.config(f'[policy]\nnew = "{new}"\n')
+    (job,) = config.jobs
+    job = replace(job, topics=("events", "orders"))
+    config = replace(config, source=config.destination, jobs=(job,))
+    held = choose(config, job, ready.outside, word=None, mark=None).held
+    assert held is not None
+    if starts:
+        assert list(offsets_at_source(config, job, held, may_be_new=False)) == ["events"]
+        return
+    with pytest.raises(NeedsPerson, match="has no stored offset of orders: the store has rows of events alone"):
+        offsets_at_source(config, job, held, may_be_new=False)
+    assert list(offsets_at_source(config, job, held, may_be_new=True)) == ["events"]
 
 
 def test_without_the_sources_address_it_does_not_start_there(ready: Memory) -> None:

@@ -201,7 +201,7 @@ def _job(config: Config, plans: Sequence[Plan], name: str | None) -> Job:
 
 def _id(path: Path, job: Job) -> str | Identity:
     """The id as the configuration's text if possible: Spark then reads keys and headers itself, which is faster."""
-    tables = tomllib.loads(path.read_text(encoding="utf-8")).get("jobs", [])
+    tables = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("jobs", [])
     texts = [table.get("identity", {}).get("id", "none") for table in tables if table.get("name") == job.name]
     plain = len(texts) == 1 and "${" not in texts[0] and not texts[0].startswith("file:")
     return texts[0] if plain else job.identity

@@ -6,11 +6,13 @@ import argparse
 import logging
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
@@ -83,6 +85,8 @@ OF_A_START = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, CHECKPO
 """Of these the command finds only what this start sets: an earlier start's would be another side's."""
 MOST_ROWS = 20
 LONGEST_WAIT_S = 7 * 86_400
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores them from its start, and a command would inherit that (``subprocess``'s restore_signals)."""
 
 log = logging.getLogger("reconciler.hook")
 
@@ -128,12 +132,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    hook_environment.forget(options.env_file)
-    if not 0 <= options.wait <= LONGEST_WAIT_S:
-        raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
-    config = context.read_config(options)
-    job = context.one_job(config, options.job)
+    try:
+        config = context.read_config(options)
+        job = context.one_job(config, options.job)
+    except BaseException:
+        hook_environment.forget(options.env_file)
+        raise
     with hook_figures.record_run(config.metrics, job.name) as figures:
+        hook_environment.forget(options.env_file)
+        if not 0 <= options.wait <= LONGEST_WAIT_S:
+            raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
         program = _program(options.command)
         by_hand = arguments.decisions(options)
         start = Start.of(
@@ -154,7 +162,17 @@ def run(options: argparse.Namespace) -> ExitCode:
                 figures.saw(checked, config.policy.start)
                 with signals.writing():
                     variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
-    return _become(options, program, variables)
+        signals.check()
+        hook_environment.hand_over(options.env_file, variables)
+    if program is None:
+        show_text(hook_environment.lines(variables))
+        return ExitCode.OK
+    try:
+        _become(program, options.command, variables)
+    except OSError as error:
+        hook_environment.forget(options.env_file)
+        hook_figures.deliver(config.metrics, figures, ExitCode.USAGE)
+        raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error
 
 
 def _choose(start: Start, outside: Outside, options: argparse.Namespace) -> Chosen:
@@ -223,18 +241,12 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     )
 
 
-def _become(options: argparse.Namespace, program: str | None, names: Mapping[str, str]) -> ExitCode:
-    """Replace this process with the command; without one, print its variables."""
-    signals.check()
-    hook_environment.hand_over(options.env_file, names)
+def _become(program: str, words: list[str], names: Mapping[str, str]) -> NoReturn:
+    """Replace this process with the command. Raises OSError if the system does not run it."""
     others = {name: value for name, value in os.environ.items() if name not in OF_A_START}
-    if program is None:
-        show_text(hook_environment.lines(names))
-        return ExitCode.OK
     starter.stop()
     sys.stdout.flush()
     sys.stderr.flush()
-    try:
-        os.execve(program, options.command, {**others, **names})
-    except OSError as error:
-        raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error
+    for name in IGNORED_BY_PYTHON:
+        signal.signal(name, signal.SIG_DFL)
+    os.execve(program, words, {**others, **names})

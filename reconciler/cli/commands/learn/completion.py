@@ -130,7 +130,7 @@ def script(shell: str) -> str:
 def job_names(path: Path) -> list[str]:
     """The names of the jobs in a configuration, as far as it can be read, without secrets and without checks."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("jobs", [])
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("jobs", [])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return []
     names = [table.get("name") for table in tables if isinstance(table, dict)] if isinstance(tables, list) else []
