@@ -186,8 +186,8 @@ def _elsewhere(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
     return NeedsPerson(
         f'Job "{job.name}" has stored offsets under the names that topics have at the destination, in the numbering of '
         f"{' and '.join(numberings(rows))}, which is another cluster: on which side the job lives is not clear.",
-        hint="If [destination] names the wrong cluster, correct it. If the destination was rebuilt, move the job to the "
-        f"new one: hook --to destination; or take it to the source by a failback ({FAILBACK}).",
+        hint="If [destination] names the wrong cluster, correct it. If the destination was rebuilt, move the job to "
+        f"the new one: hook --to destination; or take it to the source by a failback ({FAILBACK}).",
     )
 
 
