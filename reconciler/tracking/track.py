@@ -42,6 +42,7 @@ from reconciler.core.errors import (
     together,
 )
 from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.failover.apart import STORE_FAILURES, Fuse
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.positions import tracked_ends
@@ -134,10 +135,12 @@ class Tracker:
         self._addresses |= {job.name: side.open_store(job.store).address for job in ends}
         self._created = False
         self._gives_up_at = math.inf
+        self._anchors_fuse = self._new_fuse()
 
     def round(self) -> Round:
         """Look at every job once. Waits up to the deadline for a cluster or store that is away, then leaves it out."""
         self._gives_up_at = self._side.monotonic() + self._deadline_s
+        self._anchors_fuse = self._new_fuse()
         troubles = {f'job "{job.name}"': error for job, error in self._unusable}
         reports = [JobReport(job.name, without_secrets(job.store), known=False) for job, _ in self._unusable]
         for job in self._jobs:
@@ -174,7 +177,7 @@ class Tracker:
                 return replace(at, known=False)
             kept = self._ask(place, lambda: read_kept(self._anchors(), job.group, job.topics))
         except (Unreachable, OutcomeUnknown) as error:
-            troubles[place] = error
+            self._note(error, place, job, troubles)
             return replace(at, known=False)
         faults = {row.key: row.malformed for each in kept.values() for row in each.rows if row.malformed}
         faults |= {row.key: row.malformed for row in rows if row.malformed}
@@ -197,12 +200,41 @@ class Tracker:
             tracked.looked.update(self._look_up(tracked))
             place = ANCHORS
             self._save(tracked)
+            self._anchors_fuse.worked()
             return True
         except (Unreachable, Changed, OutcomeUnknown) as error:
-            # A topic that is gone, or that this user may not see, concerns one job: the others are still looked at.
-            is_away = isinstance(error, Unreachable) and error.retryable
-            troubles[place if is_away else f'{place}, for job "{tracked.job.name}"'] = error
+            self._note(error, place, tracked.job, troubles)
             return False
+
+    def _note(self, error: ReconcilerError, place: str, job: Job, troubles: dict[str, ReconcilerError]) -> None:
+        """Enter a job's error. Later jobs skip the source or the anchor store only if that itself is away.
+
+        A refusal, a missing topic, a partition without leader or a damaged manifest is the trouble of one job.
+        """
+        away = None
+        if error.retryable and place == SOURCE:
+            away = self._source_error()
+        elif error.retryable and place == ANCHORS:
+            self._anchors_fuse.failed(error, self._side.monotonic())
+            away = self._anchors_fuse.blown(self._side.monotonic())
+        if away is not None:
+            troubles[place] = away
+        else:
+            troubles[f'{place}, for job "{job.name}"' if place in (SOURCE, ANCHORS) else place] = error
+
+    def _source_error(self) -> ReconcilerError | None:
+        """Why the source does not answer at all; None if it does, or if nothing is waited for any more."""
+        if self._side.stopping():
+            return None
+        try:
+            self._ask(SOURCE, lambda: self._side.reader.describe(()))
+        except ReconcilerError as error:
+            return error
+        return None
+
+    def _new_fuse(self) -> Fuse:
+        """The anchor store's, for one round. A single job among several may be why the store fails."""
+        return Fuse(min(STORE_FAILURES, len(self._jobs)), math.inf)
 
     def _look_up(self, tracked: TrackedJob) -> Mapping[TopicPartition, LookbackResult]:
         places = tracked.missing(self._side.now_ms())

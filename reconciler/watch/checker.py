@@ -10,6 +10,7 @@ fail are from then on checked apart from the others, and without patience, until
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -54,8 +55,9 @@ class JobChecker:
     """Checks the jobs of one configuration.
 
     An unreachable cluster is waited for as long as the search's deadline says, and half a round at most, so that an
-    outage shows in the next round. ``take`` counts requests against the rate limit. Once ``stopping`` returns True,
-    nothing is waited for any more. ``mirror`` holds what a checker of an earlier configuration read of the mirror.
+    outage shows in the next round. ``once``: there is no next round, so each job is tried, however long the failures of
+    others take. ``take`` counts requests against the rate limit. Once ``stopping`` returns True, nothing is waited for
+    any more. ``mirror`` holds what a checker of an earlier configuration read of the mirror.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class JobChecker:
         check: Check,
         *,
         every_s: float,
+        once: bool = False,
         take: Callable[[int], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
         mirror: LastKnown | None = None,
@@ -76,6 +79,8 @@ class JobChecker:
         self._take = take
         self._stopping = stopping
         self._patience_s = min(config.search.deadline_s, every_s / 2)
+        self._once = once
+        self._most_lost_s = math.inf if once else self._patience_s
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
         self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s, mirror or LastKnown())
@@ -136,12 +141,14 @@ class JobChecker:
         """Check each on its own. Once failures have taken as long as one wait, the others are left out of this round.
 
         Those whose last try is the longest ago come first. So each has its turn, in whatever batches jobs are checked.
+        Without a next round none is left out, unless the cluster itself no longer answers.
         """
         lost_s = 0.0
         failed: list[str] = []
-        for job in sorted(jobs, key=lambda each: self._last_try.get(each.name, 0)):
+        order = sorted(jobs, key=lambda each: self._last_try.get(each.name, 0))
+        for number, job in enumerate(order):
             began = self._clock()
-            if lost_s > self._patience_s or self._stopping():
+            if lost_s > self._most_lost_s or self._stopping():
                 results[job.name] = JobCheck(_not_tried(job, failed, lost_s), 0.0, _job(job), was_tried=False)
                 continue
             self._tries += 1
@@ -150,6 +157,10 @@ class JobChecker:
                 results.update(self._check_now([job], read, 0.0))
             except Exception as own:  # noqa: BLE001 - as above
                 took = self._clock() - began
+                away = self._ask_cluster() if self._once and isinstance(own, Unreachable) else None
+                if away is not None:
+                    results.update({each.name: JobCheck(away, took, CLUSTER) for each in order[number:]})
+                    return
                 lost_s += took
                 failed.append(job.name)
                 results[job.name] = JobCheck(own, took, _job(job))

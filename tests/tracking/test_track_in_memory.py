@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.errors import ConfigError, NeedsPerson, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import Away, ConfigError, NeedsPerson, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.ports import Change, OffsetStore, Row, TopicPartition
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.steps import aside_of
 from reconciler.stores.paired.store import PairedStore
@@ -405,6 +406,126 @@ def test_topics_that_one_job_may_not_see_do_not_keep_the_others_from_being_track
         (f'{SOURCE}, for job "fast"', "Not allowed. Correct it under [source.client].")
     ]
     assert [job.exact for job in around.jobs] == [0, 1]
+
+
+THREE = "".join(
+    f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["{name}"]\nstore = "memory:"\n'
+    for name in ("first", "second", "third")
+)
+ALL = ("first", "second", "third")
+
+
+def three(world: Tracked) -> Tracker:
+    """A tracker of three jobs, each with its own group and topic. A second try is behind the deadline."""
+    for name in ALL:
+        world.source.create(name, 1)
+        for number in range(10):
+            world.source.partition(name, 0).append(*content(number))
+        world.job_stores(7, topic=name, group=name)
+    tracker = world.tracker(jobs=THREE)
+    world.step = 15
+    return tracker
+
+
+class SickAnchors(MemoryStore):
+    """An anchor store that fails for some groups; ``asked`` counts the calls for each."""
+
+    def __init__(self, name: str, call: str, error: Exception, groups: Iterable[str]) -> None:
+        super().__init__(name)
+        self._call, self._error, self._groups = call, error, set(groups)
+        self.asked: Counter[str] = Counter()
+
+    def _at(self, call: str, group: str) -> None:
+        self.asked[group] += 1
+        if call == self._call and group in self._groups:
+            raise self._error
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        self._at("read", group)
+        return super().read(group, topics)
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        self._at("write", group)
+        return super().write(group, changes, reason=reason, now_ms=now_ms)
+
+
+@pytest.mark.parametrize("sick", ALL)
+def test_a_partition_without_leader_does_not_keep_the_others_from_being_tracked(
+    world: Tracked, monkeypatch: pytest.MonkeyPatch, sick: str
+) -> None:
+    tracker, real = three(world), world.source.log_ends
+
+    def ends(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if any(key.topic == sick for key in partitions):
+            raise Unreachable("Leader not available.")
+        return real(partitions)
+
+    monkeypatch.setattr(world.source, "log_ends", ends)
+    for around in (tracker.round(), tracker.round()):
+        assert {place: str(error) for place, error in around.troubles.items()} == {
+            f'{SOURCE}, for job "{sick}"': "Leader not available."
+        }
+        assert {job.job: (job.followed, job.exact) for job in around.jobs} == {
+            name: (name != sick, int(name != sick)) for name in ALL
+        }
+    monkeypatch.undo()
+    assert [job.exact for job in tracker.round().jobs] == [1, 1, 1]
+
+
+def test_a_source_that_goes_away_is_waited_for_by_one_job_alone(
+    world: Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker, gone = three(world), Unreachable("No broker answers.")
+    asked: list[str] = []
+
+    def ends(partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        asked.extend(key.topic for key in partitions)
+        world.trouble.comes("describe", *[gone] * 50)
+        raise AWAY
+
+    monkeypatch.setattr(world.source, "log_ends", ends)
+    around = tracker.round()
+    assert around.troubles == {SOURCE: gone}
+    assert set(asked) == {"first"}
+    assert len(world.trouble.waiting["describe"]) == 49
+    assert [(job.known, job.followed) for job in around.jobs] == [(True, False)] * 3
+
+
+@pytest.mark.parametrize("sick", ALL)
+@pytest.mark.parametrize("call", ["read", "write"])
+@pytest.mark.parametrize("error", [AWAY, Refused("A damaged manifest."), OutcomeUnknown("No answer.")])
+def test_a_group_whose_anchors_fail_does_not_keep_the_others_from_being_tracked(
+    world: Tracked, request: pytest.FixtureRequest, sick: str, call: str, error: Exception
+) -> None:
+    world.anchors = SickAnchors(f"{request.node.nodeid}-sick", call, error, [sick])
+    tracker = three(world)
+    for around in (tracker.round(), tracker.round()):
+        assert list(around.troubles) == [f'{ANCHORS}, for job "{sick}"']
+        assert {job.job: (job.followed, job.exact) for job in around.jobs} == {
+            name: (name != sick, int(name != sick)) for name in ALL
+        }
+
+
+@pytest.mark.parametrize("call", ["read", "write"])
+@pytest.mark.parametrize(("error", "before_it_counts_as_away"), [(AWAY, 1), (Away("Nothing answers there."), 0)])
+def test_an_anchor_store_that_is_away_is_not_waited_for_by_every_job(
+    world: Tracked, request: pytest.FixtureRequest, call: str, error: Exception, before_it_counts_as_away: int
+) -> None:
+    world.anchors = anchors = SickAnchors(f"{request.node.nodeid}-away", call, error, ALL)
+    around = three(world).round()
+    own = [f'{ANCHORS}, for job "{name}"' for name in ALL[:before_it_counts_as_away]]
+    assert list(around.troubles) == [*own, ANCHORS]
+    assert set(anchors.asked) == set(ALL[: before_it_counts_as_away + 1])
+    assert not any(job.followed for job in around.jobs)
+
+
+def test_the_anchor_store_of_one_job_alone_is_named_without_the_job(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    tracker = world.tracker()
+    world.step = 15
+    world.trouble.comes(f"read {ANCHORS}", *[AWAY] * 50)
+    assert list(world.look(tracker).troubles) == [ANCHORS]
 
 
 def test_one_who_wants_to_stop_does_not_wait_for_an_outage_to_end(world: Tracked) -> None:

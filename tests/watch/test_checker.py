@@ -45,13 +45,13 @@ class World:
     def config(self, *jobs: str) -> Config:
         return self.memory.config(f'[search]\ndeadline = "{DEADLINE_S:g}s"\n', "".join(jobs))
 
-    def checker(self, config: Config, every_s: float = EVERY_S) -> JobChecker:
+    def checker(self, config: Config, every_s: float = EVERY_S, *, once: bool = False) -> JobChecker:
         def checker(config: Config, jobs: Sequence[Job], outside: Outside) -> Checked:
             self.checks.append(tuple(job.name for job in jobs))
             return check(config, jobs, outside)
 
         outside = Outside(Sick(self), self.open_store, self.clock, lambda: NOW)
-        return JobChecker(config, outside, checker, every_s=every_s, stopping=lambda: self.stopping)
+        return JobChecker(config, outside, checker, every_s=every_s, once=once, stopping=lambda: self.stopping)
 
     def clock(self) -> float:
         return self.now
@@ -278,6 +278,37 @@ def test_a_job_that_is_well_has_its_turn_in_whatever_batch_it_is(world: World) -
             seen.update(good(checker.check(batch)))
             world.now += EVERY_S
     assert seen == {"j3"}
+
+
+# ---------------------------------------------------------------- once, without a next round
+
+
+def test_jobs_that_fail_leave_no_other_out_if_there_is_no_next_round(world: World) -> None:
+    config = world.config(*ten())
+    world.leaderless = {f"a.e{number}" for number in range(1, 8)}
+    results = world.checker(config, once=True).check(config.jobs)
+    assert good(results) == ["j0", "j8", "j9"]
+    assert all(check.was_tried for check in results.values())
+    assert {str(results[f"j{number}"].result) for number in range(1, 8)} == {"The leader gave no answer."}
+
+
+def test_a_cluster_that_goes_away_while_jobs_are_tried_one_by_one_is_not_waited_for_by_each(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = world.config(*ten())
+    world.leaderless, real = {"a.e0"}, Sick._ask
+
+    def ask(self: Sick, topics: Iterable[str]) -> None:
+        asked = set(topics)
+        world.away = world.away or asked == {"a.e2"}
+        real(self, asked)
+
+    monkeypatch.setattr(Sick, "_ask", ask)
+    results = world.checker(config, once=True).check(config.jobs)
+    assert good(results) == ["j1"]
+    assert results["j0"].place == 'Job "j0"'
+    assert {results[f"j{number}"].place for number in range(2, 10)} == {CLUSTER}
+    assert world.calls["The cluster without answer"] == 2
 
 
 # ---------------------------------------------------------------- the cluster is away

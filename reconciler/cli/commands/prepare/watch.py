@@ -165,6 +165,7 @@ def _prepare(
         outside,
         check,
         every_s=every_s,
+        once=options.once,
         take=limit.take,
         stopping=stopping,
         mirror=mirror,
