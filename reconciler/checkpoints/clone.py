@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -43,7 +43,7 @@ from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, json_value
-from reconciler.formats.plan import JobPlan, Plan, PlanSource, parse_plan
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanSource, parse_plan
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
@@ -152,7 +152,7 @@ def clone(
         made = _made(source, target, found, chosen, moved, edits, left_out)
         older = older_state(listed.files, made.batch, source.read_all)
         made = replace(made, older=len(older))
-        made = _beside_its_sinks(made, settings, chosen, found)
+        made = _beside_its_sinks(made, settings, chosen, found, moved)
         first = first_anchors(settings, chosen, known.cluster_id, records, now_ms)
         earlier = _earlier_manifest(source, listed)
         manifest = _manifest(made, known, chosen, stamp(now_ms), anchors_field(first), earlier)
@@ -171,7 +171,7 @@ def clone(
     return replace(made, anchors=kept, copied=copied)
 
 
-def _beside_its_sinks(made: Clone, config: Config | None, job: JobPlan, found: Checkpoint) -> Clone:
+def _beside_its_sinks(made: Clone, config: Config | None, job: JobPlan, found: Checkpoint, moved: Translation) -> Clone:
     """The clone, if each sink of the job takes its batches once. Raises NeedsPerson if not."""
     if config is None:
         if job.sinks:
@@ -183,8 +183,8 @@ def _beside_its_sinks(made: Clone, config: Config | None, job: JobPlan, found: C
         return made
     (configured,) = config.chosen(job.name)
     again = repeated(job)
-    if not any(row.position == END for row in job.partitions):
-        again = replace(again, of_batch=made.repeated_at_most)
+    by_hand = [row for row in job.partitions if row.set_by_hand]
+    again = replace(again, of_batch=max(again.of_batch, _repeated(found, moved, job, decided=by_hand)))
     rows = sure_of_sinks(configured.sinks, found, job.name, again, stateful=is_stateful(made.path))
     made = replace(made, sinks=len(rows))
     is_open = bool(rows) and all(row.outcome is SinkOutcome.OPEN for row in rows)
@@ -330,10 +330,13 @@ def _made(
     )
 
 
-def _repeated(found: Checkpoint, moved: Translation, job: JobPlan) -> int:
-    """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records."""
+def _repeated(found: Checkpoint, moved: Translation, job: JobPlan, decided: Iterable[PartitionPlan] = ()) -> int:
+    """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records.
+
+    Those of the partitions that a person has ``decided`` do not count.
+    """
     ends = [row for row in job.partitions if row.position == END and row.verdict in PROVEN]
-    proven = {(name, row.partition) for row in ends for name in (row.source_topic, row.topic)}
+    proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}
     starts: dict[tuple[str, tuple[str, int]], int] = {}
     count = 0
     for each in readings(found):  # of each source, the start first

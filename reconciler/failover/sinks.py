@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson
-from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.verdicts import PROVEN, Position, Verdict
 from reconciler.folder import open_folder
 from reconciler.formats.checkpoint.layout import Checkpoint
-from reconciler.formats.plan import JobPlan
+from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 from reconciler.sinks.guard import AS_IT_IS, NEW, Repeated, Standing, ask, from_beginning, judge, lacks, standing
 from reconciler.sinks.registry import open_sink
@@ -80,14 +80,21 @@ def of_new_checkpoint(sinks: Iterable[str], *, placed: bool = True) -> tuple[Sin
 def repeated(job: JobPlan) -> Repeated:
     """How many records come again, at most.
 
-    A repeated batch brings those behind its proven end, the batches before it those behind the offset at which the
-    query starts. Where a person set that offset, or accepted the finding, the person's decision counts.
+    A repeated batch brings those behind its proven end, or all of its records where the end is not proven: a mirror may
+    deliver the rest later. The batches before it bring those behind the offset at which the query starts. Where a
+    person set that offset, or accepted the finding, the person's decision counts.
     """
     rows = [row for row in job.partitions if not row.set_by_hand and row.verdict is not Verdict.NEW]
-    ends = sum(row.replay_at_most or 0 for row in rows if row.position == Position.END)
+    starts = {row.key: row.stored_offset or 0 for row in job.partitions if row.position == Position.START}
+    ends = sum(_of_end(row, starts.get(row.key, 0)) for row in rows if row.position == Position.END)
     before = [row for row in rows if row.position != Position.END and row.replay_at_most]
     accepting = " ".join(f"--accept {verdict.value}" for verdict in sorted({row.verdict for row in before}))
     return Repeated(ends, sum(row.replay_at_most or 0 for row in before), accepting)
+
+
+def _of_end(row: PartitionPlan, start: int) -> int:
+    of_batch = 0 if row.verdict in PROVEN else (row.stored_offset or 0) - start
+    return max(row.replay_at_most or 0, of_batch)
 
 
 def sure_of_sinks(

@@ -25,7 +25,7 @@ class SinkOutcome(StrEnum):
     UNKNOWN = "unknown"
     """The sink, or what is known of the query, does not tell."""
     UNSEEN = "unseen"
-    """The sink has no batch of a query that has committed some."""
+    """The sink lacks batches that the query has committed, or it is not known which query's it would have to have."""
     DOUBLES = "doubles"
     """The sink has the batch that was begun, and not all of its records can be left out of the next ones."""
     DROPS = "drops"

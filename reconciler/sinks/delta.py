@@ -2,23 +2,26 @@
 
 Source: Delta's protocol (``txn``: ``appId`` and ``version``), compared with tables that Delta 4.4 wrote. Spark's Delta
 sink writes under the query's id, as the checkpoint's ``metadata`` has it; ``foreachBatch`` with ``txnAppId`` under a
-name of the job's. A write whose version is not above the name's last is dropped.
+name of the job's. A write whose version is not above the name's last is dropped. ``RESTORE`` takes back the rows, and
+leaves the versions as they are.
 
 ``deltalake`` reads tables without a JVM; the login to a bucket comes from the environment, as it documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import Refused
 from reconciler.sinks.taken import Taken
-from reconciler.stores.delta.table import DeltaAt
+from reconciler.stores.delta.table import DeltaAt, is_restore, restored_version
 
 RECENT = 100
-"""Commits, counted from the newest, that are searched for one that wrote rows."""
+"""Commits, counted from the newest, that are searched for one that wrote rows, or took them back."""
+FAR = 1000
+"""As ``RECENT``, where those do not reach back to the last batch."""
 FEW = 10
 """As ``RECENT``, where each commit must be compared with the table before it."""
 
@@ -31,7 +34,6 @@ class DeltaSink:
     def __init__(self, path: str, app_id: str | None) -> None:
         self.app_id = app_id
         self.shown = without_secrets(f"delta:{path}{f'?app_id={app_id}' if app_id else ''}")
-        self._path = path
         self._at = DeltaAt(path, self.shown, "sink")
 
     @property
@@ -67,11 +69,11 @@ class DeltaSink:
             if table is None or last is None:
                 return Taken(None)
             recent = table.history(RECENT)
-            if self.app_id is not None:
-                rows = self._rows_brought(recent, app_id, last)
-            else:
-                rows = next((_rows(each) for each in recent if _is_batch(each, app_id, last)), None)
-        return Taken(last, is_empty=rows == 0, has_records=bool(rows))
+            brought = self._brought(recent, app_id, last)
+            rows = None if brought is None else _rows(recent[brought])
+            commits, whole = self._since(table, recent, brought, app_id, last)
+            undone = self._undone(commits, app_id, last)
+        return Taken(last, is_empty=rows == 0, has_records=bool(rows), whole=whole, undone=undone)
 
     def has_queries(self) -> bool:
         """Whether Delta's own sink has written one of the recent commits."""
@@ -80,20 +82,57 @@ class DeltaSink:
             recent = [] if table is None else table.history(RECENT)
         return any("queryId" in (each.get("operationParameters") or {}) for each in recent)
 
-    def _rows_brought(self, recent: Iterable[Mapping[str, object]], app_id: str, last: int) -> int | None:
-        """How many rows came with this version of the name: its commit does not tell, but the table before it does."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
+    def _brought(self, recent: Sequence[Mapping[str, Any]], app_id: str, last: int) -> int | None:
+        """Which of the commits, newest first, brought this version of the name; None if that is not found.
 
-        for commit in islice(recent, FEW):
-            at = commit.get("version")
-            try:
-                before = DeltaTable(self._path, version=at - 1) if isinstance(at, int) and at else None
-            except DeltaError:  # removed in time
+        A commit under the job's own name does not tell; the table before it does.
+        """
+        if self.app_id is None:
+            return next((at for at, each in enumerate(recent) if _is_batch(each, app_id, last)), None)
+        for at, commit in enumerate(recent[:FEW]):
+            number = commit["version"]
+            before = self._at.at_version(number - 1) if number > 0 else None
+            if number > 0 and before is None:  # removed in time
                 return None
             if before is None or before.transaction_version(app_id) != last:
-                return _rows(commit)
+                return at
         return None
+
+    def _since(
+        self, table: Any, recent: Sequence[Mapping[str, Any]], brought: int | None, app_id: str, last: int
+    ) -> tuple[Sequence[Mapping[str, Any]], bool]:
+        """The commits newer than the one that brought this version, at least; and whether none of them is missing."""
+        if brought is not None:
+            return recent[:brought], True
+        for limit in (RECENT, FAR):
+            commits = recent if limit == RECENT else table.history(limit)
+            is_rest = len(commits) < limit
+            if is_rest and self._at.at_version(0) is not None:
+                return commits, True  # the log from its beginning
+            oldest = self._at.at_version(commits[-1]["version"]) if commits else None
+            if oldest is not None and oldest.transaction_version(app_id) != last:
+                return commits, True
+            if is_rest:
+                break
+        return commits, False
+
+    def _undone(self, commits: Sequence[Mapping[str, Any]], app_id: str, last: int) -> str:
+        """How a RESTORE took this version's rows back; empty if none did."""
+        below: int | None = None
+        for commit in commits:
+            version = commit["version"]
+            if not is_restore(commit) or (below is not None and version > below):
+                continue
+            then = self._at.at_version(version)  # with the versions of right before it
+            if then is not None and then.transaction_version(app_id) != last:
+                return ""
+            below = restored_version(commit)  # the commits between do not count
+            led_to = None if below is None else self._at.at_version(below)
+            if led_to is None:
+                return f"version {version} of the table is a RESTORE, and whether it kept batch {last} is not known"
+            if led_to.transaction_version(app_id) != last:
+                return f"version {version} of the table is a RESTORE to version {below}, which lacks batch {last}"
+        return ""
 
 
 def _is_batch(commit: Mapping[str, object], app_id: str, version: int) -> bool:

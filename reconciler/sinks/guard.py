@@ -19,6 +19,10 @@ checkpoint says which batch it began last (B) and whether that is committed; the
 - G8  L below the last committed batch, in a sink that takes every batch: it has lost some, or it is another one. Stop.
 - G9  The start lies before the last record that was processed: the records between are in the sink. Stop, unless a
       person has accepted that.
+- G10 The sink was set back to before L, as by Delta's RESTORE, which keeps L itself: it lacks batches that it would
+      drop. Stop. Where the sink's own log does not reach back to L, say so.
+- G11 The checkpoint has begun batches, and has lost its query's id: a start gets a new one, under which the sink would
+      take a batch again. Stop.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reconciler.formats.checkpoint.layout import Checkpoint
-from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
+from reconciler.formats.plan_sinks import STOPS, SinkOutcome, SinkRow
 from reconciler.sinks.taken import Sink, Taken
 
 
@@ -93,7 +97,7 @@ def standing(found: Checkpoint, again: Repeated = AS_IT_IS, *, stateful: bool = 
 
 
 def ask(sink: Sink, at: Standing) -> Taken | None:
-    """The batches of this query that the sink has; None for a query that gets a name of its own when it starts."""
+    """The batches of this query that the sink has; None for a query that gets a new name when it starts."""
     app_id = sink.app_id or at.query_id
     return sink.last_taken(app_id) if app_id is not None or not sink.knows_queries else None
 
@@ -109,6 +113,8 @@ def lacks(sink: Sink, at: Standing, taken: Taken | None) -> bool:
 def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = False) -> SinkRow:
     """The outcome of the next batch; ``taken`` is the result of ``ask``, ``lacking`` that of ``lacks``."""
     outcome, detail = _judged(sink, at, taken, lacking)
+    if taken is not None and taken.batch is not None and not taken.whole and outcome not in STOPS:
+        outcome, detail = SinkOutcome.UNKNOWN, f"{detail}; its log does not tell whether that was undone since"
     name = (sink.app_id or at.query_id) if sink.knows_queries else None
     return SinkRow(sink.shown, name, taken.batch if taken else None, at.next_batch, outcome, detail)
 
@@ -128,11 +134,15 @@ def from_beginning(sink: Sink) -> SinkRow:
 
 def _judged(sink: Sink, at: Standing, taken: Taken | None, lacking: bool) -> tuple[SinkOutcome, str]:
     if taken is None:
+        if at.begun >= 0 and at.query_id is None:
+            return SinkOutcome.UNSEEN, _without_id(at)
         return SinkOutcome.FITS, "a new query gets a name of its own"
     if taken.batch is None:
         return _nothing(sink, at, taken)
     if taken.batch > at.begun:
         return SinkOutcome.DROPS, _drops(sink, at, taken.batch)
+    if taken.undone:
+        return SinkOutcome.UNSEEN, _undone(taken)
     if lacking:
         return SinkOutcome.UNSEEN, _lacks(at, taken.batch)
     if at.repeats and taken.batch == at.begun and (stop := _others_batch(at, taken)) is not None:
@@ -150,6 +160,8 @@ def _judged(sink: Sink, at: Standing, taken: Taken | None, lacking: bool) -> tup
 def _nothing(sink: Sink, at: Standing, taken: Taken) -> tuple[SinkOutcome, str]:
     if at.last_committed < 0:
         return (SinkOutcome.OPEN if at.repeats else SinkOutcome.FITS), "it has no batch yet"
+    if taken.undone:
+        return SinkOutcome.UNSEEN, _undone(taken)
     if not taken.whole:
         if at.again.before:
             return SinkOutcome.DOUBLES, _again(at.again)
@@ -159,6 +171,22 @@ def _nothing(sink: Sink, at: Standing, taken: Taken) -> tuple[SinkOutcome, str]:
         SinkOutcome.UNSEEN,
         f"it has no batch {of}at all, and the checkpoint has committed batch {at.last_committed}. It is another sink, "
         "or the job gives its batches another name: correct the job's sink",
+    )
+
+
+def _without_id(at: Standing) -> str:
+    return (
+        "the checkpoint has lost its query's id, the file metadata: the query would get a new one, and the sink would "
+        f"take batch {at.next_batch} even if it has it already. Restore the file, or write it again, as "
+        '{"id":"ID"}, with the id in Spark\'s log or in the table'
+    )
+
+
+def _undone(taken: Taken) -> str:
+    return (
+        f"{taken.undone}: batches that the query has put out are not in it, and would never come. Set it to a version "
+        "that has them, or begin a new checkpoint behind the last batch that it has; if they are to stay out, leave "
+        "sink out of the configuration for this one start"
     )
 
 

@@ -53,7 +53,10 @@ class IcebergSink:
             return tuple(task.file.file_path for task in tasks)
 
     def last_taken(self, app_id: str | None) -> Taken:
-        """This query's last epoch in the snapshots that still exist. A table that does not exist yet has none."""
+        """This query's last epoch in the snapshots that still exist. A table that does not exist yet has none.
+
+        Epochs that were rolled back do not count: their snapshots are no ancestors of the current one.
+        """
         with self._at.errors():
             table, oldest = self._at.table(), None
             if table is None:
@@ -63,7 +66,11 @@ class IcebergSink:
                 if summary.get(QUERY) == app_id and str(summary.get(EPOCH)).isdecimal():
                     is_empty = str(summary.get(ADDED, "0")) == "0"
                     return Taken(int(summary[EPOCH]), is_empty=is_empty, has_records=not is_empty)
-        return Taken(None, whole=oldest is None or oldest.parent_snapshot_id is None)
+            of_query = (each for each in table.snapshots() if summary_of(each).get(QUERY) == app_id)
+            # Older ones may be ancestors, of which a parent has expired.
+            others = [each.snapshot_id for each in of_query if oldest and each.timestamp_ms > oldest.timestamp_ms]
+        undone = f"this query's snapshot {others[-1]} is no ancestor of the table's current one" if others else ""
+        return Taken(None, whole=oldest is None or oldest.parent_snapshot_id is None, undone=undone)
 
     def has_queries(self) -> bool:
         """Whether a query wrote any snapshot that still exists."""

@@ -15,7 +15,7 @@ from contextlib import closing
 from decimal import Decimal
 
 from reconciler.config.addresses import without_secrets
-from reconciler.core.errors import ReconcilerError, Refused
+from reconciler.core.errors import ConfigError, ReconcilerError, Refused
 from reconciler.folder import one_line
 from reconciler.sinks.taken import Taken
 
@@ -67,7 +67,12 @@ class TableSink:
         self.shown = without_secrets(f"{address}{'&' if '?' in address else '?'}table={table}")
         self.app_id = app_id
         self._parsed = parse(address)
-        self._table = table
+        schema = self._parsed.schema
+        if schema is not None and "." in table:
+            raise ConfigError(
+                f"The sink {self.shown} names a schema twice.", hint="Leave out schema=, or the schema in table=."
+            )
+        self._table = (schema, table) if schema is not None else tuple(table.split(".", 1))
         self._columns = columns
 
     def last_taken(self, app_id: str | None) -> Taken:
@@ -81,7 +86,7 @@ class TableSink:
         from reconciler.stores.postgresql.connection import Database, identifier
 
         name, batch = map(identifier, self._columns)
-        table = identifier(*self._table.split(".", 1))
+        table = identifier(*self._table)
         parsed = self._parsed
         with closing(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)) as database:
             statement = type(table)("SELECT max({}) FROM {}" + where).format(batch, table, name)

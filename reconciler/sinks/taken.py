@@ -11,13 +11,15 @@ class Taken:
     """The last batch that a sink has; ``batch`` None: it has none.
 
     ``is_empty``: it certainly got no records in it; ``has_records``: it certainly did. ``whole`` False: the sink
-    forgets, and what it took longer ago is not known.
+    forgets, and what became of it longer ago is not known. ``undone``: how the sink was set back to before that batch,
+    as a clause; empty if it was not.
     """
 
     batch: int | None
     is_empty: bool = False
     has_records: bool = False
     whole: bool = True
+    undone: str = ""
 
 
 class Sink(Protocol):

@@ -23,16 +23,21 @@ class Iceberg:
         self.snapshots.append(made | ({"parent-snapshot-id": number - 1} if number > 1 else {}))
         self._write(expired)
 
-    def batch(self, epoch: int, query: str = QUERY, rows: int = 5) -> None:
+    def batch(self, epoch: int, query: str = QUERY, rows: int = 5, expired: int = 0) -> None:
         self.add(
             {
                 "spark.sql.streaming.queryId": query,
                 "spark.sql.streaming.epochId": str(epoch),
                 "added-records": str(rows),
-            }
+            },
+            expired,
         )
 
-    def _write(self, expired: int) -> None:
+    def rolled_back(self, to: int, expired: int = 1) -> None:
+        """The table after ``rollback_to_snapshot``: the later snapshots are there until they expire."""
+        self._write(expired, to)
+
+    def _write(self, expired: int, current: int | None = None) -> None:
         content = {
             **{"format-version": 2, "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1", "location": str(self.folder)},
             **{"last-sequence-number": len(self.snapshots), "last-updated-ms": 2_000_000, "last-column-id": 1},
@@ -44,7 +49,11 @@ class Iceberg:
             ],
             **{"current-schema-id": 0, "partition-specs": [{"spec-id": 0, "fields": []}], "default-spec-id": 0},
             **{"last-partition-id": 999, "sort-orders": [{"order-id": 0, "fields": []}], "default-sort-order-id": 0},
-            **{"properties": {}, "current-snapshot-id": len(self.snapshots), "snapshots": self.snapshots[expired:]},
+            **{
+                "properties": {},
+                "current-snapshot-id": current or len(self.snapshots),
+                "snapshots": self.snapshots[expired:],
+            },
         }
         (self.folder / "metadata").mkdir(parents=True, exist_ok=True)
         file = self.folder / "metadata" / f"v{len(self.snapshots)}.metadata.json"

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.show import describe
 from reconciler.cli.page.page import page
 from reconciler.cli.terminal.report import plan_text
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import parse_plan
@@ -18,8 +20,8 @@ from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.taken import Taken
 from reconciler.watch.figures import CheckFigures, figures_of
-from tests.checkpoints.checkpoint_files import Files
-from tests.sinks.world import BEFORE, Query, query
+from tests.checkpoints.checkpoint_files import PLANNED, Files, job, plan, row
+from tests.sinks.world import BEFORE, Query, made_of, query
 
 __all__ = ["query"]
 
@@ -122,9 +124,48 @@ def test_a_killed_batch_is_repeated_whole_or_empty(query: Query) -> None:
     made = query.clone()
     assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
     query.put_out(range(3, 4))
-    assert "at most 4 of its records would be put out again" in query.sink().detail
+    assert "at most 10 of its records would be put out again" in query.sink().detail, "it is repeated empty"
     with pytest.raises(NeedsPerson, match="whose end is not proven"):
         query.clone("another")
+
+
+@pytest.mark.parametrize("delivered", [35, 30, 25])
+def test_a_killed_batch_whose_end_the_mirror_has_yet_to_deliver_would_be_doubled(
+    delivered: int, tmp_path: Path
+) -> None:
+    query = made_of(tmp_path, delivered)
+    query.begin(3)
+    query.put_out(range(3, 4))
+    query.keep_anchor(3, "clicks-end")
+    (job,) = query.check().plan.jobs
+    assert [row.verdict for row in job.partitions if row.position == "end"] == [Verdict.BEHIND]
+    assert [row.outcome for row in job.sinks] == [SinkOutcome.DOUBLES]
+    assert "at most 10 of its records would be put out again" in job.sinks[0].detail
+    with pytest.raises(NeedsPerson, match="whose end is not proven"):
+        query.clone()
+
+
+def test_a_copy_of_a_batch_that_the_mirror_has_yet_to_deliver_is_empty_if_the_sink_lacks_it(tmp_path: Path) -> None:
+    query = made_of(tmp_path, 35)
+    query.begin(3)
+    query.keep_anchor(3, "clicks-end")
+    assert query.sink().outcome is SinkOutcome.OPEN
+    assert query.clone().repeats_empty
+
+
+def test_a_topic_of_a_killed_batch_whose_end_the_plan_lacks_is_not_taken_for_proven(query: Query) -> None:
+    """The plan has a proven end for the other topic."""
+    query.topics = ("o", "p")
+    query.log.create("a.p", 1)
+    query.log.partition("a.p", 0).append(PLANNED, b"k0", b"v0")
+    query.files.batch(2, {"o": {0: 130}, "p": {0: 100}})
+    query.files.planned(3, {"o": {0: 140}, "p": {0: 107}})
+    query.put_out(range(3, 4))
+    query.keep_anchor(3, "clicks-end")
+    rows = [row for row in query.check().plan.job().partitions if row.source_topic == "o"]
+    known = plan(job(*rows, row(0, 100, 0, topic="p", position="start"), store=f"checkpoint:{query.files.path}"))
+    with pytest.raises(NeedsPerson, match="at most 7 of its records would be put out again"):
+        clone(query.files.path, query.folder / "copy", known, config=query.config(), outside=query.outside)
 
 
 def test_a_killed_batch_that_a_copy_has_repeated_empty_is_not_taken_for_the_querys_own(query: Query) -> None:

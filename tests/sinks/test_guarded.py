@@ -15,6 +15,7 @@ from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.sinks.guard import Standing, judge, lacks
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
+from tests.checkpoints.checkpoint_files import QUERY
 from tests.sinks.delta_table import Delta
 from tests.sinks.iceberg_table import Iceberg
 from tests.sinks.world import Query, query
@@ -65,6 +66,32 @@ def test_a_sink_that_lacks_committed_batches_would_never_get_them(query: Query) 
     assert "it has no batch after 2, and the checkpoint has committed batch 5" in row.detail
     with pytest.raises(NeedsPerson, match="would never come"):
         query.start_at_source()
+
+
+@pytest.mark.parametrize("of", ["", "?app_id=clicks"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_checkpoint_without_its_querys_id_would_put_out_under_a_new_one(
+    query: Query, of: str, committed: bool
+) -> None:
+    """Under a name of the job's own, the batches are known without the id."""
+    pytest.importorskip("deltalake")
+    query.sinks = [f"delta:{query.folder}/delta{of}"]
+    table = Delta(query.folder / "delta")
+    for number in range(4):
+        table.batch(number, app_id="clicks" if of else None)
+    query.begin(3)
+    if committed:
+        query.run(range(3, 4))
+    (query.files.path / "metadata").unlink()
+    if of:
+        assert query.start_at_source()
+        return
+    with pytest.raises(NeedsPerson, match="the checkpoint has lost its query's id") as stopped:
+        query.start_at_source()
+    assert f"take batch {4 if committed else 3} even if it has it" in stopped.value.message
+    assert 'write it again, as {"id":"ID"}' in str(stopped.value.hint)
+    query.files.put("metadata", f'{{"id":"{QUERY}"}}')
+    assert query.start_at_source(), "the way out"
 
 
 @dataclass

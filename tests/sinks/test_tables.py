@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,108 @@ def test_a_new_checkpoint_has_a_name_of_its_own_unless_the_job_keeps_one(delta: 
         query.start_at_source()
 
 
+# ---------------------------------------------------------------- Delta's RESTORE, which leaves the batches' numbers
+
+
+def restore(table: Path, version: int | datetime) -> None:
+    import deltalake
+
+    deltalake.DeltaTable(table).restore(version)
+
+
+@pytest.mark.parametrize("of", ["", "?app_id=clicks"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_batches_that_a_restore_took_back_would_never_come(delta: Any, query: Query, of: str, committed: bool) -> None:
+    name = "clicks" if of else QUERY
+    query.sinks = [f"delta:{query.folder}/delta{of}"]
+    query.begin(3)
+    if committed:
+        query.run(range(3, 4))
+    query.keep_anchor(3, "clicks" if committed else "clicks-end")
+    for batch in range(4):
+        delta(batch, name)
+    whole = SinkOutcome.FITS if committed else SinkOutcome.TAKEN
+    assert query.sink().outcome is whole
+    restore(query.folder / "delta", 1)
+    row = query.sink()
+    assert (row.outcome, row.last_taken) == (SinkOutcome.UNSEEN, 3)
+    assert "version 4 of the table is a RESTORE to version 1, which lacks batch 3" in row.detail
+    with pytest.raises(NeedsPerson, match="would never come") as stopped:
+        query.start_at_source()
+    assert "Set it to a version that has them" in str(stopped.value.hint)
+    with pytest.raises(NeedsPerson, match="would never come"):
+        query.clone()
+    restore(query.folder / "delta", 3)
+    assert query.sink().outcome is whole, "the way out"
+
+
+@pytest.mark.parametrize("of", ["", "?app_id=clicks"])
+def test_a_restore_that_keeps_the_last_batch_or_is_older_takes_nothing_back(
+    delta: Any, tmp_path: Path, of: str
+) -> None:
+    name = "clicks" if of else QUERY
+    sink = open_sink(f"delta:{tmp_path}/delta{of}")
+    for batch in range(3):
+        delta(batch, name)
+    delta(0, "another")
+    restore(tmp_path / "delta", 2)
+    assert sink.last_taken(name).undone == ""
+    restore(tmp_path / "delta", 1)
+    delta(3, name)
+    for batch in range(1, 15):
+        delta(batch, "another")
+    assert sink.last_taken(name).undone == "", "the query has gone on since"
+    assert sink.last_taken("another").undone == ""
+    native(tmp_path / "delta", 21, 4, rows=5)
+    assert sink.last_taken(QUERY).undone == ""
+
+
+def test_a_restore_of_a_restored_table_takes_back_what_that_did(delta: Any, tmp_path: Path) -> None:
+    for batch in range(4):
+        delta(batch)
+    restore(tmp_path / "delta", 1)
+    delta(0, "another")
+    restore(tmp_path / "delta", 4)
+    assert (
+        "version 4 of the table is a RESTORE to version 1"
+        in open_sink(f"delta:{tmp_path}/delta").last_taken(QUERY).undone
+    )
+
+
+def test_a_restore_to_a_time_may_have_taken_the_last_batch_back(delta: Any, tmp_path: Path) -> None:
+    import deltalake
+
+    for batch in range(3):
+        delta(batch)
+    at_ms = deltalake.DeltaTable(tmp_path / "delta").history(2)[1]["timestamp"]
+    restore(tmp_path / "delta", datetime.fromtimestamp(at_ms / 1000, UTC))
+    undone = open_sink(f"delta:{tmp_path}/delta").last_taken(QUERY).undone
+    assert undone == "version 3 of the table is a RESTORE, and whether it kept batch 2 is not known"
+
+
+def test_a_log_that_does_not_reach_back_to_the_last_batch_may_lack_a_restore(delta: Any, query: Query) -> None:
+    import deltalake
+
+    query.sinks = [f"delta:{query.folder}/delta?app_id=clicks"]
+    for batch in range(3):
+        delta(batch, "clicks")
+    for batch in range(12):
+        delta(batch, "another")
+    assert query.sink().outcome is SinkOutcome.FITS
+    deltalake.DeltaTable(query.folder / "delta").create_checkpoint()
+    for batch in range(12, 15):
+        delta(batch, "another")
+    for version in range(14):
+        (query.folder / "delta" / "_delta_log" / f"{version:020}.json").unlink()
+    assert open_sink(query.sinks[0]).last_taken("clicks") == Taken(2, whole=False)
+    row = query.sink()
+    assert (row.outcome, row.last_taken) == (SinkOutcome.UNKNOWN, 2)
+    assert "its log does not tell whether that was undone since" in row.detail
+    assert query.start_at_source()
+    delta(3, "clicks")
+    assert open_sink(query.sinks[0]).last_taken("clicks") == Taken(3)
+
+
 # ---------------------------------------------------------------- Iceberg
 
 
@@ -152,6 +255,18 @@ def test_expired_snapshots_are_not_taken_for_batches_that_never_were(iceberg: Ic
     row = query.sink()
     assert row.outcome is SinkOutcome.UNKNOWN
     assert "not known further back" in row.detail
+
+
+def test_a_rollback_to_before_all_batches_is_not_taken_for_expired_snapshots(iceberg: Iceberg, query: Query) -> None:
+    for _ in range(2):
+        iceberg.add({"operation": "replace"})
+    iceberg.batch(0)
+    iceberg.batch(1, expired=1)
+    iceberg.rolled_back(to=2)
+    query.sinks = [f"iceberg:{iceberg.folder}"]
+    row = query.sink()
+    assert (row.outcome, row.last_taken) == (SinkOutcome.UNSEEN, None)
+    assert "this query's snapshot 4 is no ancestor of the table's current one" in row.detail
 
 
 def test_the_original_is_not_started_again_where_iceberg_has_the_copys_batches(iceberg: Iceberg, query: Query) -> None:
@@ -209,6 +324,29 @@ def test_a_column_without_whole_numbers_is_refused(value: object, monkeypatch: p
     """Of the texts 9 and 12, the largest is 9."""
     with pytest.raises(Refused, match=r"The column 'batch_id' of the sink postgresql:.* has no whole numbers"):
         largest(value, monkeypatch)
+
+
+@pytest.mark.parametrize("named", ["table=batches&schema=etl", "table=etl.batches"])
+def test_the_table_of_batches_is_in_the_schema_that_is_named(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg")
+    from reconciler.stores.postgresql.connection import Database
+
+    asked: list[str] = []
+
+    class Session:
+        def one(self, statement: Any, values: object) -> tuple[int]:
+            asked.append(statement.as_string(None))
+            return (7,)
+
+    monkeypatch.setattr(Database, "transaction", lambda self, work: work(Session()))
+    assert open_sink(f"postgresql://h/d?{named}").last_taken(QUERY) == Taken(7)
+    assert asked == ['SELECT max("batch_id") FROM "etl"."batches" WHERE "app_id" = %s']
+
+
+def test_a_table_of_batches_with_two_schemas_is_refused() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(ConfigError, match="names a schema twice"):
+        open_sink("postgresql://h/d?schema=etl&table=more.batches")
 
 
 def largest(value: object, monkeypatch: pytest.MonkeyPatch) -> Taken:

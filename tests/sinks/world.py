@@ -39,6 +39,7 @@ class Query:
     log: MemoryLog
     extra: str = ""
     sinks: Sequence[str] = ()
+    topics: Sequence[str] = ("o",)
     names_end: bool = True
     """Whether the configuration has a job for the end of the batch."""
 
@@ -48,18 +49,18 @@ class Query:
 
     def config(self, path: Path | None = None) -> Config:
         """The job's configuration, with its checkpoint at ``path``."""
-        sinks = json.dumps(list(self.sinks or [f"files:{self.output}"]))
+        sinks, topics = json.dumps(list(self.sinks or [f"files:{self.output}"])), json.dumps(list(self.topics))
         file = self.folder / "reconciler.toml"
         file.write_text(
             f'{self.extra}\n[source]\nalias = "a"\nbootstrap_servers = "a:9092"\n[destination]\n'
             f'bootstrap_servers = "b:9092"\n[anchors]\nstore = "sqlite:///{self.folder}/anchors.db"\n'
-            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["o"]\nsink = {sinks}\n'
+            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = {topics}\nsink = {sinks}\n'
             f'store = "checkpoint:{path or self.files.path}"\n'
         )
         if self.names_end:
             end = f'store = "checkpoint:{path or self.files.path}?position=end"\n'
             with file.open("a") as more:
-                more.write(f'[[jobs]]\nname = "clicks-end"\ngroup = "clicks-end"\ntopics = ["o"]\n{end}')
+                more.write(f'[[jobs]]\nname = "clicks-end"\ngroup = "clicks-end"\ntopics = {topics}\n{end}')
         return load_config(file, {})
 
     @property
@@ -154,9 +155,14 @@ class Query:
 @pytest.fixture
 def query(tmp_path: Path) -> Query:
     """Three committed batches, at the sink too; the destination has all records, and no number of the source's."""
+    return made_of(tmp_path, 100)
+
+
+def made_of(tmp_path: Path, delivered: int) -> Query:
+    """As ``query``, with so many records at the destination."""
     log = MemoryLog("b")
     log.create("a.o", 1)
-    for number in range(100):
+    for number in range(delivered):
         log.partition("a.o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
     made = Query(tmp_path, Files(tmp_path / "checkpoint"), log)
     made.files.began({"o": {0: BEFORE}})

@@ -19,7 +19,7 @@ from typing import Any
 
 from reconciler.core.errors import Refused
 from reconciler.ports import OffsetStore, Row, TopicPartition
-from reconciler.stores.delta.table import DeltaAt
+from reconciler.stores.delta.table import DeltaAt, is_restore, restored_version
 from reconciler.stores.table_address import TableAddress, TableColumns, TableStore, no_table, parse
 from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, row_of_column, rows_of
 
@@ -132,7 +132,7 @@ def _text(value: str) -> str:
 def _note_of_restore(table: Any) -> str:
     """A remark on transaction versions, if one of the last commits is a RESTORE."""
     for info in table.history(FIRST_LOOK):
-        if _is_restore(info):
+        if is_restore(info):
             return (
                 f"version {info['version']} of the table is a RESTORE, which leaves transactions as they are: the "
                 "table may lack records before this offset"
@@ -141,10 +141,6 @@ def _note_of_restore(table: Any) -> str:
 
 
 # ---------------------------------------------------------------- commits
-
-
-def _is_restore(info: Mapping[str, Any]) -> bool:
-    return str(info.get("operation")).upper() == "RESTORE"
 
 
 def commits(table: Any, name: str, walk: int) -> Iterator[Commit]:
@@ -163,7 +159,7 @@ def commits(table: Any, name: str, walk: int) -> Iterator[Commit]:
             version = info["version"]
             if below is not None and version > below:
                 continue
-            if _is_restore(info):
+            if is_restore(info):
                 below = _restored(info, version)
                 continue
             yield _commit(info, version, name)
@@ -188,8 +184,7 @@ def _commit(info: Mapping[str, Any], version: int, name: str) -> Commit:
 
 def _restored(info: Mapping[str, Any], version: int) -> int:
     """The version that a RESTORE leads to."""
-    of = info.get("operationParameters")
-    to = of.get("version") if isinstance(of, dict) else None
-    if to is None or not str(to).isdecimal() or not str(to).isascii() or len(str(to)) > 18:
+    to = restored_version(info)
+    if to is None:
         raise OlderGone(f"version {version} is a RESTORE to a time, which does not tell the version that it led to")
-    return int(to)
+    return to

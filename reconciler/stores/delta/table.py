@@ -3,12 +3,26 @@ documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.folder import one_line, open_folder
+
+
+def is_restore(info: Mapping[str, Any]) -> bool:
+    """Whether the commit with this ``commitInfo`` is a RESTORE."""
+    return str(info.get("operation")).upper() == "RESTORE"
+
+
+def restored_version(info: Mapping[str, Any]) -> int | None:
+    """The version that a RESTORE leads to; None for one to a time, which does not tell."""
+    of = info.get("operationParameters")
+    to = of.get("version") if isinstance(of, dict) else None
+    if to is None or not str(to).isdecimal() or not str(to).isascii() or len(str(to)) > 18:
+        return None
+    return int(to)
 
 
 class DeltaAt:
@@ -30,6 +44,16 @@ class DeltaAt:
             # It says so, too, of a folder that this user may not enter, and of a mount that fails.
             if "://" not in self._path or self._path.startswith("file:"):
                 open_folder(self._path).names("_delta_log")
+            return None
+
+    def at_version(self, version: int) -> Any | None:
+        """The table as it was at this version; None if its log has been removed. To be called within ``errors``."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return DeltaTable(self._path, version=version)
+        except DeltaError:
             return None
 
     @contextmanager
