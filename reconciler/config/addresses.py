@@ -21,6 +21,8 @@ _SHOWN = frozenset(
 )
 """Parameters of stores, and of libpq, that hold no secret. The value of any other is not shown: it may be misplaced."""
 SINK_SCHEMES = frozenset({"files", "delta", "iceberg", "postgresql", "python"})
+SAVES_SCHEMES = ("hbase", "zookeeper")
+"""Stores whose address says which offset of a batch the job stores: ``saves=``."""
 SINKS_WITH_ROWS = frozenset({"files", "delta", "iceberg"})
 """Sinks whose address says where the rows are, and not only the batches."""
 SINK_COLUMNS = ("id", "key", "value", "fingerprint", "offset", "topic", "partition", "order", "topic_name")

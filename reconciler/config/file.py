@@ -9,13 +9,23 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, overload
 
 from reconciler.clock import zoned_ms
 from reconciler.config import sections
-from reconciler.config.addresses import BROKERS_TOO, SINK_COLUMNS, SINK_SCHEMES, are_brokers, scheme_of, shared_brokers
+from reconciler.config.addresses import (
+    BROKERS_TOO,
+    SAVES_SCHEMES,
+    SINK_COLUMNS,
+    SINK_SCHEMES,
+    are_brokers,
+    scheme_of,
+    shared_brokers,
+)
 from reconciler.config.ownership import Doubt, doubt_about
+from reconciler.config.places import one_store, place_of
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
 from reconciler.config.settings import Cluster, Config, Job, Policy, SearchSettings, TopicNames
@@ -36,6 +46,8 @@ _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.provi
 """Properties of the Kafka client that load libraries, or start a command."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
+_GIVEN_TWICE = ("Cannot overwrite a value", "Cannot declare", "Duplicate inline table key")
+"""How the parser's messages begin for what stands there already."""
 
 
 def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
@@ -109,6 +121,10 @@ def _how_to_write(text: str, problem: str) -> str:
         return "A text on that line lacks its closing quote."
     if not at:
         return "Correct the end of the file."
+    if problem.startswith(_GIVEN_TWICE):
+        if re.match(r"\s*\[+\s*jobs\s*\]", line):
+            return "Write [[jobs]], in double brackets, over each of them."
+        return f"That {'table' if line.lstrip().startswith('[') else 'key'} is given twice: leave one out."
     if problem.startswith("Unclosed"):
         return "Close it on that line or on one before."
     return 'Correct that line. A text has quotes: name = "value".' if "value" in problem else "Correct that line."
@@ -123,6 +139,7 @@ class _Reader:
         self._identities: dict[tuple[str, str, str, str, bool, str], Identity] = {}
         self._path = path
         self._doubt = doubt
+        self._place_of = cache(place_of)
         self._modules: tuple[str, ...] | None = ()
         """Python modules that the file may name. None where that cannot be said: none is imported then, nor refused."""
 
@@ -138,15 +155,17 @@ class _Reader:
         destination = self._cluster(destination_table, destination_table.required_text("bootstrap_servers"))
         if source is not None:
             self._refuse_one_cluster(source.bootstrap_servers, destination.bootstrap_servers)
-        alias_is_unknown = root.is_faulty("source") or source_table.is_faulty("alias")
-        topics = self._topics(root.table("topics"), alias, alias_is_unknown=alias_is_unknown)
+        topic_table = root.table("topics")
+        if root.is_faulty("source", "topics") or (alias is None and source_table.is_faulty("alias")):
+            alias = Unknown()
+        topics = self._topics(topic_table, alias)
         anchors = root.table("anchors")
         anchor_store = anchors.filled_text("store")
         anchors.done()
         search = sections.search(root.table("search"))
         policy = self._policy(root.table("policy"))
         self._judge_code(policy, source, destination)
-        trust = sections.trust(root.table("trust"))
+        trust = sections.trust(root.table("trust"), self._path)
         watch = sections.watch(root.table("watch"))
         metrics = sections.metrics(root.table("metrics"))
         mirror = sections.mirror(root.table("mirror"))
@@ -191,18 +210,19 @@ class _Reader:
             )
             self._faults.add(problem, "Correct one of them.")
 
-    def _topics(self, table: Table, alias: str | None, *, alias_is_unknown: bool) -> TopicNames:
+    def _topics(self, table: Table, alias: str | None) -> TopicNames:
         names = table.mapping("names")
         policy = table.choice("policy", TopicPolicy, TopicPolicy.NAMES if names else TopicPolicy.DEFAULT)
         separator = table.text("separator", ".")
         table.done()
+        if alias is None and table.is_faulty("policy", "names"):
+            alias = Unknown()
         if alias is None and policy is TopicPolicy.DEFAULT:
             alias = Unknown()
-            if not table.is_faulty("policy") and not alias_is_unknown:
-                self._faults.add(
-                    '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
-                    'Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
-                )
+            self._faults.add(
+                '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
+                'Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
+            )
         return TopicNames(policy, alias, separator, names)
 
     # ------------------------------------------------------------ policy, and what it allows to run
@@ -313,12 +333,17 @@ class _Reader:
             if other.name == job.name:
                 self._faults.add(f'Two jobs are named "{job.name}".', "Rename one of them.")
                 return
-            if (other.store, other.group) == (job.store, job.group) and set(other.topics) & set(job.topics):
+            if other.group == job.group and set(other.topics) & set(job.topics) and self._share_rows(other, job):
                 self._faults.add(
                     f'Jobs "{other.name}" and "{job.name}" share the stored offsets of a topic: one store, one group.',
                     "Give one of them a group of its own, or make them one job.",
                 )
                 return
+
+    def _share_rows(self, one: Job, other: Job) -> bool:
+        if isinstance(one.store, Unknown) or isinstance(other.store, Unknown):
+            return False
+        return one_store(one.store, other.store, self._place_of)
 
     def _refuse_one_name_for_two(self, job: Job, topics: TopicNames) -> None:
         with self._faults.collect():
@@ -345,7 +370,7 @@ def _job_topics(table: Table) -> tuple[str, ...]:
     topics = table.texts("topics", problem, 'For example topics = ["events"].', required=True)
     if len({*topics}) < len(topics) or not (topics or table.is_faulty("topics")):
         table.fault("topics", problem, 'For example topics = ["events"].')
-    return topics
+    return tuple(dict.fromkeys(topics))
 
 
 def _store(table: Table) -> str:
@@ -353,6 +378,10 @@ def _store(table: Table) -> str:
     address = table.required_text("store")
     saves = table.choice("saves", ("", "from", "until"), "")
     if not saves or isinstance(address, Unknown):
+        return address
+    if scheme_of(address) not in SAVES_SCHEMES:
+        known = " and ".join(f"{scheme}:" for scheme in SAVES_SCHEMES)
+        table.fault("saves", f"is for {known} stores, and this store is another one.", "Leave it out.")
         return address
     if re.search(r"[?&]saves=", address):
         table.fault("saves", "is given in the store's address too.", "Give it once.")

@@ -39,10 +39,11 @@ def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[
     """``content`` with its variables and secret files filled in as by ``filled``; its secrets are remembered.
 
     Every plain-text secret and every missing variable or file is added to ``faults``, by the name of its key and never
-    by its content; an ``Unknown`` replaces that text.
+    by its content; an ``Unknown`` replaces that text. A secret may be a number, a date or a boolean, too.
     """
 
-    def each(key: str, text: str) -> str:
+    def each(key: str, value: Any) -> Any:
+        text = value if isinstance(value, str) else "***"
         if holds_plain_secret(key, text):
             faults.add(
                 f"{_where(key)} holds a secret in plain text.",
@@ -50,6 +51,8 @@ def fill(content: dict[str, Any], environment: Mapping[str, str], secrets: dict[
                 "for the whole value.",
             )
             return Unknown()
+        if text is not value:
+            return value
         with faults.collect():
             found = _filled_text(text, environment, secrets)
             remember(key, text, found)
@@ -88,7 +91,7 @@ def filled(value: Any, environment: Mapping[str, str], secrets: dict[str, str]) 
     ``secrets`` receives each replacement, with the text that it stands for. Raises ConfigError for a variable that is
     not set and a file that cannot be read.
     """
-    return _replaced(value, lambda _, text: _filled_text(text, environment, secrets))
+    return _replaced(value, lambda _, each: _filled_text(each, environment, secrets) if isinstance(each, str) else each)
 
 
 def _filled_text(value: str, environment: Mapping[str, str], secrets: dict[str, str]) -> str:
@@ -174,13 +177,13 @@ def _reference(in_file: str) -> str:
 # ---------------------------------------------------------------- texts of the file
 
 
-def _replaced(content: Any, replace: Callable[[str, str], str], key: str = "") -> Any:
-    """``content`` with each text replaced by the result of ``replace`` for its key and itself."""
+def _replaced(content: Any, replace: Callable[[str, Any], Any], key: str = "") -> Any:
+    """``content`` with each value in it replaced by the result of ``replace`` for its key and itself."""
     if isinstance(content, dict):
         return {name: _replaced(value, replace, f"{key}.{name}" if key else name) for name, value in content.items()}
     if isinstance(content, list):
         return [_replaced(value, replace, key) for value in content]
-    return replace(key, content) if isinstance(content, str) else content
+    return replace(key, content)
 
 
 def _where(key: str) -> str:

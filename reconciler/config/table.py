@@ -94,7 +94,7 @@ class Table:
             self._faulty.add(key)
             return value if kind is str and default is None else default
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            self.fault(key, f"must be {_KINDS[kind]}, not {value!r}.", hint)
+            self.fault(key, f"must be {_KINDS[kind]}, not {_shown(value)}.", hint)
             return default
         return value
 
@@ -206,11 +206,12 @@ class Table:
                     walk(value, f"{prefix}{name}.")
                 elif isinstance(value, list):
                     self._faults.add(f"{self.where(key)}: {prefix}{name} cannot be a list.")
+                    flat[prefix + name] = Unknown()
                 elif prefix + name in flat:
                     problem = f"{prefix}{name} is given twice, with quotes and without."
                     self._faults.add(f"{self.where(key)}: {problem}", "Give it once.")
                 else:
-                    flat[prefix + name] = str(value).lower() if isinstance(value, bool) else str(value)
+                    flat[prefix + name] = _as_text(value)
 
         walk(self.take(key, dict, {}), "")
         return flat
@@ -221,6 +222,17 @@ class Table:
             near = _nearest(key, self._known)
             hint = f"Did you mean {near}?" if near is not None else f"Known here: {', '.join(sorted(self._known))}."
             self.fault(key, "is not a known key.", hint)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):  # an Unknown stays one
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(value: Any) -> str:
+    """A value of the wrong kind. A table or a list is not repeated: a secret may stand in it."""
+    return next((_KINDS[kind] for kind in (dict, list) if isinstance(value, kind)), repr(value))
 
 
 def _nearest(key: str, among: Iterable[str], alike: float = 0.6) -> str | None:

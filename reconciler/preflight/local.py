@@ -14,10 +14,15 @@ from urllib.request import Request, urlopen
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
+from reconciler.core.visible import command
+from reconciler.fileio import looked_at
+from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.near import near_names
 from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
 from reconciler.trust import signing
+from reconciler.trust.audit_log import AuditLog
+from reconciler.trust.witness import Witness
 from reconciler.watch.listener import Access, ListenAddress
 
 GATEWAY_S = 5.0
@@ -32,12 +37,14 @@ def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
     yield from _textfile(config)
     yield from _keys(config)
     yield from _audit_log(config)
+    yield from _marks(config)
 
 
 def network(config: Config) -> Iterator[TrialResult]:
-    """The port that watch would listen on, and the push gateway."""
+    """The port that watch would listen on, the push gateway, and the marks of another place."""
     yield from _port(config)
     yield from _gateway(config)
+    yield from _marks_elsewhere(config)
 
 
 def _unread_names(config: Config) -> Iterator[TrialResult]:
@@ -154,14 +161,71 @@ def _keys(config: Config) -> Iterator[TrialResult]:
 
 
 def _audit_log(config: Config) -> Iterator[TrialResult]:
-    for key, name in (("audit_log", "audit log"), ("audit_heads", "file of its heads")):
+    looks = (("audit_log", "audit log", AuditLog), ("audit_heads", "file of its heads", Witness))
+    for key, name, kind in looks:
         setting = getattr(config.trust, key)
         if setting is None:
             continue
-        path = Path(setting)
-        there = path if path.exists() else path.parent
-        if there.exists() and os.access(there, os.W_OK):
-            yield ok("trust", f"the {name} {path} can be written")
+        if (why := _why_not_appended_to(setting)) is not None:
+            yield fail("trust", f"The {name} {setting} {why}.", f"Correct [trust] {key}, or let this user write it.")
+            continue
+        try:
+            kind(Path(setting)).look()
+        except ReconcilerError as error:  # to be repaired here, also a log whose end was altered
+            yield fail("trust", error.message, error.hint or "")
         else:
-            why = "may not be written by this user" if there.exists() else "has no folder to be in"
-            yield fail("trust", f"The {name} {path} {why}.", f"Correct [trust] {key}, or let this user write it.")
+            yield ok("trust", f"the {name} {setting} can be written")
+
+
+def _why_not_appended_to(path: str) -> str | None:
+    if os.path.exists(path):
+        if not os.path.isfile(path):
+            return "is not a file"
+        return None if os.access(path, os.W_OK) else "may not be written by this user"
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        return "has no folder to be in"
+    return None if os.access(folder, os.W_OK | os.X_OK) else "may not be written by this user"
+
+
+def _marks(config: Config) -> Iterator[TrialResult]:
+    """The folder of marks, if it is on this machine; of another place only whether files there can be opened at all."""
+    place = config.failover_state
+    try:
+        folder = open_folder(place)
+        if not isinstance(folder, LocalFolder):
+            return
+        if looked_at(folder.shown) is None and "://" not in place:
+            if config.failover_state_is_named:
+                yield fail(
+                    "failover",
+                    f"There is no folder {folder.shown}, which [failover] state names: without it no hook starts.",
+                    f"Create it once, or mount it: {command('mkdir', '-p', folder.shown)}",
+                    ExitCode.UNREACHABLE,
+                )
+        elif looked_at(folder.shown) is not None and not folder.exists():
+            yield fail("failover", f"{folder.shown} is not a folder.", "Correct [failover] state.")
+        else:
+            yield _listed(folder)
+    except ReconcilerError as error:
+        yield failed("failover", error)
+
+
+def _marks_elsewhere(config: Config) -> Iterator[TrialResult]:
+    try:
+        folder = open_folder(config.failover_state)
+    except ConfigError:  # one of the files' results
+        return
+    if not isinstance(folder, LocalFolder):
+        try:
+            yield _listed(folder)
+        except ReconcilerError as error:
+            yield failed("failover", error)
+
+
+def _listed(folder: Folder) -> TrialResult:
+    if not folder.exists():
+        next_step = "failover start makes it with the first mark. If it has made marks, correct [failover] state."
+        return warn("failover", f"There is no folder of marks {folder.shown} yet.", next_step)
+    folder.names()
+    return ok("failover", f"the folder of marks {folder.shown} can be read")

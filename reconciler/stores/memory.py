@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
+from reconciler.stores.parameters import wrong_address
 
 _versions = itertools.count(1)
 """One counter for all stores: no version ever returns."""
@@ -86,4 +88,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     name = address.partition(":")[2]
     if name.startswith("/"):
         raise ConfigError(f"{address!r} is not the address of a memory store.", hint="Write memory: or memory:NAME.")
+    if mark := re.search(r"[?#]", name):
+        why = f"it takes no parameters, and no {mark[0]} may be in its name"
+        raise wrong_address("The address of a memory store", "memory:NAME", why)
     return MemoryStore(name)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from reconciler.config.addresses import scheme_of
+from reconciler.config.places import one_store
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore, Traits
 from reconciler.stores.common import KAFKA_TIMEOUT_S
-from reconciler.stores.places import one_store
 
 DISTRIBUTION = "failover-offset-reconciler"
 NO_TRAITS = Traits()

@@ -32,6 +32,7 @@ from typing import TypeVar
 from reconciler import written
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
+from reconciler.config.places import one_store
 from reconciler.core.errors import (
     Changed,
     ConfigError,
@@ -57,7 +58,6 @@ from reconciler.stores.paired import (
     refuse_unable,
     without_aside,
 )
-from reconciler.stores.places import one_store
 from reconciler.stores.registry import is_end_of_batch
 from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.lookback import LookbackResult, look_back

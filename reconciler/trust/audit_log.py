@@ -88,6 +88,19 @@ class AuditLog:
         with self._opened() as file:
             _head(file, self.path)
 
+    def look(self) -> None:
+        """Raise as ``check`` does for the file that is there; it is neither made nor locked."""
+        with _writing(self.path):
+            try:
+                file = open_regular(self.path)
+            except FileNotFoundError:
+                return
+        try:
+            with _writing(self.path):
+                _head(file, self.path)
+        finally:
+            os.close(file)
+
     def append(self, fields: Record, time_text: str) -> Head:
         """Write one record to the disk, and before it a ``torn`` record if the last line is torn.
 
@@ -220,7 +233,7 @@ def _head(file: int, path: Path) -> Head:
                 return _head_of(last, b"\n".join([*lines[number + 1 :], rest]), path)
         if begin == 0:
             if data and not _may_begin(data):
-                raise ConfigError(f"{path} is not an audit log.", hint="Give [trust] audit_log a file of its own.")
+                raise _foreign(path)
             return _head_of(Head(), data, path)
         block *= 4
 
@@ -229,6 +242,10 @@ def _may_begin(data: bytes) -> bool:
     """True if a log without a whole record can hold this: torn lines, any of which may be very short."""
     first, *_ = lines = data.split(b"\n")
     return bool(first) and all(_BEGINNING.startswith(line.rstrip(b"\0")[: len(_BEGINNING)]) for line in lines)
+
+
+def _foreign(path: Path) -> ConfigError:
+    return ConfigError(f"{path} is not an audit log.", hint="Give [trust] audit_log a file of its own.")
 
 
 def _head_of(last: Head, rest: bytes, path: Path) -> Head:
@@ -259,7 +276,8 @@ class TornLine:
 def verified(path: Path) -> Iterator[Record | TornLine]:
     """Yield the log's records as long as the chain holds.
 
-    Raises Changed at the first line that was altered; ConfigError if the file cannot be read.
+    Raises Changed at the first line that was altered; ConfigError if the file cannot be read, or is no audit log. A
+    file without a record may still be one: an empty file, or the beginning of a first record.
     """
     head, torn = Head(), b""
     try:
@@ -284,6 +302,8 @@ def verified(path: Path) -> Iterator[Record | TornLine]:
         raise ConfigError(f"The audit log {path} cannot be read: {error.strerror or error}.") from error
     if torn.endswith(b"\n"):
         raise _broken(head, path, "is not a record")
+    if torn and not head.line and not _may_begin(torn):
+        raise _foreign(path)
     if torn:
         yield TornLine(head.line, len(torn), declared=False)
 

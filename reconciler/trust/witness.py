@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,13 @@ from reconciler.core.visible import visible
 from reconciler.fileio import open_regular, sync_names
 
 _HEAD = re.compile(r"\brecord (\d{1,18}), hash ([0-9a-f]{64})\b")
+_LAST = re.compile(rb"\brecord \d{1,18}, hash [0-9a-f]{64}\Z")
 _NAMED = "audit log "
+_BEGINNING = _NAMED.encode()
 _LONGEST = 20_000
 """Characters before a head in which its log's path is looked for: paths have 4,096 bytes, with escapes more."""
+_TAIL = 64 * 1024
+"""Bytes at the end of the file of heads that are read before one is appended: more than its longest line."""
 LARGEST = 256 << 20
 MOST_NAMES = 3
 
@@ -38,8 +43,13 @@ class Witness:
         self.path = path
 
     def check(self) -> None:
-        """Raise ConfigError if nothing can be appended now."""
+        """Raise ConfigError if nothing can be appended now, or the file holds something else than heads."""
         self._append(b"")
+
+    def look(self) -> None:
+        """Raise as ``check`` does for the file that is there; it is not made."""
+        with self._keeping():
+            self._is_ended()
 
     def keep(self, text: str) -> None:
         """Append a head as a line, on the disk. Raises as ``check`` does."""
@@ -47,15 +57,43 @@ class Witness:
 
     def _append(self, text: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        try:
+        with self._keeping():
             is_new = not self.path.exists()
             with os.fdopen(open_regular(self.path, flags), "ab", buffering=0) as file:
+                is_ended = self._is_ended()
                 if text:
-                    if file.write(text) != len(text):
+                    line = text if is_ended else b"\n" + text
+                    if file.write(line) != len(line):
                         raise OSError("there was room for only a part of it")
                     os.fsync(file.fileno())
             if is_new:
                 sync_names(self.path.parent)
+
+    def _is_ended(self) -> bool:
+        """True if the file's last line has an end. Raises ConfigError if it is neither a head nor a head's beginning.
+
+        A full disk leaves a beginning, and a power cut zeros after it.
+        """
+        try:
+            with os.fdopen(open_regular(self.path), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+                tail = file.read()
+        except (FileNotFoundError, PermissionError):  # its writers need not be able to read it
+            return True
+        last = tail.rstrip(b"\n").rpartition(b"\n")[2].rstrip(b"\0")
+        if not (_BEGINNING.startswith(last[: len(_BEGINNING)]) or _LAST.search(last)):
+            raise ConfigError(
+                f"{self.path} is not a file of an audit log's heads: its last line is not one. Nothing else was "
+                "written.",
+                hint="Give [trust] audit_heads a file of its own.",
+            )
+        return not tail or tail.endswith(b"\n")
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Raise the system's errors as ConfigError."""
+        try:
+            yield
         except OSError as error:
             raise ConfigError(
                 f"The heads of the audit log cannot be kept in {self.path}: {error.strerror or error}. Nothing else "

@@ -51,6 +51,12 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
             "The bootstrap servers are no list of brokers. Write",
         ),
         (("check", "--set-time", "1000", "--set-time", "2000"), "--set-time names two times, 1000 and 2000"),
+        *(
+            (("init", "--yes", f"--{option}", ""), f"--{option} is empty. Give it, or leave it out.")
+            for option in (
+                *("store", "separator", "bootstrap-servers", "source-bootstrap-servers", "alias", "group", "topic"),
+            )
+        ),
         (("failover", "-c", "x.toml", "start"), "One of start, end, status comes before the options."),
     ],
 )
@@ -59,6 +65,44 @@ def test_a_mistyped_command_line_says_what_to_write(
 ) -> None:
     assert main(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("hook", "-c", "x", "--to", "source", "--to", "destination"), "--to"),
+        (("hook", "-c", "x", "--wait", "3", "--wait=4"), "--wait"),
+        (("hook", "-c", "x", "--env-file", "a", "--env-file", "b"), "--env-file"),
+        (("check", "-c", "x", "--config", "y"), "--config"),
+        (("check", "-cx", "-cy"), "-c"),
+        (("check", "-c", "x", "--format", "json", "--format", "text"), "--format"),
+        (("config", "check", "-c", "x", "-c", "y"), "-c"),
+        (("plan", "-c", "x", "-o", "p", "-o", "q"), "-o"),
+        (("init", "--store", "postgresql://me:hunter2@h/db", "--store", "memory:"), "--store"),
+    ],
+)
+def test_a_second_value_does_not_silently_replace_the_first(
+    words: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert f"{option} is given twice, with different values: this command takes one" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "-c", "nowhere.toml", "--config", "nowhere.toml"),
+        ("--log-format", "json", "check", "-c", "nowhere.toml", "--log-format", "text"),
+        ("hook", "-c", "nowhere.toml", "--", "job", "-c", "other"),
+    ],
+)
+def test_one_value_may_be_repeated_and_a_command_has_options_of_its_own(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert "There is no configuration file nowhere.toml." in capsys.readouterr().err
 
 
 def test_a_misspelt_action_is_not_said_to_be_in_a_wrong_place(capsys: pytest.CaptureFixture[str]) -> None:

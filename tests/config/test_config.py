@@ -268,6 +268,10 @@ def inside(section: str, line: str) -> str:
         (LEAST.replace('alias = "a"', "alias = a"), 'Correct that line. A text has quotes: name = "value".'),
         (LEAST.replace('["events"]', '["events"'), "Close it on that line or on one before."),
         (LEAST.replace('alias = "a"', 'alias = "a" b'), "Correct that line."),
+        (LEAST.replace('alias = "a"', 'alias = "a"\nalias = "b"'), "That key is given twice: leave one out."),
+        (f"{LEAST}identity = {{ id = 'key', id = 'none' }}\n", "That key is given twice: leave one out."),
+        (f"{LEAST}[source]\n", "That table is given twice: leave one out."),
+        (f"{LEAST}[jobs]\n", "Write [[jobs]], in double brackets, over each of them."),
         ("source = 1\n" + LEAST.replace('[source]\nalias = "a"', ""), "[source] must be a table, not 1"),
     ],
 )
@@ -352,6 +356,85 @@ def test_two_jobs_that_share_stored_offsets(complaint) -> None:
     assert "share the stored offsets" in complaint(LEAST + twin)
 
 
+@pytest.mark.parametrize(
+    ("store", "other"),
+    [
+        ("sqlite:///offsets.db", "sqlite:///./offsets.db"),
+        ("sqlite:///offsets.db", "SQLITE:///{}/offsets.db"),
+        ("files:offsets", "files:./offsets/?keep=5"),
+        ("checkpoint:{}/clicks", "checkpoint:clicks/"),
+        ("zookeeper://a,b/k?layout=single", "zookeeper://b,a:2181/k?timeout=9&layout=single"),
+    ],
+)
+def test_two_jobs_share_stored_offsets_however_their_store_is_spelt(
+    complaint: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, other: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "share the stored offsets" in complaint(of_two_jobs(store.format(tmp_path), other.format(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("store", "other"),
+    [
+        ("sqlite:///offsets.db", "sqlite:///other.db"),
+        ("sqlite:///offsets", "files:offsets"),
+        ("checkpoint:clicks", "checkpoint:clicks?position=end"),
+        ("files:~\\u0000/offsets", "files:offsets"),
+    ],
+)
+def test_jobs_of_one_group_in_two_stores_share_nothing(load: Load, store: str, other: str) -> None:
+    assert len(load(of_two_jobs(store, other)).jobs) == 2
+
+
+def test_two_stores_that_are_not_known_are_not_said_to_be_one(tmp_path: Path) -> None:
+    (fault,) = faults_of(tmp_path, of_two_jobs("${UNSET}", "${UNSET}"))
+    assert "${UNSET} is not set" in fault
+
+
+def of_two_jobs(store: str, other: str) -> str:
+    """Of one group and one topic."""
+    twin = LEAST[LEAST.index("[[jobs]]") :].replace('name = "clicks"', 'name = "views"')
+    return LEAST.replace("sqlite:///offsets.db", store) + twin.replace("sqlite:///offsets.db", other)
+
+
+def faults_of(folder: Path, text: str) -> list[str]:
+    path = folder / "reconciler.toml"
+    path.write_text(text)
+    found = read_config(path, {})
+    assert isinstance(found, list)
+    return [str(fault).removeprefix(f"{path}: ") for fault in found]
+
+
+_WITHOUT_ALIAS = LEAST.replace('alias = "a"\n', "")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (LEAST.replace('["events"]', '["events", "events"]'), "[jobs clicks] topics must be a list of different topic"),
+        (f'{_WITHOUT_ALIAS}[topics.names]\nevents = ["a.events"]\n', "[topics] names: events cannot be a list."),
+        (f'{_WITHOUT_ALIAS}[topics]\nnames = "a.events"\n', "[topics] names must be a table, not 'a.events'."),
+        (
+            f'{_WITHOUT_ALIAS}[topics]\npolicy = "names"\nnames = "a.events"\n',
+            "[topics] names must be a table, not 'a.events'.",
+        ),
+        (f"topics = 1\n{_WITHOUT_ALIAS}", "[topics] must be a table, not 1."),
+        (
+            LEAST.replace('["events"]', '["events", "views"]')
+            + '[topics.names]\nevents = "${UNSET}"\nviews = "${UNSET}"\n',
+            "${UNSET} is not set in the environment.",
+        ),
+        (
+            LEAST.replace('"a"', "1") + '[topics.names]\nviews = "views"\n',
+            "[source] alias must be text in quotes, not 1.",
+        ),
+    ],
+)
+def test_no_second_complaint_about_topics_follows_from_the_first(tmp_path: Path, text: str, fault: str) -> None:
+    (found,) = faults_of(tmp_path, text)
+    assert found.startswith(fault)
+
+
 def test_a_plan_that_would_expire_at_once_is_refused(complaint) -> None:
     assert "at least" in complaint(LEAST.replace("[[jobs]]", '[policy]\nplan_expires = "0s"\n[[jobs]]'))
 
@@ -360,7 +443,7 @@ def test_a_plan_that_would_expire_at_once_is_refused(complaint) -> None:
     ("store", "address"),
     [
         ("zookeeper://z/kafka?layout=consumers", "zookeeper://z/kafka?layout=consumers&saves=from"),
-        ("files:/srv/manifests", "files:/srv/manifests?saves=from"),
+        ("hbase://h/t?layout=anchored", "hbase://h/t?layout=anchored&saves=from"),
     ],
 )
 def test_which_offset_of_a_batch_is_stored_becomes_a_part_of_the_address(load: Load, store: str, address: str) -> None:
@@ -371,8 +454,14 @@ def test_which_offset_of_a_batch_is_stored_becomes_a_part_of_the_address(load: L
 
 def test_saves_is_given_once_and_with_a_known_value(complaint: Callable[..., str]) -> None:
     assert 'saves = "first" is not one of' in complaint(LEAST + 'saves = "first"\n')
-    twice = LEAST.replace("sqlite:///offsets.db", "files:/srv?saves=until") + 'saves = "from"\n'
+    twice = LEAST.replace("sqlite:///offsets.db", "zookeeper://z?layout=single&saves=until") + 'saves = "from"\n'
     assert "given in the store's address too" in complaint(twice)
+
+
+@pytest.mark.parametrize("store", ["sqlite:///offsets.db", "memory:", "files:/srv/manifests", "kafka-group:"])
+def test_saves_is_for_stores_whose_address_takes_it(complaint: Callable[..., str], store: str) -> None:
+    said = complaint(LEAST.replace("sqlite:///offsets.db", store) + 'saves = "until"\n')
+    assert "[jobs clicks] saves is for hbase: and zookeeper: stores, and this store is another one. Leave" in said
 
 
 @pytest.mark.parametrize("key", ["name", "group", "topics", "store"])

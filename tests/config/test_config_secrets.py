@@ -82,12 +82,36 @@ def test_a_secret_in_plain_text_is_refused_by_the_name_of_its_key(load: Load, te
     assert quote(PLANTED, safe="") not in str(caught.value)
 
 
+@pytest.mark.parametrize("secret", ["12345678", "1234.5678", "1979-05-27", "07:32:00", "true", "0xdecade"])
+@pytest.mark.parametrize(
+    "key", ["[destination.client] sasl.password", "[watch] password", "[trust] signing_passphrase"]
+)
+def test_a_secret_without_quotes_is_one_in_plain_text(load: Load, key: str, secret: str) -> None:
+    table, _, name = key.partition(" ")
+    with pytest.raises(ConfigError) as caught:
+        load(with_table(f"{table}\n{name} = {secret}"))
+    assert f"{key} holds a secret in plain text." in caught.value.message
+    assert secret not in str(caught.value)
+    assert not caught.value.others
+
+
+@pytest.mark.parametrize("value", ['{ of = "correct horse" }', "{ of = 12345678 }", '["correct horse"]', "[12345678]"])
+def test_a_table_or_a_list_in_the_place_of_a_secret_is_not_shown(load: Load, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(with_table(f"[watch]\nusername = 'me'\npassword = {value}"))
+    said = "".join(map(str, (caught.value, *caught.value.others)))
+    assert "[watch] password must be text in quotes, not a" in said
+    assert "correct horse" not in said
+    assert "12345678" not in said
+
+
 @pytest.mark.parametrize(
     "text",
     [
         with_table("[destination.client]\n'ssl.key.location' = '/etc/key.pem'\n'ssl.ca.pem' = 'a certificate'"),
         with_table("[destination.client]\n'sasl.oauthbearer.token.endpoint.url' = 'https://idp/token'"),
         with_table("[topics.names]\n'reset.password' = 'mirrored.reset.password'"),
+        with_table("[topics.names]\n'reset.password' = 5"),
         with_store("postgresql://me@h/db?sslkey=/etc/key.pem&passfile=/etc/pgpass"),
         with_store("postgresql://me:${PASSWORD}@h/db?sslpassword=${PASSWORD}"),
         with_store("${ADDRESS}"),

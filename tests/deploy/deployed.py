@@ -84,6 +84,7 @@ class Deployed:
         """Its failover has started: what the job is in for is about the destination."""
         marks = Marks(load_config(file))
         shutil.rmtree(marks.place, ignore_errors=True)
+        Path(marks.place).mkdir()  # a pod has it, also without a ConfigMap
         marks.set("clicks", Mark("2026-01-31T06:00:00Z", "ada@ops-1"))
 
     @property

@@ -20,6 +20,7 @@ from reconciler.config.file import load_config, read_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ExitCode, NotRead, Refused, Unreachable
 from reconciler.core.probes import Withheld
+from reconciler.folder import LocalFolder, open_folder
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
@@ -28,6 +29,8 @@ from reconciler.preflight.results import Level, TrialResult, World, exit_code
 from reconciler.preflight.words import explained, span
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
+from reconciler.trust.audit_log import AuditLog
+from reconciler.trust.witness import Witness, sentence
 from tests.config import configurations
 from tests.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs
 
@@ -599,6 +602,97 @@ def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path:
     assert bad.code is ExitCode.USAGE
     assert len(bad.messages(Level.FAIL)) == 4
     assert any("is a private key, but a public one is needed" in said for said in bad.messages(Level.FAIL))
+
+
+QUIET = '[watch]\nlisten = "127.0.0.1:0"\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('audit_log = "FOLDER"', "is not a file"),
+        ('audit_log = "/dev/null"', "is not a file"),
+        ('audit_log = "FOLDER/other"', "other is not an audit log."),
+        ('audit_log = "FOLDER/other/log"', "has no folder to be in"),
+        ('audit_log = "FOLDER/dangling"', "has no folder to be in"),
+        ('audit_log = "FOLDER/plan"', "is not a record of format reconciler.audit-log/1"),
+        ('audit_log = "FOLDER/log"\naudit_heads = "FOLDER"', "is not a file"),
+        ('audit_log = "FOLDER/log"\naudit_heads = "FOLDER/other"', "is not a file of an audit log's heads"),
+    ],
+)
+def test_a_log_to_which_apply_would_not_append_is_a_failure(
+    local: Callable[[str], Tries], tmp_path: Path, lines: str, words: str
+) -> None:
+    (tmp_path / "other").write_text("[not a log]\n")
+    (tmp_path / "plan").write_text('{"format": "reconciler.plan/1"}\n')
+    (tmp_path / "dangling").symlink_to(tmp_path / "none" / "log")
+    found = local(f"{QUIET}[trust]\n{lines}")
+    assert found.code is ExitCode.USAGE
+    (said,) = found.messages(Level.FAIL, "trust")
+    assert words in said
+    assert (tmp_path / "other").read_text() == "[not a log]\n"
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_log_to_which_apply_would_append_is_fine(local: Callable[[str], Tries], tmp_path: Path) -> None:
+    heads = tmp_path / "heads"
+    head = AuditLog(tmp_path / "log").append({"kind": "refusal"}, "2026-01-31T06:00:00.000Z")
+    Witness(heads).keep(sentence(tmp_path / "log", head.line, head.hash))
+    found = local(f'{QUIET}[trust]\naudit_log = "FOLDER/log"\naudit_heads = "FOLDER/heads"')
+    assert found.messages(Level.OK, "trust") == [
+        f"the audit log {tmp_path}/log can be written",
+        f"the file of its heads {heads} can be written",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "words"),
+    [
+        ("reconciler.toml", ExitCode.USAGE, "reconciler.toml is not a folder."),
+        ("reconciler.toml/marks", ExitCode.UNREACHABLE, "There is no folder FOLDER/reconciler.toml/marks, which"),
+        ("nosuch://x", ExitCode.USAGE, "fsspec knows no file system 'nosuch'."),
+        ("marks", ExitCode.UNREACHABLE, "There is no folder FOLDER/marks, which [failover] state names"),
+    ],
+)
+def test_a_folder_of_marks_that_hooks_could_not_read_is_a_failure(
+    local: Callable[[str], Tries], tmp_path: Path, state: str, code: ExitCode, words: str
+) -> None:
+    found = local(f'{QUIET}[failover]\nstate = "{state}"')
+    (failure,) = (each for each in found.tried if each.level is Level.FAIL)
+    assert (failure.subject, failure.code) == ("failover", code)
+    assert failure.message.startswith(words.replace("FOLDER", str(tmp_path))) or words in failure.message
+    if state == "marks":
+        assert failure.next_step == f"Create it once, or mount it: mkdir -p {tmp_path}/marks"
+    assert not (tmp_path / "marks").exists()
+
+
+def test_a_folder_of_marks_is_listed(
+    local: Callable[[str], Tries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not [each for each in local(QUIET).tried if each.subject == "failover"], "failover start makes the default"
+    (tmp_path / "marks").mkdir()
+    here = f'{QUIET}[failover]\nstate = "marks"'
+    assert local(here).messages(Level.OK, "failover") == [f"the folder of marks {tmp_path}/marks can be read"]
+
+    def refuse(*_: object) -> list[str]:
+        raise Refused("No permission.", hint="Ask for it.")
+
+    monkeypatch.setattr(LocalFolder, "names", refuse)
+    assert local(here).messages(Level.FAIL, "failover") == ["No permission."]
+
+
+def test_marks_of_another_place_are_listed_unless_offline(write: Callable[[str], Path]) -> None:
+    place = f"memory://marks-{uuid.uuid4().hex}/clicks"
+    config = load_config(write(with_section(f'{QUIET}[failover]\nstate = "{place}"')))
+
+    def tried(where: Iterator[TrialResult]) -> list[tuple[Level, str]]:
+        return [(each.level, each.message) for each in where if each.subject == "failover"]
+
+    assert tried(config_check_local.files(config, config.jobs)) == []
+    absent = f"There is no folder of marks {place} yet."
+    assert tried(config_check_local.network(config)) == [(Level.WARN, absent)]
+    open_folder(place).publish("clicks.json", b"{}")
+    assert tried(config_check_local.network(config)) == [(Level.OK, f"the folder of marks {place} can be read")]
 
 
 class _Gateway(BaseHTTPRequestHandler):

@@ -103,7 +103,7 @@ def test_any_audit_log_is_verified_or_refused_with_a_sentence(runs: int, tmp_pat
     def claim(data: bytes) -> None:
         for content in (data, compact(data)):
             path.write_bytes(content)
-            found = attempt(lambda: list(audit_log.verified(path)), CHANGED)
+            found = attempt(lambda: list(audit_log.verified(path)), CHANGED, USAGE)
             head = attempt(lambda: audit_log.AuditLog(path).append({"kind": "refused"}, "now"), CHANGED, USAGE)
             if head is None:
                 assert path.read_bytes() == content, "what is not an audit log is not written to"

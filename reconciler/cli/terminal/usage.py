@@ -54,15 +54,34 @@ class UsageError(Exception):
         self.message = visible(message)
 
 
+class _GivenOnce(argparse._StoreAction):
+    """An option with one value: a second one would silently replace the first. The value may be a secret."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if option is not None and isinstance(parser, Parser) and parser.given.setdefault(self.dest, values) != values:
+            parser.error(f"{option} is given twice, with different values: this command takes one")
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises its complaints, so that a hint can be added.
 
     Options are written in full: the audit log finds the ones with secrets by their names, and the next version may have
-    another option that begins like one.
+    another option that begins like one. An option with one value is given once.
     """
 
     def __init__(self, **words: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **words})
+        self.given: dict[str, Any] = {}
+        """The values of the command line so far, by the name of the option's attribute."""
+        self.register("action", None, _GivenOnce)
+        self.register("action", "store", _GivenOnce)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.given.clear()
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         if found := _NO_NUMBER.fullmatch(message):

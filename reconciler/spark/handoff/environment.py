@@ -10,7 +10,7 @@ from reconciler.clock import clock_ms
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import read_regular, why
 from reconciler.formats.start import Side, parse_start
-from reconciler.spark.handoff import proof
+from reconciler.spark.handoff import arguments, proof
 from reconciler.spark.handoff.options import (
     CHECKPOINT_VARIABLE,
     OFFSETS_VARIABLE,
@@ -36,6 +36,8 @@ def from_environment(
     ``load`` does.
     """
     env = os.environ if environ is None else environ
+    if not isinstance(env, Mapping):
+        raise ConfigError(f"environ must be variables by name, not {arguments.shown(env)}.", hint="Leave it out.")
     if env.get(START_VARIABLE):
         return _started(env, job, trusted_keys)
     absent = [name for name in (PLAN_VARIABLE, OFFSETS_VARIABLE) if not env.get(name)]
@@ -85,7 +87,7 @@ def _started(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Han
                 hint="Start the job by `reconciler hook` again, which rewrites both.",
             )
         vouched = True
-    names = [job] if isinstance(job, str) else list(job or [start.job])
+    names = arguments.job_names(job) or [start.job]
     if names != [start.job]:
         raise ConfigError(
             f"The hook has started job {start.job}, not {', '.join(names)}.", hint="Start that job by its own hook."

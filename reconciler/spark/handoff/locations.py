@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
-import posixpath
+import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ from reconciler.core.errors import ConfigError, NotCreated
 from reconciler.folder import Folder, open_folder
 from reconciler.formats.json_fields import FieldError, Fields, json_value
 from reconciler.formats.start import JobStart, Side
+from reconciler.spark.handoff.arguments import checkpoint_base
 
 NOTE = "_reconciler-start.json"
 """In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
@@ -40,14 +41,15 @@ _GROWN = frozenset({"id", "folder"})
 log = logging.getLogger("reconciler.handoff")
 
 
-def location(base: str, start: JobStart) -> str:
+def location(base: str | os.PathLike[str], start: JobStart) -> str:
     """The checkpoint's location for this start. A new one is noted before it is returned: the next start gets it too.
 
-    Raises ConfigError for a note that cannot be read or is another folder's, NeedsPerson where a sink of the start
-    would drop the query's batches; Refused, Unreachable or OutcomeUnknown as the file system does.
+    Raises ConfigError for a location without a name of its own, and for a note that cannot be read or is another
+    folder's; NeedsPerson where a sink of the start would drop the query's batches; Refused, Unreachable or
+    OutcomeUnknown as the file system does.
     """
-    parent, name = posixpath.split(base.rstrip("/"))
-    folder = open_folder(parent or ".")
+    base, parent, name = checkpoint_base(base)
+    folder = open_folder(parent)
     newest = _newest(folder, base, name)
     if newest == 0:
         _refuse_by_sinks(start, None)
@@ -66,8 +68,8 @@ def location(base: str, start: JobStart) -> str:
             hint=f'Move the copy away. If {note.folder} was renamed, write "folder": "{at}" into {at}/{NOTE}.',
         )
     if note is not None and _is_of(note, start):
-        _refuse_by_sinks(start, _numbered(base.rstrip("/"), newest))
-        return _numbered(base.rstrip("/"), newest)
+        _refuse_by_sinks(start, _numbered(base, newest))
+        return _numbered(base, newest)
     _refuse_by_sinks(start, None)
     log.warning(
         "job %s begins a new query in %s: %s holds the offsets of an earlier stay",
@@ -98,8 +100,8 @@ def transaction_id(path: str, start: JobStart) -> str:
 
     A checkpoint that has no note, but a query, has that query's id. Raises as ``location`` does.
     """
-    parent, name = posixpath.split(path.rstrip("/"))
-    folder = open_folder(parent or ".")
+    path, parent, name = checkpoint_base(path)
+    folder = open_folder(parent)
     try:
         note = folder.read(f"{name}/{NOTE}")
     except FileNotFoundError:
@@ -169,7 +171,7 @@ def _begin(folder: Folder, base: str, name: str, number: int, start: JobStart) -
         folder.publish(f"{_numbered(name, number)}/{NOTE}", json.dumps(note).encode() + b"\n")
     except FileExistsError:
         log.debug("another query of job %s has begun %s at the same moment", start.job, _numbered(name, number))
-    return _numbered(base.rstrip("/"), number)
+    return _numbered(base, number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError
 from reconciler.formats.plan import Plan, PlanSource
 from reconciler.formats.start import JobStart, Side
-from reconciler.spark.handoff import proof
+from reconciler.spark.handoff import arguments, proof
 from reconciler.spark.handoff.planned import EARLIEST, LATEST, Offsets, offsets_of
 
 PLAN_VARIABLE = "RECONCILER_PLAN"
@@ -84,12 +85,13 @@ class Handoff:
 
         return replace(self, offsets=complete(self.start, self._client(kafka_client)), is_whole=True)
 
-    def checkpoint(self, base: str) -> str:
+    def checkpoint(self, base: str | os.PathLike[str]) -> str:
         """The query's checkpointLocation for this stay on this cluster: ``base``, or ``base-2``, ``base-3``, ….
 
         Restarts get the same one. After a move, or a correction by the hook, a new query begins in a new one: an old
         checkpoint would continue at offsets that no longer hold. For a job whose store is its checkpoint, it is the
-        path that the hook names. Raises as the file system does, ConfigError without the hook.
+        path that the hook names. Raises as the file system does, ConfigError without the hook, and for a base without a
+        name of its own.
         """
         if self.kept_in is not None:
             return self.kept_in
@@ -102,7 +104,7 @@ class Handoff:
 
         return location(base, self.start)
 
-    def transaction_id(self, base: str | None = None) -> str:
+    def transaction_id(self, base: str | os.PathLike[str] | None = None) -> str:
         """A name for the batches of this query, for ``txnAppId``: ``base`` as for ``checkpoint``.
 
         It belongs to the checkpoint: the same at every restart and in a copy, another one for a new checkpoint, whose
@@ -129,6 +131,8 @@ class Handoff:
         """
         from reconciler.spark.handoff.cluster import partitions_of
 
+        arguments.topics(topics)
+        start = _start_of(new)
         if not self.is_whole:
             return self.whole(kafka_client).also(*topics, new=new, kafka_client=kafka_client)
         if double := sorted(set(topics) & set(self.offsets)):
@@ -136,7 +140,7 @@ class Handoff:
                 f"The plan of job {self.job} has {', '.join(double)} already.",
                 hint="Leave it out of also(): its start is in the plan.",
             )
-        return self._with(partitions_of(self._client(kafka_client), topics), new)
+        return self._with(partitions_of(self._client(kafka_client), topics), start)
 
     def matching(
         self, pattern: str, *, new: str = "earliest", kafka_client: Mapping[str, str] | None = None
@@ -152,9 +156,10 @@ class Handoff:
         """
         from reconciler.spark.handoff.cluster import compiled, partitions_of, require_planned, topics_matching
 
+        wanted, start = compiled(pattern), _start_of(new)
         if not self.is_whole:
             return self.whole(kafka_client).matching(pattern, new=new, kafka_client=kafka_client)
-        wanted, client = compiled(pattern), self._client(kafka_client)
+        client = self._client(kafka_client)
         if left_out := [topic for topic in self.offsets if not wanted.fullmatch(topic)]:
             raise ConfigError(
                 f'The pattern "{pattern}" does not match {", ".join(left_out)} of the plan of job {self.job}: the '
@@ -164,7 +169,7 @@ class Handoff:
         there = partitions_of(client, {*topics_matching(client, pattern), *self.offsets})
         require_planned(self.offsets, there)
         more = {topic: partitions for topic, partitions in there.items() if topic not in self.offsets}
-        return replace(self._with(more, new), pattern=pattern)
+        return replace(self._with(more, start), pattern=pattern)
 
     def joined(self, other: Handoff, *, kafka_client: Mapping[str, str] | None = None) -> Handoff:
         """The starting points of two jobs or plans combined, for a query that reads the topics of both.
@@ -172,6 +177,8 @@ class Handoff:
         At the source, the partitions of both are looked up as in ``whole``. Raises as that does, and ConfigError if
         both have the same topic, or they are for different clusters.
         """
+        if not isinstance(other, Handoff):
+            raise ConfigError(f"joined() takes another hand-off, not {arguments.shown(other)}.", hint="Load its plan.")
         if self.bootstrap_servers != other.bootstrap_servers:
             raise ConfigError(
                 f"Jobs {self.job} and {other.job} start on two clusters ({self.bootstrap_servers} and "
@@ -194,15 +201,13 @@ class Handoff:
             needs_headers=_needs_headers(self) or _needs_headers(other),
         )
 
-    def _client(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        if not self.vouched and "bootstrap.servers" not in (more or {}):
+    def _client(self, kafka_client: Mapping[str, str] | None) -> dict[str, Any]:
+        more = arguments.options(kafka_client, "kafka_client")
+        if not (self.vouched or "bootstrap.servers" in more):
             raise proof.cluster_not_vouched_for(self.bootstrap_servers, 'kafka_client={"bootstrap.servers": …}')
-        return {"bootstrap.servers": self.bootstrap_servers, **(more or {})}
+        return {"bootstrap.servers": self.bootstrap_servers, **more}
 
-    def _with(self, topics: Mapping[str, Iterable[int]], new: str) -> Handoff:
-        if new not in _POLICIES:
-            raise ConfigError(f'new = "{new}" is not known.', hint='Use "earliest" or "latest".')
-        start = _POLICIES[new]
+    def _with(self, topics: Mapping[str, Iterable[int]], start: int) -> Handoff:
         added = {topic: {str(number): start for number in numbers} for topic, numbers in topics.items()}
         return replace(self, offsets={**self.offsets, **added})
 
@@ -259,10 +264,8 @@ def load(plan: PlanSource, job: Jobs = None, *, trusted_keys: proof.Keys = None)
 
 def of_plan(parsed: Plan, vouched: bool, job: Jobs) -> Handoff:
     """The hand-off of a plan that was read."""
-    names = [job] if job is None or isinstance(job, str) else list(job)
-    if not names:
-        raise ConfigError("No job is named.", hint="Name one, or leave job out where the plan has only one.")
-    chosen = [parsed.job(name) for name in names]
+    names = arguments.job_names(job)
+    chosen = [parsed.job()] if names is None else [parsed.job(name) for name in names]
     servers = parsed.bootstrap_servers
     first, *others = [Handoff(each.name, servers, offsets_of(each, parsed.policy), vouched=vouched) for each in chosen]
     for other in others:
@@ -313,6 +316,12 @@ def read_options(
     return load(plan, job).read_options(ending_offsets=ending_offsets, extra=extra)
 
 
+def _start_of(new: object) -> int:
+    if not isinstance(new, str) or new not in _POLICIES:
+        raise ConfigError(f"new = {arguments.shown(new)} is not known.", hint='Use "earliest" or "latest".')
+    return _POLICIES[new]
+
+
 def _needs_headers(start: Handoff) -> bool:
     return start.needs_headers or (start.start is not None and start.start.include_headers)
 
@@ -338,16 +347,17 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     }
     if _needs_headers(start):
         options["includeHeaders"] = "true"
-    own_cluster = any(name.lower() == "kafka.bootstrap.servers" for name in extra or {})
+    more = arguments.source_options(extra)
+    own_cluster = any(name.lower() == "kafka.bootstrap.servers" for name in more)
     if not (start.vouched or own_cluster):
         raise proof.cluster_not_vouched_for(start.bootstrap_servers, 'extra={"kafka.bootstrap.servers": …}')
-    for name, value in (extra or {}).items():
+    for name, value in more.items():
         if name.lower() in DECIDED_BY_OFFSETS:
             raise ConfigError(
                 f"extra has the option {name}, which would override the plan.",
                 hint="Leave it out: the plan decides topics and start, and ending_offsets the end of a batch read.",
             )
-        options[_known_spelling(name, options)] = str(value)
+        options[_known_spelling(name, options)] = value
     return options
 
 
@@ -361,7 +371,7 @@ def _ending_offsets(start: Handoff, ending: str | Mapping[str, Mapping[str, int]
         if ending != "latest":
             raise ConfigError(f'ending_offsets is "{ending}": use "latest", or offsets by topic and partition.')
         return ending
-    ends = {topic: {str(number): offset for number, offset in of.items()} for topic, of in ending.items()}
+    ends = arguments.ends(ending)
     if {topic: set(of) for topic, of in ends.items()} != {topic: set(of) for topic, of in start.offsets.items()}:
         raise ConfigError(
             f"ending_offsets does not name exactly the partitions of {', '.join(start.offsets)} that the plan has.",

@@ -25,6 +25,7 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import read_regular, why
 from reconciler.formats.json_fields import json_value
 from reconciler.formats.plan import Plan, PlanSource, parse_plan
+from reconciler.spark.handoff.arguments import file_path, key_paths
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +56,11 @@ def read(source: PlanSource, environ: Mapping[str, str], *, trusted_keys: Keys, 
     if isinstance(source, Plan):
         return source, True  # made in this very process
     keys = keys_of(trusted_keys, environ)
-    text = json.dumps(source) if isinstance(source, Mapping) else _text(source)
-    plan = parse_plan(text)
+    content = _content(source)
+    plan = parse_plan(content.decode("utf-8-sig"))  # editors on Windows begin a file with a byte order mark
     has_expired = stamp(now_ms) >= plan.expires_at
     if keys:
-        _require_signature(source, text, plan, keys)
+        _require_signature(source, content, plan, keys)
         if has_expired:
             raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one, and have it signed.")
         return plan, True
@@ -110,11 +111,11 @@ def cluster_not_vouched_for(bootstrap_servers: str, option: str) -> ConfigError:
 def keys_of(given: Keys, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The paths of the trusted keys: those given, else the environment's."""
     if given is not None:
-        return tuple(os.fspath(key) for key in given)
+        return key_paths(given)
     return tuple(filter(None, environ.get(KEYS_VARIABLE, "").split(os.pathsep)))
 
 
-def _require_signature(source: _Source, text: str, plan: Plan, keys: tuple[str, ...]) -> None:
+def _require_signature(source: _Source, content: bytes, plan: Plan, keys: tuple[str, ...]) -> None:
     from reconciler.config.settings import TrustSettings
     from reconciler.trust import signing
 
@@ -123,17 +124,28 @@ def _require_signature(source: _Source, text: str, plan: Plan, keys: tuple[str, 
             "Plans must be signed here, and a plan given as an object has no signature.",
             hint="Give the path of its file, with the signatures beside it.",
         )
-    signing.check(Path(source), text.encode(), plan.sha256, TrustSettings(require_signature=True, trusted_keys=keys))
+    signing.check(Path(source), content, plan.sha256, TrustSettings(require_signature=True, trusted_keys=keys))
 
 
-def _text(path: str | os.PathLike[str]) -> str:
+def _content(source: _Source) -> bytes:
+    """The bytes of a plan's file, which are UTF-8; a signature is made over them."""
+    if isinstance(source, Mapping):
+        try:
+            return json.dumps(source).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"The plan is not a decoded JSON object: {error}.", hint="Give what json.load returns."
+            ) from error
+    path = file_path(source, "A plan")
     try:
-        return read_regular(Path(path)).decode()
+        content = read_regular(Path(path))
+        content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"The plan {os.fspath(path)} cannot be read: {why(error)}.",
+            f"The plan {path} cannot be read: {why(error)}.",
             hint="Give the path of a file that `reconciler plan` or `reconciler hook` wrote.",
         ) from error
+    return content
 
 
 def read_offsets(path: str, variable: str) -> dict[str, dict[str, int]]:

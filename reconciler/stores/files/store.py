@@ -19,6 +19,7 @@ Jobs may write them, and so does this store.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -301,8 +302,9 @@ class FilesStore:
     # ------------------------------------------------------------ the folder
 
     def create(self) -> None:
-        """Create the folder, unless it exists."""
+        """Create the folder, unless it exists. Raises Refused for a file of that name on this machine."""
         if not self._folder.exists():
+            self._refuse_file()
             self._folder.make()
 
     def check_writable(self, group: str) -> None:
@@ -317,10 +319,18 @@ class FilesStore:
 
     def _refuse_missing(self) -> None:
         if not self._folder.exists():
+            self._refuse_file()
             raise NotCreated(
                 f"There is no folder {self._folder.shown} with manifests of offsets.",
                 hint="Correct the store's address, or create the folder:"
                 " reconciler anchors import -c FILE --job JOB /dev/null",
+            )
+
+    def _refuse_file(self) -> None:
+        if os.path.lexists(self._folder.shown):
+            raise Refused(
+                f"{self._folder.shown} is not a folder, and a files: store keeps its manifests in one.",
+                hint="Correct the store's address.",
             )
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ and nothing stays open between calls. Reading never creates the file; ``create``
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -16,6 +17,7 @@ from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refu
 from reconciler.fileio import is_folder, looked_at
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common, sql_rows
+from reconciler.stores.parameters import wrong_address
 from reconciler.stores.sqlite import errors, schema
 
 BUSY_TIMEOUT_S = 10.0
@@ -296,5 +298,8 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
             f"{address!r} is not the address of a SQLite store.",
             hint="Write sqlite:///offsets.db (relative), sqlite:////var/lib/offsets.db (absolute) or memory:.",
         )
+    if mark := re.search(r"[?#]", path):
+        why = f"it takes no parameters, and no {mark[0]} may be in its path"
+        raise wrong_address("The address of a SQLite store", "sqlite:///offsets.db", why)
     common.check_name("path of the SQLite store", path)
     return SqliteStore(path, address=address)

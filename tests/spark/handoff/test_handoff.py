@@ -102,7 +102,7 @@ def test_batch_options_end_at_the_latest_or_at_given_offsets():
         ({"a.events": {"0": 15}}, "exactly the partitions"),
         ({"a.events": {"0": 15, "1": 20}, "b": {"0": 1}}, "exactly the partitions"),
         ({"a.events": {"0": 9, "1": 20}}, "before its start"),
-        ({"a.events": {"0": -2, "1": 20}}, "before its start"),
+        ({"a.events": {"0": -2, "1": 20}}, "has -2 for a.events partition 0, which is not an offset"),
         ("earliest", "latest"),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 
 from reconciler import folder as files_folder
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import LocalFolder, SharedFolder
 from reconciler.formats import range_manifests
 from reconciler.ports import Change, TopicPartition
@@ -573,6 +573,17 @@ def test_a_folder_without_write_permission_is_refused_before_any_write(store, ho
     with pytest.raises(Refused, match="may not be written by this user"):
         store.check_writable("clicks")
     home.path.chmod(0o755)
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_a_file_in_the_place_of_the_folder_is_said_to_be_one(tmp_path, make):
+    make(tmp_path / "offsets.db")
+    store = open_store(f"files:{tmp_path / 'offsets.db'}")
+    for use in (lambda: store.read("clicks"), lambda: store.check_writable("clicks"), store.create):
+        with pytest.raises(Refused, match=r"offsets\.db is not a folder, and") as caught:
+            use()
+        assert not isinstance(caught.value, NotCreated), "creating it is no way out"
+        assert caught.value.hint == "Correct the store's address."
 
 
 @pytest.mark.parametrize(

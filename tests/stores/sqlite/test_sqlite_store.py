@@ -71,12 +71,22 @@ def test_three_slashes_are_relative_and_four_absolute(tmp_path, monkeypatch):
     assert len(open_store(f"sqlite:///{tmp_path}/offsets.db").read("g")) == 1
 
 
-@pytest.mark.parametrize("name", ["a b.db", "a?mode=memory", "a#b%41.db", "ü.db"])
+@pytest.mark.parametrize("name", ["a b.db", "a&mode=memory", "a%23b%41.db", "ü.db"])
 def test_odd_file_names_are_used_unchanged(tmp_path, name):
     store = open_store(f"sqlite:///{tmp_path}/{name}")
     store.write("g", ONE, reason="test", now_ms=NOW)
     assert (tmp_path / name).is_file()
     assert len(store.read("g")) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "mark"), [("?mode=ro", "?"), ("?saves=until", "?"), ("#x", "#"), ("#x?y", "#"), ("?", "?")]
+)
+def test_parameters_and_fragments_are_no_part_of_the_files_name(tmp_path, more, mark):
+    with pytest.raises(ConfigError) as caught:
+        open_store(f"sqlite:///{tmp_path}/o.db{more}")
+    assert f"it takes no parameters, and no {mark} may be in its path." in str(caught.value)
+    assert "sqlite:///offsets.db" in str(caught.value.hint)
 
 
 def test_reading_a_missing_file_says_so_and_creates_nothing(path):

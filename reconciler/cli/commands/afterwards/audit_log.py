@@ -34,8 +34,9 @@ HELP = Help(
     ],
     exits={
         ExitCode.OK: "the chain is whole, and the hashes that were given are in it",
-        ExitCode.USAGE: "usage, or no such log",
-        ExitCode.CHANGED: "a line was altered, removed, moved or inserted, or a hash kept elsewhere does not fit",
+        ExitCode.USAGE: "usage, no such log, or a file that is no audit log",
+        ExitCode.CHANGED: "a line was altered, removed, moved or inserted, the log holds no record, or a hash kept "
+        "elsewhere does not fit",
     },
     see_also=("docs/how-to/trusted-plans.md",),
 )
@@ -128,6 +129,13 @@ def _verify(path: Path, expected: str | None, witness: Path | None) -> ExitCode:
     for _ in read.take(verified(path)):
         pass
     vouched = _vouched_for(read, path, expected, witness)
+    if not read.records:
+        torn_only = ", only the beginning of one whose writing was cut off" if read.torn else ""
+        raise Changed(
+            f"The audit log {path} holds no record{torn_only}.",
+            hint="Either no command has logged anything yet, or the log was emptied: compare it with a copy, or with "
+            "the hashes that were kept elsewhere.",
+        )
     for torn in read.torn:
         note = "the next record confirms it" if torn.declared else "nothing was written since"
         say(f"After record {torn.after_line}, the writing of a line was cut off ({torn.bytes} bytes); {note}.")
@@ -138,7 +146,7 @@ def _verify(path: Path, expected: str | None, witness: Path | None) -> ExitCode:
             "record tells how it ended. Its process was killed, or is still running."
         )
     records = counted(read.records, "record")
-    say(f"{records}, and each follows from the one before. The last hash: {read.head or '(none)'}")
+    say(f"{records}, and each follows from the one before. The last hash: {read.head}")
     if vouched < read.records:
         since = f" after record {vouched:,}" if vouched else ""
         say(

@@ -75,6 +75,8 @@ HELP = Help(
 RECORDS = 200
 STORE_VARIABLE = "RECONCILER_STORE_PASSWORD"
 KAFKA_GROUP = "kafka-group:"
+_TEXTS = ("bootstrap_servers", "alias", "separator", "source_bootstrap_servers", "store", "group", "topic")
+"""Options that may not be empty. ``--client`` says so itself."""
 _READABLE = 0o644
 
 log = logging.getLogger("reconciler.init")
@@ -137,6 +139,7 @@ class _Client:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
+    _refuse_empty(options)
     if not 1 <= options.records <= 100_000:
         raise ConfigError(f"--records {options.records} is not a number from 1 to 100,000.")
     _refuse_to_overwrite(options)
@@ -177,6 +180,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     _write(options, text, needed)
     _report(options, jobs, needed, stored)
     return ExitCode.OK
+
+
+def _refuse_empty(options: argparse.Namespace) -> None:
+    """An unset variable in a script arrives as an empty text, which must not choose a default."""
+    for option in _TEXTS:
+        given = getattr(options, option)
+        if given == "" or (isinstance(given, list) and "" in given):
+            raise ConfigError(f"--{option.replace('_', '-')} is empty.", hint="Give it, or leave it out.")
 
 
 # ---------------------------------------------------------------- the cluster

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError
-from reconciler.stores.places import one_store
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite.store import SqliteStore
 

@@ -1,4 +1,4 @@
-"""Whether two addresses lead to one store: a job's rows and the anchors kept for them must not be the same rows.
+"""Whether two addresses lead to one store: two jobs, or a job and the anchors kept for it, must not share rows.
 
 Addresses are compared by the place that they lead to, in a normal form for each scheme. Nothing is contacted, so two
 names of one host count as two places: whoever writes to both must not rely on this alone.
@@ -7,6 +7,7 @@ names of one host count as two places: whoever writes to both must not rely on t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Hashable
 from urllib.parse import unquote
 
 from reconciler.config.addresses import Parts, has_port, pairs, scheme_of, split
@@ -14,20 +15,16 @@ from reconciler.config.addresses import Parts, has_port, pairs, scheme_of, split
 _PORTS = {"hbase": "9090", "zookeeper": "2181", "postgresql": "5432"}
 _HOW = frozenset({"timeout", "saves", "transport", "protocol", "keep", "walk"})
 """Parameters that say how a store is read or written, and not where it is."""
+_FOLDERS = frozenset({"files", "checkpoint", "delta"})
+"""Schemes that a path or a URL follows."""
 _OF_ROWS = frozenset({"schema", "table", "topic", "partition", "offset", "group", "of_group"})
 """PostgreSQL's parameters that choose rows; the others are libpq's."""
 _OF_SERVER = frozenset({"service", "options", "hostaddr"})
 """libpq's parameters that choose the server, the database or the schema beside host, port, dbname and user."""
 
 
-def one_store(address: str, other: str) -> bool:
-    """Whether both addresses lead to the same store. In doubt they do not: ``track`` keeps a job's own row anyway."""
-    if address == other:
-        return True
-    return _place(address) == _place(other) and not _have_own_schemas(address, other)
-
-
-def _place(address: str) -> tuple[object, ...]:
+def place_of(address: str) -> Hashable:
+    """The store that an address leads to, in a normal form. It may look at links on this machine."""
     scheme, rest = scheme_of(address) or "", address.partition(":")[2]
     if scheme in ("postgres", "postgresql"):
         return _database(split(address))
@@ -35,7 +32,7 @@ def _place(address: str) -> tuple[object, ...]:
         return scheme, _real(rest.removeprefix("///"))
     base, _, query = rest.partition("?")
     where = frozenset((name, value) for name, value in pairs(query) if name not in _HOW)
-    if scheme == "files":
+    if scheme in _FOLDERS:
         return scheme, _folder(base), where
     if scheme in _PORTS:
         parts = split(address)
@@ -44,6 +41,16 @@ def _place(address: str) -> tuple[object, ...]:
             path = path.removeprefix("default:")
         return scheme, _hosts(scheme, parts.hosts), path, where
     return scheme, base, where
+
+
+def one_store(address: str, other: str, place: Callable[[str], Hashable] = place_of) -> bool:
+    """Whether both addresses lead to the same store. In doubt they do not: ``track`` keeps a job's own row anyway.
+
+    ``place`` is ``place_of``, or one that remembers: for many addresses.
+    """
+    if address == other:
+        return True
+    return place(address) == place(other) and not _have_own_schemas(address, other)
 
 
 def _database(parts: Parts) -> tuple[object, ...]:
@@ -87,11 +94,11 @@ def _folder(path: str) -> str:
         path = path.partition(":")[2].removeprefix("//")
     elif "://" in path:
         return path.rstrip("/")
-    return _real(os.path.expanduser(path))
+    return _real(path, home=True)
 
 
-def _real(path: str) -> str:
+def _real(path: str, *, home: bool = False) -> str:
     try:
-        return os.path.realpath(path)
+        return os.path.realpath(os.path.expanduser(path) if home else path)
     except ValueError:  # a NUL byte: the store refuses the address, with a sentence
         return path

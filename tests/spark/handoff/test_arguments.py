@@ -1,0 +1,217 @@
+"""Arguments of the wrong kind: each function for jobs refuses them in a sentence, and writes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.spark import handoff
+from reconciler.spark.handoff.arguments import checkpoint_base
+from reconciler.spark.handoff.locations import NOTE
+from reconciler.trust import signing
+from tests.spark.handoff.test_handoff import SMALL
+from tests.spark.handoff.test_proof import LASTS, START
+from tests.trust.test_signing import make
+
+BOM = b"\xef\xbb\xbf"
+STARTED = replace(handoff.load(SMALL), start=START)
+
+
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoints_location_may_be_a_path(tmp_path: Path) -> None:
+    base = tmp_path / "clicks"
+    assert STARTED.checkpoint(base) == str(base)
+    assert STARTED.transaction_id(base) == STARTED.transaction_id(str(base))
+    assert (base / NOTE).exists()
+
+
+@pytest.mark.parametrize(
+    "base",
+    ["", "/", "//", ".", "..", "a/..", "a/.", "s3://", "s3://bucket", "s3://bucket/", "file:///", "file:/", "file:"],
+)
+def test_a_checkpoint_needs_a_folder_of_its_own(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its note would stand in the file system's root, or in another one than the query's."""
+
+    def opened(url: str) -> None:
+        pytest.fail(f"{url} was opened")
+
+    monkeypatch.setattr("reconciler.spark.handoff.locations.open_folder", opened)
+    assert "checkpoint" in refused(lambda: STARTED.checkpoint(base))
+    assert "checkpoint" in refused(lambda: STARTED.transaction_id(base))
+
+
+@pytest.mark.parametrize("base", [5, True, b"clicks", ["clicks"], "a\0b"])
+def test_a_checkpoints_location_is_a_path(base: Any) -> None:
+    assert "A checkpoint's location must be a path" in refused(lambda: STARTED.checkpoint(base))
+    assert "A checkpoint's location must be a path" in refused(lambda: STARTED.transaction_id(base))
+
+
+def test_none_is_no_checkpoint() -> None:
+    none: Any = None
+    assert "must be a path, not None" in refused(lambda: STARTED.checkpoint(none))
+
+
+def test_a_place_that_may_be_on_another_machine_is_not_taken_for_a_folder_here() -> None:
+    assert "Write hdfs://HOST/PATH" in refused(lambda: STARTED.checkpoint("hdfs:/checkpoints/clicks"))
+
+
+@pytest.mark.parametrize(
+    ("base", "parent"),
+    [
+        ("clicks", "."),
+        ("/clicks", "/"),
+        ("/data/clicks/", "/data"),
+        ("file:clicks", "file:"),
+        ("file:///clicks", "file:///"),
+        ("file:///data/clicks", "file:///data"),
+        ("file:/clicks", "file:/"),
+        ("hdfs:///clicks", "hdfs:///"),
+        ("s3://bucket/data/clicks//", "s3://bucket/data"),
+    ],
+)
+def test_a_note_stands_beside_the_query(base: str, parent: str) -> None:
+    assert checkpoint_base(base) == (base.rstrip("/"), parent, "clicks")
+
+
+# ---------------------------------------------------------------- ends of a batch read
+
+
+@pytest.mark.parametrize("end", ["5", "", 15.5, 15.0, float("nan"), 10**20, 2**63, -2, True, None, [15]])
+def test_an_end_is_an_offset(end: Any) -> None:
+    said = refused(lambda: handoff.read_options(SMALL, ending_offsets={"a.events": {"0": end, "1": 20}}))
+    assert "for a.events partition 0, which is not an offset" in said
+
+
+@pytest.mark.parametrize("ends", [None, 5, [15, 20], {"a.events": [15, 20]}, {"a.events": None}, {"a.events": 15}])
+def test_ends_are_given_by_topic_and_partition(ends: Any) -> None:
+    assert "offsets by topic and partition" in refused(lambda: handoff.read_options(SMALL, ending_offsets=ends))
+
+
+def test_a_partition_has_one_end() -> None:
+    ends: Any = {"a.events": {"0": 15, 0: 16, "1": 20}}
+    assert "partition 0 twice" in refused(lambda: handoff.read_options(SMALL, ending_offsets=ends))
+
+
+def test_partitions_may_be_numbers_and_ends_whole_numbers_of_any_kind() -> None:
+    class Whole:
+        def __index__(self) -> int:
+            return 15
+
+    ends: Any = {"a.events": {0: Whole(), 1: 2**63 - 1}}
+    options = handoff.read_options(SMALL, ending_offsets=ends)
+    assert options["endingOffsets"] == '{"a.events":{"0":15,"1":9223372036854775807}}'
+
+
+# ---------------------------------------------------------------- options
+
+
+SERVERS = "kafka.bootstrap.servers"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        *({SERVERS: None}, {SERVERS: ""}, {SERVERS.upper(): " "}, {SERVERS: 9092}),
+        *({"a": None}, {"a": ["b"]}, {1: "a"}, {None: "a"}, "abc", [("a", "b")], 5),
+    ],
+)
+def test_options_of_the_source_are_texts_by_name(extra: Any) -> None:
+    assert "extra" in refused(lambda: handoff.read_stream_options(SMALL, extra=extra))
+    assert "extra" in refused(lambda: handoff.read_options(SMALL, extra=extra))
+
+
+def test_a_number_is_an_options_text() -> None:
+    options: Any = {"maxOffsetsPerTrigger": 7, "includeHeaders": True}
+    found = handoff.read_stream_options(SMALL, extra=options)
+    assert (found["maxOffsetsPerTrigger"], found["includeHeaders"]) == ("7", "True")
+
+
+@pytest.mark.parametrize("client", [{"bootstrap.servers": None}, {"bootstrap.servers": ""}, {1: "a"}, "a=hush", 5])
+def test_a_client_is_settings_by_name(client: Any) -> None:
+    for call in (
+        lambda: handoff.load(SMALL).also("events", kafka_client=client),
+        lambda: handoff.load(SMALL).matching(".*", kafka_client=client),
+        lambda: replace(STARTED, is_whole=False, vouched=False).whole(client),
+    ):
+        said = refused(call)
+        assert "kafka_client" in said
+        assert "hush" not in said
+
+
+# ---------------------------------------------------------------- plans, jobs, topics
+
+
+@pytest.mark.parametrize("plan", [None, 5, b"p", "", [], "a\0b"])
+def test_a_plan_is_a_path(plan: Any) -> None:
+    assert "A plan must be a path" in refused(lambda: handoff.load(plan))
+
+
+def test_a_plan_is_what_json_holds() -> None:
+    endless: dict[str, object] = {}
+    endless["a"] = endless
+    assert "is not a decoded JSON object" in refused(lambda: handoff.load({"a": {1, 2}}))
+    assert "is not a decoded JSON object" in refused(lambda: handoff.load(endless))
+
+
+@pytest.mark.parametrize("job", [5, True, b"clicks", [5], ["clicks", None]])
+def test_a_job_is_named_by_a_text(job: Any, tmp_path: Path) -> None:
+    (tmp_path / "start").write_text(START.to_text())
+    environ = {handoff.START_VARIABLE: str(tmp_path / "start")}
+    assert "job must be a job's name" in refused(lambda: handoff.load(SMALL, job))
+    assert "job must be a job's name" in refused(lambda: handoff.from_environment(job, environ=environ))
+    assert "No job is named" in refused(lambda: handoff.from_environment([], environ=environ))
+
+
+@pytest.mark.parametrize("keys", ["ada.pub.pem", b"ada", Path("ada.pub.pem"), 5, [5], [b"ada"], [""]])
+def test_keys_are_a_list_of_paths(keys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(LASTS.to_text())
+    assert "trusted_keys" in refused(lambda: handoff.load(path, trusted_keys=keys))
+
+
+def test_other_arguments_are_of_their_kind() -> None:
+    wrong: Any = 5
+    start = handoff.load(SMALL)
+    for call, words in (
+        (lambda: start.also(wrong), "A topic must be named by a text"),
+        (lambda: start.also(["events"]), "A topic must be named by a text"),
+        (lambda: start.also("events", new=wrong), "new = 5 is not known"),
+        (lambda: start.also("events", new=[]), "new = a list is not known"),
+        (lambda: start.matching(".*", new=wrong), "new = 5 is not known"),
+        (lambda: start.matching(wrong), "The pattern must be a text"),
+        (lambda: start.matching(re.compile("a")), "The pattern must be a text"),
+        (lambda: start.matching("a{99999999999}"), "is not a regular expression that Python reads"),
+        (lambda: start.joined(wrong), "joined() takes another hand-off"),
+        (lambda: handoff.from_environment(environ=wrong), "environ must be variables by name"),
+    ):
+        assert words in refused(call)
+
+
+# ---------------------------------------------------------------- a byte order mark
+
+
+def test_a_plan_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As for the commands. A signature is made over the file's bytes, the mark among them."""
+    path, key = tmp_path / "plan.json", make(tmp_path, "ada")
+    path.write_bytes(BOM + LASTS.to_text().encode())
+    assert handoff.starting_offsets(path) == handoff.starting_offsets(LASTS)
+    signing.sign(path, path.read_bytes(), LASTS.sha256, signing.private_key(key.private, None))
+    assert handoff.load(path, trusted_keys=[os.fspath(key.public)]).vouched
+    path.write_text(LASTS.to_text())
+    with pytest.raises(Changed, match="is not the one that was signed"):
+        handoff.load(path, trusted_keys=[key.public])
