@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
@@ -28,7 +30,23 @@ ABOUT_FILES = ABOUT_DISKS | {
     *(errno.ENAMETOOLONG, errno.ELOOP),
 }
 """Errors that a disk, or a path and its permissions, cause, and no bug."""
+_HEAD = 1024
+"""Bytes of a file that show its kind."""
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of file, known by its first bytes. ``name`` is for sentences, like "a plan"."""
+
+    name: str
+    head: re.Pattern[bytes]
+
+    @classmethod
+    def of_json(cls, name: str, written_as: str) -> Kind:
+        """JSON that begins with the field ``"format"``, whose value is ``written_as``."""
+        head = rb'(?:\xef\xbb\xbf)?\s*\{\s*"format"\s*:\s*"%b"' % re.escape(written_as.encode())
+        return cls(name, re.compile(head))
 
 
 def of_file(path: str | Path, error: OSError, verb: str = "written", *, other: str = "place") -> ConfigError:
@@ -94,10 +112,11 @@ def refuse_special(path: Path) -> None:
         raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
-def refuse_unwritable(path: Path, *, other: str = "place", stdout: str = "") -> None:
+def refuse_unwritable(path: Path, *, replaces: Kind | None = None, other: str = "place", stdout: str = "") -> None:
     """Raise ``ConfigError`` where ``write_whole`` could not put a file: before work that its result would be lost for.
 
-    ``stdout``: what to do instead of writing to ``-``, which other commands take for stdout.
+    ``replaces``: the only kind of file, besides an empty one, that may be replaced; None: any. ``stdout``: what to do
+    instead of writing to ``-``, which other commands take for stdout.
     """
     from tempfile import mkstemp  # noqa: PLC0415 (as below)
 
@@ -107,11 +126,23 @@ def refuse_unwritable(path: Path, *, other: str = "place", stdout: str = "") -> 
         refuse_special(path)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if replaces is not None:
+            _refuse_another_kind(path, replaces)
         descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             os.close(descriptor)
         finally:
             os.unlink(name)
+
+
+def _refuse_another_kind(path: Path, kind: Kind) -> None:
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            head = file.read(_HEAD)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if head and not kind.head.match(head):
+        raise ConfigError(f"{path} exists and is not {kind.name}.", hint="Name another file.")
 
 
 def write_whole(path: Path, text: str | Iterable[str]) -> None:

@@ -22,7 +22,7 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside, connect
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
-from reconciler.formats.snapshot import path_for
+from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
     from reconciler.failover.check import Checked
@@ -70,9 +70,9 @@ def read_plan_file(path: Path) -> tuple[Plan, bytes]:
     try:
         return parse_plan(text), content
     except Changed as error:
-        hint, plan = error.hint, path.with_name(path.name.removesuffix(".applied.json"))
-        if plan != path and path == path_for(plan):
-            hint = f"That is the snapshot beside a plan. Name the plan: {plan}"
+        hint, plan = error.hint, path.name.removesuffix(ENDING)
+        if plan not in ("", path.name):
+            hint = f"That is the snapshot beside a plan. Name the plan: {path.with_name(plan)}"
         raise Changed(f"{path}: {error.message}", hint=hint) from error
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from reconciler.formats.json_fields import FieldError, Fields, json_value
 from reconciler.formats.plan_rows import SeenRow
 
 FORMAT = "reconciler.snapshot/1"
+ENDING = ".applied.json"
+"""Ends the snapshot's name, after the plan's."""
 
 _SNAPSHOT = frozenset(("format", "plan_sha256", "rows"))
 _ROW = frozenset(("job", "before", "after"))
@@ -63,7 +66,21 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def path_for(plan_path: Path) -> Path:
-    return plan_path.parent / f"{plan_path.name}.applied.json"
+    """Where the plan's snapshot is, or would be.
+
+    Through a link it is found beside the link, too: older releases kept it there.
+    """
+    path, older = beside_file(plan_path), _beside(plan_path)
+    return older if os.path.lexists(older) and not os.path.lexists(path) else path
+
+
+def beside_file(plan_path: Path) -> Path:
+    """Where a snapshot is written: beside the plan's file, however many links lead to that."""
+    return _beside(Path(os.path.realpath(plan_path)) if os.path.islink(plan_path) else plan_path)
+
+
+def _beside(path: Path) -> Path:
+    return path.parent / f"{path.name}{ENDING}"
 
 
 def seen_of(group: str, key: TopicPartition, stored: StoredOffset, text: str | None) -> SeenRow:

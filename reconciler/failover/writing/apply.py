@@ -313,8 +313,7 @@ def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) ->
 
     It holds raw ids, as the stores do: readable by its owner only. Raises ConfigError if it cannot be written.
     """
-    path = snapshot.path_for(plan_path)
-    kept = load_snapshot(path, plan.sha256)
+    kept = load_snapshot(snapshot.path_for(plan_path), plan.sha256)
     rows = {
         (change.job.name, item.key): snapshot.Replaced(
             change.job.group,
@@ -327,7 +326,7 @@ def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) ->
     }
     # The way back leads to what an earlier run of this plan replaced, not to what that run wrote.
     first = {key: kept[key] for key, row in rows.items() if key in kept and snapshot.same(row.before, kept[key].after)}
-    write_whole(path, snapshot.dump(plan.sha256, {**kept, **rows, **first}))
+    write_whole(snapshot.beside_file(plan_path), snapshot.dump(plan.sha256, {**kept, **rows, **first}))
 
 
 def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.Replaced]:

@@ -16,6 +16,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 
 Groups = list[tuple[str, int]]
+EARLIER = '{"format": "reconciler.anchors/1", "group": "earlier"}\n'
 
 
 @pytest.fixture
@@ -70,12 +71,12 @@ def test_where_no_store_can_be_read_the_file_keeps_what_it_holds(
     export: Callable[..., ExitCode], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone, path = f"sqlite:///{tmp_path}/missing.db", tmp_path / "out.jsonl"
-    path.write_text("before")
+    path.write_text(EARLIER)
     assert export(("first", gone), ("second", gone), path=path) == ExitCode.UNREACHABLE
-    assert path.read_text() == "before"
+    assert path.read_text() == EARLIER
     assert capsys.readouterr().err.count("not exported") == 2
     assert export(("first", gone), path=path) == ExitCode.UNREACHABLE
-    assert path.read_text() == "before"
+    assert path.read_text() == EARLIER
     said = capsys.readouterr().err
     assert "not exported" not in said
     assert "missing.db" in said
@@ -89,9 +90,9 @@ def test_a_part_goes_beside_the_earlier_export(
     assert export(("first", good), ("second", gone), path=path) == ExitCode.UNREACHABLE
     assert f"2 rows written to {part}: not all could be read, so {path} was not written" in capsys.readouterr().err
     assert not path.exists()
-    path.write_text("before")
+    path.write_text(EARLIER)
     assert export(("third", good), ("second", gone), path=path) == ExitCode.UNREACHABLE
-    assert path.read_text() == "before"
+    assert path.read_text() == EARLIER
     assert exported(part.read_text()) == [("third", 0), ("third", 1)]
     assert f"so {path} keeps the earlier export" in capsys.readouterr().err
     assert export(("fourth", good), path=path) == ExitCode.OK

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.cli import outputs
 from reconciler.cli.commands.afterwards.audit import stored_until
 from reconciler.cli.main import main
 from reconciler.cli.page.audit_report import report_of
@@ -184,6 +185,12 @@ def test_the_json_is_canonical_and_sealed() -> None:
     assert text == json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
     assert content["sha256"] == digest(content)
     assert content["totals"]["lost"] == content["partitions"][0]["figures"]["lost"] == 2
+
+
+def test_a_later_result_may_replace_it() -> None:
+    found = result({"lost": 2})
+    assert outputs.AUDIT.head.match(found.to_text().encode())
+    assert outputs.PAGE.head.match(report_of(found).page().encode())
 
 
 def test_page_and_text_show_every_figure_and_escape_every_name() -> None:

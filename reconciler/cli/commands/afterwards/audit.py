@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli import arguments, context
+from reconciler.cli import arguments, context, outputs
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, show_json_text
 from reconciler.clock import zoned_ms
@@ -117,8 +117,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     from reconciler.spark.target import ClusterAccess
 
     config = context.read_config(options)
-    for path in filter(None, (options.json, options.html)):  # an hour's computation must not be lost for one
-        refuse_unwritable(path, stdout="--format json prints the result.")
+    for path, kind in ((options.json, outputs.AUDIT), (options.html, outputs.PAGE)):
+        if path:  # an hour's computation must not be lost for one
+            refuse_unwritable(path, replaces=kind, stdout="--format json prints the result.")
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
     several = is_several(plans)

@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         plan = trusted_plan(config, options.plan, attempt)
         chosen = plan.only(options.job)
         print_not_judged(chosen)
-        if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
+        if not options.dry_run and not os.path.lexists(kept := snapshot.beside_file(options.plan)):
             refuse_unwritable(kept, other="place for the plan")
         changes, count = _apply(plan, chosen, config, options, attempt)
         _say_result(changes, count, options)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import arguments, choices, context
+from reconciler.cli import arguments, choices, context, outputs
 from reconciler.cli.page.advice import Files, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
@@ -61,12 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
-    if snapshot.path_for(options.output).exists():
+    if os.path.lexists(snapshot.path_for(options.output)):
         raise ConfigError(
             f"{options.output} was applied, and only its snapshot can undo that.",
             hint="Write the new plan under another name.",
         )
-    refuse_unwritable(options.output, stdout="check --format json prints a plan.")
+    refuse_unwritable(options.output, replaces=outputs.PLAN, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     try:
         checked = context.check_jobs(config, options, by_hand)

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from reconciler.cli import arguments, context
+from reconciler.cli import arguments, context, outputs
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show, show_json_text, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     to_stdout = str(options.html) == "-"
     if options.html and not to_stdout:
-        refuse_unwritable(options.html)
+        refuse_unwritable(options.html, replaces=outputs.PAGE)
     plan = context.read_plan(options.plan)
     policy = context.start_policy(options, plan)
     shown = plan.only(options.job)

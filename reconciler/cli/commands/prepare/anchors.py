@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from reconciler import written
-from reconciler.cli import arguments, context
+from reconciler.cli import arguments, context, outputs
 from reconciler.cli.commands.prepare import anchors_derive as derived
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
     if options.direction != "import" and options.path not in (None, "-"):
-        refuse_unwritable(Path(options.path))
+        refuse_unwritable(Path(options.path), replaces=outputs.ANCHORS)
     if options.direction != "derive" or options.into_store:
         refuse_wrong(config, jobs)
     if options.direction == "export":

@@ -1,0 +1,14 @@
+"""What the files that commands write may replace: an earlier file of the same kind, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+from reconciler.fileio import Kind
+from reconciler.formats import anchor_lines, plan
+
+PLAN = Kind.of_json("a plan", plan.FORMAT)
+ANCHORS = Kind.of_json("an export of anchors", anchor_lines.FORMAT)
+PAGE = Kind("an HTML page", re.compile(rb"(?:\xef\xbb\xbf)?\s*<!doctype html", re.IGNORECASE))
+AUDIT = Kind("an audit's result", re.compile(rb'\{"(?:compared|clusters)":\['))
+"""Canonical JSON: the first key by name, of ``reconciler.audit/1`` or ``reconciler.audit-stays/1``."""
