@@ -60,8 +60,10 @@ class _GivenOnce(argparse._StoreAction):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        if option is not None and isinstance(parser, Parser) and parser.given.setdefault(self.dest, values) != values:
-            parser.error(f"{option} is given twice, with different values: this command takes one")
+        if option is not None and isinstance(parser, Parser):
+            first = parser.given.setdefault(self.dest, values)
+            if first is not values and first != values:  # a nan is not equal to itself
+                parser.error(f"{option} is given twice, with different values: this command takes one")
         setattr(namespace, self.dest, values)
 
 
