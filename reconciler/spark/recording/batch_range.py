@@ -8,8 +8,8 @@ and whatever is not found as expected is an ``Unseen`` with its reason: the call
 - B1  The frame is the batch itself: the very RDD that the execution made. A frame derived from it is not, since it may
       lack records that somebody else is to process.
 - B2  Every streaming source of the plan is Kafka's, so that no record of the batch can come from elsewhere.
-- B3  No operator keeps records in its state for a later batch, unless that state continues with the offsets (a
-      checkpoint). Such records were read and are not processed yet.
+- B3  Every operator is known to pass each record on, or to drop it, in the batch that read it; unless the state
+      continues with the offsets (a checkpoint). ``held_back`` refuses a store of rows for those that do not.
 - B4  Of several sources each one's end is known, also of one without new records: where two read one partition, the
       one that is behind decides. Their ends are in the batch's entry of the offset log.
 """
@@ -100,7 +100,7 @@ class BatchRanges:
     def __init__(self, *, state_goes_along: bool) -> None:
         self._state_goes_along = state_goes_along
         self._held_back: dict[str, str | None] = {}
-        """By run of a query, the operator that may hold records back."""
+        """By run of a query, the operator that is not known to pass every record on."""
 
     def of(self, batch: DataFrame) -> tuple[SourceRange, ...] | Unseen:
         """The Kafka sources' ranges of the batch that is running now. Runs no Spark job."""
@@ -113,7 +113,7 @@ class BatchRanges:
             return Unseen(f"this version of Spark does not show a batch's offsets ({type(error).__name__})")
 
     def _of(self, batch: DataFrame) -> tuple[SourceRange, ...] | Unseen:
-        running, frame = _running(batch), batch._jdf
+        running, frame = running_query(batch), batch._jdf
         if running is None:
             return Unseen("the function was not called by a streaming query")
         execution, shown = running.lastExecution(), frame.queryExecution().logical()
@@ -122,7 +122,7 @@ class BatchRanges:
         plan = execution.logical()
         held_back = None if self._state_goes_along else self._holds_back(running.runId().toString(), plan)
         if held_back is not None:
-            return Unseen(f"the query's operator {held_back} may hold records back for a later batch")
+            return Unseen(f"the query's operator {held_back} is not known to pass every record on")
         found = []
         leaves = [leaf for leaf in each_of(plan.collectLeaves()) if leaf.isStreaming()]
         for leaf in leaves:
@@ -155,14 +155,14 @@ def shared_ends(batch: DataFrame) -> Mapping[tuple[str, int], int]:
     if not hasattr(batch, "_jdf"):
         return {}
     try:
-        running = _running(batch)
+        running = running_query(batch)
         return {} if running is None else lowest_of_several(_planned(running))
     except Exception:  # as above
         log.debug("the ends of a batch's sources were not found", exc_info=True)
         return {}
 
 
-def _running(batch: DataFrame) -> Any:
+def running_query(batch: DataFrame) -> Any:
     """The query whose batch runs in this thread, in the JVM; None if there is none."""
     context = batch.sparkSession.sparkContext
     query = context.getLocalProperty(QUERY_ID)

@@ -34,6 +34,7 @@ from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.recording.batch_range import Unseen, shared_ends
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
+from reconciler.spark.recording.held_back import Holders, refusal
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
@@ -88,8 +89,12 @@ def recording(
 
     The batch is also searched where its offsets cannot be learned or read, which the log says once, with the cause:
     over Spark Connect, with columns for ``id`` or ``timestamp``, for a frame other than the one that foreachBatch gave,
-    for a query with operators that hold records back (unless it continues from its checkpoint), and where Kafka does
+    for a query with operators that are not known here (unless it continues from its checkpoint), and where Kafka does
     not let this program read.
+
+    A query that holds records back in its state (an aggregation in append mode, a join of two streams, arbitrary state)
+    must be recorded with ``checkpoint:``. Any other store is refused in its first batch, before the function: see
+    ``recording.held_back``. Over Spark Connect this cannot be seen, which the log says.
 
     ``cache`` matters only where the batch is searched: it is kept (in memory, else on disk) from the function until
     then. Without it Spark reads the batch's range of Kafka a second time, and counts its rows twice in the query's
@@ -132,16 +137,19 @@ class Recording:
         self._identity = recorder.target.identity
         self._cache = cache
         self._topics = None if topics is None else frozenset(topics)
+        goes_along = isinstance(recorder, CheckpointRecorder)
+        self._holders = None if goes_along else Holders()
         self._by_range: RangeEnds | None = None
         if processed == "read":
-            goes_along = isinstance(recorder, CheckpointRecorder)
             self._by_range = RangeEnds(
                 recorder.target, recorder.cluster, topics=self._topics, state_goes_along=goes_along
             )
         self._reason_logged: str | None = None
+        self._unseen_logged = False
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         # A wrong set-up must come to light before the function's work is done, not after.
+        self._refuse_held_back(batch)
         self._identity.check(batch)
         self._recorder.open()
         asked = self._by_range.begin(batch) if self._by_range is not None else Unseen("")
@@ -158,6 +166,23 @@ class Recording:
                 found = self._searched(batch)  # the work is done: Spark reads Kafka a second time, this once
             ends = found
         self._recorder.batch(batch_id, ends)
+
+    def _refuse_held_back(self, batch: DataFrame) -> None:
+        """Raises ConfigError if stored offsets would be ahead of the work; logs once that this cannot be seen."""
+        if self._holders is None:
+            return
+        found, group = self._holders.of(batch), self._recorder.target.group
+        if isinstance(found, str):
+            raise refusal(found, group)
+        if found is not None and not self._unseen_logged:
+            self._unseen_logged = True
+            log.warning(
+                "recording for group %s cannot see whether the query holds records back in its state, because %s: if "
+                "it does (an aggregation in append mode, a join of two streams, arbitrary state), a job that starts "
+                'at a stored offset skips those records. Record such a query with store="checkpoint:PATH".',
+                group,
+                found.why,
+            )
 
     def _searched(self, batch: DataFrame) -> Sequence[LastRecord]:
         """The last records of the batch itself."""

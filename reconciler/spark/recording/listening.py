@@ -6,12 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 
-def listen(streams: Any, hear: Callable[[Any], None]) -> Any:
-    """Have ``hear`` called with each report of this session's queries, in a thread of Spark's. Returns the listener."""
+def listen(streams: Any, hear: Callable[[Any], None], started: Callable[[Any], None]) -> Any:
+    """Have ``hear`` called with each report of this session's queries, in a thread of Spark's. Returns the listener.
+
+    ``started`` is called with the event of each start, on classic Spark before ``start()`` returns; it must not raise.
+    """
     from pyspark.sql.streaming import StreamingQueryListener
 
     class Listener(StreamingQueryListener):  # type: ignore[misc]
-        def onQueryStarted(self, event: Any) -> None: ...
+        def onQueryStarted(self, event: Any) -> None:
+            started(event)
 
         def onQueryProgress(self, event: Any) -> None:
             hear(event.progress)

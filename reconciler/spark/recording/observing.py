@@ -52,6 +52,7 @@ from reconciler.spark.recording.checkpoint import (
     sides_of,
     unknown,
 )
+from reconciler.spark.recording.held_back import holder, output_mode, refusal
 from reconciler.spark.recording.listening import listen, stop_listening
 from reconciler.spark.recording.observed_text import last_records, observed, text_of
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
@@ -92,7 +93,7 @@ def observing(
 
     The arguments are those of ``recording``. With ``store="checkpoint:PATH"`` the anchors belong to the query's own
     checkpoint, for a job that continues from it after a failover; any other store has rows for a job that starts from
-    stored offsets.
+    stored offsets. Nothing is stored there for a query that holds records back in its state (``recording.held_back``).
 
     The observed values are part of the query's progress, which Spark logs: keys and values too. ``fingerprint=False``
     leaves those out, and needs an ``id`` that is ``key``, a header or a column.
@@ -128,7 +129,12 @@ class Observer:
         self._units: dict[str, str] = {}
         self._watched: dict[str, Watched] = {}
         """Of the observations in ``_units``, those that only count records."""
-        self._ranges = RangeEnds(recorder.target, recorder.cluster, topics=None, state_goes_along=True)
+        self._state_goes_along = isinstance(recorder, CheckpointRecorder)
+        self._ranges = RangeEnds(
+            recorder.target, recorder.cluster, topics=None, state_goes_along=self._state_goes_along
+        )
+        self._modes: dict[str, str | None] = {}
+        """By run of a query, its output mode, which reports do not have."""
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
         self._run: tuple[str, int] | None = None
         self._unstored: deque[tuple[Any, ClusterInfo | None]] = deque(maxlen=MOST_UNSTORED)
@@ -165,7 +171,7 @@ class Observer:
         name = f"{self._metric}:{len(self._units)}"
         self._units[name] = "ms" if types.get(OWN_TIME) == "timestamp" else self._identity.unit
         if self._listener is None:
-            self._listener = listen(self._spark.streams, self._hear)
+            self._listener = listen(self._spark.streams, self._hear, self._started)
         seen = self._seen(frame, places)
         if isinstance(seen, Watched):
             from pyspark.sql import functions as f
@@ -231,6 +237,9 @@ class Observer:
 
     # ------------------------------------------------------------ the reports' side
 
+    def _started(self, event: Any) -> None:
+        self._modes[str(event.runId)] = output_mode(self._spark, event.id)  # a query that has ended shows it no more
+
     def _hear(self, progress: Any) -> None:
         """Store one report. Never raises: a listener has no caller to raise to."""
         with self._lock:
@@ -286,6 +295,7 @@ class Observer:
             if self._run is not None and self._run[0] == run and number <= self._run[1]:
                 return False  # a repeated or late report
             self._reached = bounds.ends
+            self._refuse_held_back(progress)
         watched = [self._watched[name] for name in found if name in self._watched]
         texts = {name: text_of(row) for name, row in found.items() if name not in self._watched}
         ends = [last for name, text in texts.items() for last in last_records(text, self._units[name])]
@@ -304,6 +314,14 @@ class Observer:
             self._run = run, number
         self.trouble = None
         return True
+
+    def _refuse_held_back(self, progress: Any) -> None:
+        if self._state_goes_along:
+            return
+        run, _ = _batch(progress)
+        held_by = holder((each["operatorName"] for each in progress["stateOperators"]), self._modes.get(run))
+        if held_by is not None:
+            raise refusal(held_by, self._group)
 
     def _still_true(self, ends: list[LastRecord], then: ClusterInfo) -> list[LastRecord]:
         """The ends of a kept report that still say where the query is.

@@ -39,12 +39,15 @@ class Job:
         settings = {"group": "clicks", "bootstrap_servers": self.kafka.bootstrap, **place, **how}
         return observing(self.spark, **settings)
 
-    def run(self, prepare: Callable[[Observer], Any], **how: Any) -> Observer:
+    def run(
+        self, prepare: Callable[[Observer], Any], *, sink: str = "parquet", mode: str = "append", **how: Any
+    ) -> Observer:
         observer = self.observing(**how)
         try:
             frame = prepare(observer)
-            sink = {"path": str(self.place / "out"), "checkpointLocation": str(self.checkpoint)}
-            self.query = frame.writeStream.format("parquet").options(**sink).trigger(availableNow=True).start()
+            places = {"path": str(self.place / "out"), "checkpointLocation": str(self.checkpoint)}
+            writer = frame.writeStream.format(sink).outputMode(mode).options(**places)
+            self.query = writer.trigger(availableNow=True).start()
             self.query.awaitTermination()
             observer.settle(self.query)
         finally:
@@ -178,6 +181,38 @@ def test_a_column_that_the_configuration_would_not_find_again_stores_nothing(job
             config_id="key",
         )
     assert job.rows()[TopicPartition(topic_name, 0)].stored.anchor is None
+
+
+def counted(job: Job, topic: str) -> Callable[[Observer], Any]:
+    """Records a window of time, each put out once the watermark has passed it."""
+    from pyspark.sql import functions as f
+
+    return lambda observer: (
+        observer.watch(job.frame(topic), [topic])
+        .withWatermark("timestamp", "10 minutes")
+        .groupBy(f.window("timestamp", "1 hour"))
+        .count()
+    )
+
+
+def test_records_that_wait_in_a_window_do_not_count_as_processed(job: Job, topic_name: str, tmp_path: Path) -> None:
+    job.kafka.create(topic_name, 1)
+    job.kafka.send(topic_name, records(0, 8))
+    rows = {"store": f"sqlite:///{tmp_path / 'offsets.db'}", "anchors": None}
+    with pytest.raises(ConfigError, match="the query has an aggregation in append mode, which may hold records back"):
+        job.run(counted(job, topic_name), **rows)
+    assert job.spark.read.parquet(str(job.place / "out")).count() == 0, "all of them wait"
+    assert not (tmp_path / "offsets.db").exists()
+
+    job.checkpoint = tmp_path / "update"
+    job.run(counted(job, topic_name), sink="noop", mode="update", **rows)
+    (row,) = open_store(rows["store"]).read("clicks")
+    assert row.stored.offset == 8, "each record's effect was put out"
+
+    job.checkpoint, job.place = tmp_path / "checkpoint of its own", tmp_path / "its output"
+    job.run(counted(job, topic_name))
+    (kept,) = job.rows().values()
+    assert (kept.stored.offset, kept.anchor_lag) == (8, 0)
 
 
 def test_a_wrong_setup_is_reported_before_the_query_starts(job: Job, topic_name: str) -> None:

@@ -7,6 +7,7 @@ import logging
 from base64 import b64encode
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def report(batch: int, start: int, end: int, *, run: str = "r", query: str = "q"
     payload = {"key": b64encode(b"k").decode(), "value": b64encode(b"%d" % (end - 1)).decode()}
     text = json.dumps([{**offset, **payload, **fields}])
     source = {"startOffset": f'{{"events":{{"0":{start}}}}}', "endOffset": f'{{"events":{{"0":{end}}}}}'}
-    whole = {"id": query, "runId": run, "batchId": batch, "sources": [source], "observedMetrics": {METRIC: [text]}}
+    whole = {"id": query, "runId": run, "batchId": batch, "sources": [source], "stateOperators": []}
     return {**whole, "observedMetrics": {METRIC: [text], "the user's own": [1]}}
 
 
@@ -343,3 +344,67 @@ def test_of_two_sources_in_one_partition_the_one_that_is_behind_decides(store: M
     later = report(1, 30, 40)
     mine._hear({**later, "sources": later["sources"] + silent})
     assert [row.stored.offset for row in store.read(GROUP)] == [10], "it has read none of them"
+
+
+# ---------------------------------------------------------------- records that wait in the state
+
+
+def holding(*operators: str) -> dict[str, Any]:
+    """A report of a batch that read 1000 records; operators of these names have a state."""
+    states = [{"operatorName": name, "numRowsTotal": 0} for name in operators]  # RocksDB need not count
+    return {**report(0, 0, 1000), "stateOperators": states}
+
+
+def offsets_only(store: MemoryStore, mode: str | None = None) -> Observer:
+    """One for a store of offsets, which saw the query start with this output mode."""
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(id="key"), store, now_ms=lambda: 99)
+    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
+    mine._units[METRIC] = "s"
+    mine._modes["r"] = mode
+    return mine
+
+
+@pytest.mark.parametrize(
+    ("operators", "mode", "held_by"),
+    [
+        (["stateStoreSave"], "Append", "an aggregation in append mode"),
+        (["dedupe", "symmetricHashJoin"], "Update", "a join of two streams"),
+        (["stateStoreSave"], None, "an aggregation, whose output mode could not be seen and may be append"),
+    ],
+)
+def test_no_offset_is_stored_while_records_may_wait_in_the_state(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture, operators: list[str], mode: str | None, held_by: str
+) -> None:
+    mine = offsets_only(store, mode)
+    mine._hear(holding(*operators))
+    assert store.read(GROUP) == []
+    assert f"batch 0 of group clicks is not stored: No offset is stored for group clicks: the query has {held_by}," in (
+        caplog.text
+    )
+    with pytest.raises(ConfigError, match=r"store=\"checkpoint:PATH\".*docs/how-to/stateful-failover\.md"):
+        mine.settle(Query(holding(*operators)))
+    assert (store.read(GROUP), len(mine._unstored)) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("operators", "mode"),
+    [(["stateStoreSave"], "Update"), (["stateStoreSave"], "Complete"), (["dedupe"], "Append"), ([], None)],
+)
+def test_an_offset_is_stored_if_all_records_before_it_were_put_out(
+    store: MemoryStore, operators: list[str], mode: str | None
+) -> None:
+    mine = offsets_only(store, mode)
+    mine._hear(holding(*operators))
+    assert (stored(store).offset, mine.trouble) == (1000, None)
+
+
+def test_a_checkpoints_anchors_are_stored_since_its_state_goes_along(store: MemoryStore, tmp_path: Path) -> None:
+    mine = observer(store, tmp_path)
+    mine._hear(holding("stateStoreSave", "symmetricHashJoin"))
+    assert (stored(store).offset, mine.trouble) == (1000, None)
+
+
+def test_without_a_jvm_the_output_mode_is_not_seen(store: MemoryStore) -> None:
+    mine = offsets_only(store, "Update")
+    mine._started(SimpleNamespace(id="q", runId="r"))
+    assert mine._modes == {"r": None}

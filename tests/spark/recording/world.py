@@ -35,6 +35,7 @@ class Job:
         prepare: Callable[[Any], Any] = lambda frame: frame,
         options: dict[str, str] | None = None,
         around: Callable[[Any], Any] = lambda recorder: recorder,
+        mode: str = "append",
         **how: Any,
     ) -> Any:
         source = {
@@ -52,7 +53,8 @@ class Job:
         )
         query = (
             prepare(self.spark.readStream.format("kafka").options(**source).load())
-            .writeStream.foreachBatch(around(recorder))
+            .writeStream.outputMode(mode)
+            .foreachBatch(around(recorder))
             .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()

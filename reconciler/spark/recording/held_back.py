@@ -1,0 +1,108 @@
+"""Which queries hold records back, so that a stored offset would be ahead of the work.
+
+An operator's state holds records that Spark has read and the sink has not seen. A job that starts a new checkpoint at a
+stored offset has no such state, and skips these records. So no offset is stored for such a query. Only the anchors of a
+checkpoint are: its state goes along in the copy.
+
+- H1  A deduplication or a limit holds nothing back: a record passes at once or never.
+- H2  In update and complete mode an aggregation puts each record's effect out in the batch that read it. In append mode
+      it waits for the watermark. A mode that cannot be seen counts as append.
+- H3  Any other operator with state may hold records back: a join of two streams, arbitrary state, one that is not known
+      here. Rows in the state are not counted, since RocksDB may leave that out, and then reports 0
+      (``spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows``).
+
+The operators' names are those of a query's progress (``stateOperators``) and of the physical plan
+(``StateStoreWriter.shortName``), the same in 4.0.4, 4.2.1 and 4.3.0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.errors import ConfigError
+from reconciler.spark.recording.batch_range import Unseen, each_of, running_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+HOLD_NOTHING = frozenset({"dedupe", "dedupeWithinWatermark", "globalLimit"})
+AGGREGATIONS = {"stateStoreSave": "an aggregation", "sessionWindowStateStoreSaveExec": "an aggregation by session"}
+OTHERS = {"symmetricHashJoin": "a join of two streams"}
+STATE_METRIC = "numTotalStateRows"
+"""A metric of every physical operator that writes state, and of no other (``StateStoreWriter.metrics``)."""
+
+
+def holder(operators: Iterable[str], mode: str | None) -> str | None:
+    """The first of these stateful operators that may hold records back, in words; None if none of them does.
+
+    ``mode`` is the query's output mode, as Spark writes it: "Append", "Update", "Complete".
+    """
+    for name in operators:
+        if name in AGGREGATIONS:
+            if mode is None:
+                return f"{AGGREGATIONS[name]}, whose output mode could not be seen and may be append"
+            if mode not in ("Update", "Complete"):
+                return f"{AGGREGATIONS[name]} in append mode"
+        elif name not in HOLD_NOTHING:
+            return OTHERS.get(name, f'the operator "{name}"')
+    return None
+
+
+def refusal(held_by: str, group: str) -> ConfigError:
+    """What to do about a query that holds records back, and is recorded in a store of rows."""
+    return ConfigError(
+        f"No offset is stored for group {group}: the query has {held_by}, which may hold records back in its state. "
+        "A job that starts at a stored offset would skip those.",
+        hint='Record this query with store="checkpoint:PATH", its checkpointLocation, and continue from a corrected '
+        "copy of that after a failover (docs/how-to/stateful-failover.md). Do not start a job from rows that the group "
+        "has already: they may be ahead of such records.",
+    )
+
+
+def state_operators(plan: Any) -> Iterator[str]:
+    """The names of the operators with state in a query's physical plan."""
+    if plan.metrics().contains(STATE_METRIC):
+        yield str(plan.shortName())
+    for child in each_of(plan.children()):
+        yield from state_operators(child)
+
+
+def output_mode(spark: SparkSession, query: Any) -> str | None:
+    """The output mode of the running query with this id; None if it cannot be seen, as over Spark Connect."""
+    try:
+        session: Any = spark
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()
+        running = queries.get(session._jvm.java.util.UUID.fromString(str(query)))
+        return None if running is None else str(running.outputMode().toString())
+    except Exception:  # internals of Spark may differ in any way
+        log.debug("the output mode of query %s was not found", query, exc_info=True)
+        return None
+
+
+class Holders:
+    """Finds what holds records back in the query whose batch runs, once a run. Runs no Spark job."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str | None] = {}
+
+    def of(self, batch: DataFrame) -> str | Unseen | None:
+        """In words; None if nothing does."""
+        if not hasattr(batch, "_jdf"):
+            return Unseen("Spark Connect does not show a query's operators")
+        try:
+            running = running_query(batch)
+            if running is None:
+                return Unseen("the function was not called by a streaming query")
+            run = running.runId().toString()
+            if run not in self._found:  # a query's operators are the same in every batch
+                execution = running.lastExecution()
+                mode = str(execution.outputMode().toString())
+                self._found = {run: holder(state_operators(execution.executedPlan()), mode)}
+            return self._found[run]
+        except Exception as error:  # internals of Spark may differ in any way, and must not fail the job
+            log.debug("the operators of a query were not found", exc_info=True)
+            return Unseen(f"this version of Spark does not show a query's operators ({type(error).__name__})")

@@ -1,0 +1,194 @@
+"""Queries that hold records back in their state: which these are, and that no offset is stored for them."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
+from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.recording import foreach_batch, held_back
+from reconciler.spark.recording.batch_range import Unseen
+from reconciler.spark.recording.checkpoint import CheckpointRecorder
+from reconciler.spark.recording.foreach_batch import Recording
+from reconciler.spark.recording.held_back import Holders, holder
+from reconciler.spark.recording.store import Recorder
+from reconciler.spark.target import AnchorTarget, ClusterAccess
+from reconciler.stores.memory import MemoryStore
+
+
+@pytest.mark.parametrize(
+    ("operators", "mode", "found"),
+    [
+        ([], "Append", None),
+        (["dedupe", "dedupeWithinWatermark", "globalLimit"], "Append", None),
+        (["stateStoreSave"], "Update", None),
+        (["sessionWindowStateStoreSaveExec"], "Complete", None),
+        (["stateStoreSave"], "Append", "an aggregation in append mode"),
+        (["sessionWindowStateStoreSaveExec"], "Append", "an aggregation by session in append mode"),
+        (["stateStoreSave"], "SomethingNew", "an aggregation in append mode"),
+        (["dedupe", "symmetricHashJoin"], "Append", "a join of two streams"),
+        (["symmetricHashJoin"], "Update", "a join of two streams"),
+        (["applyInPandasWithState"], "Update", 'the operator "applyInPandasWithState"'),
+        (["transformWithStateExec"], "Update", 'the operator "transformWithStateExec"'),
+        (["somethingNew"], "Complete", 'the operator "somethingNew"'),
+    ],
+)
+def test_an_operator_holds_records_back_unless_it_is_known_not_to(
+    operators: list[str], mode: str, found: str | None
+) -> None:
+    assert holder(operators, mode) == found
+
+
+# ---------------------------------------------------------------- in a running batch
+
+
+class Sequenced(list):  # type: ignore[type-arg]
+    """A list as Scala's sequences look from Python."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def apply(self, number: int) -> Any:
+        return self[number]
+
+
+class Node:
+    """An operator of a physical plan; those with a state have a short name."""
+
+    looks = 0
+
+    def __init__(self, *children: Node, state: str | None = None) -> None:
+        self._state = state
+        self.children = lambda: Sequenced(children)
+
+    def metrics(self) -> Any:
+        Node.looks += 1
+        return SimpleNamespace(contains=lambda name: self._state is not None and name == "numTotalStateRows")
+
+    def shortName(self) -> str:
+        assert self._state is not None, "Spark has no such method here"
+        return self._state
+
+
+def text(value: str) -> Any:
+    return SimpleNamespace(toString=lambda: value)
+
+
+def query(plan: Node, mode: str = "Append", run: str = "r") -> Any:
+    execution = SimpleNamespace(executedPlan=lambda: plan, outputMode=lambda: text(mode))
+    return SimpleNamespace(runId=lambda: text(run), lastExecution=lambda: execution)
+
+
+JOIN = Node(Node(Node(), Node(state="dedupe"), state="symmetricHashJoin"))
+BATCH: Any = SimpleNamespace(_jdf=None)
+
+
+def test_a_querys_operators_are_looked_up_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, running = Holders(), {"now": query(JOIN)}
+    monkeypatch.setattr(held_back, "running_query", lambda batch: running["now"])
+    assert mine.of(BATCH) == "a join of two streams"
+    before = Node.looks
+    assert mine.of(BATCH) == "a join of two streams"
+    assert Node.looks == before
+    running["now"] = query(Node(state="stateStoreSave"), "Update", run="s")
+    assert mine.of(BATCH) is None
+
+
+@pytest.mark.parametrize(
+    ("batch", "running", "why"),
+    [
+        (SimpleNamespace(), lambda batch: None, "Spark Connect"),
+        (BATCH, lambda batch: None, "not called by a streaming query"),
+        (BATCH, lambda batch: batch.nothing, "this version of Spark"),
+    ],
+)
+def test_a_query_may_be_unseen(monkeypatch: pytest.MonkeyPatch, batch: Any, running: Any, why: str) -> None:
+    monkeypatch.setattr(held_back, "running_query", running)
+    found = Holders().of(batch)
+    assert isinstance(found, Unseen)
+    assert why in found.why
+
+
+# ---------------------------------------------------------------- recording
+
+
+def describe(topics: Any) -> ClusterInfo:
+    return ClusterInfo("here", {name: TopicInfo(name, "id", (0,)) for name in topics})
+
+
+class Received(BatchIdentity):
+    """Finds record 500 last in each batch: its partner came at once, and 400 to 499 wait for theirs."""
+
+    def check(self, batch: Any) -> None: ...
+
+    def last_records(self, batch: Any) -> list[LastRecord]:
+        return [LastRecord(TopicPartition("events", 0), 500, timestamp_ms=5, append_time=False, key=b"k", value=b"v")]
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    return MemoryStore(request.node.nodeid)
+
+
+def recording_in(store: MemoryStore, calls: list[int], **how: Any) -> Recording:
+    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Received(), store, now_ms=lambda: 99)
+    recorder = Recorder(target, describe=describe)
+    return Recording(lambda batch, batch_id: calls.append(batch_id), recorder, cache=False, **how)
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are searched, as where a range does not tell."""
+    monkeypatch.setattr(foreach_batch.RangeEnds, "begin", lambda self, batch: Unseen("it is not seen"))
+    monkeypatch.setattr(foreach_batch, "shared_ends", lambda batch: {})
+
+
+@pytest.mark.parametrize("processed", ["read", "received"])
+@pytest.mark.usefixtures("searched")
+def test_a_query_that_holds_records_back_fails_before_its_function_and_stores_nothing(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, processed: str
+) -> None:
+    monkeypatch.setattr(held_back, "running_query", lambda batch: query(JOIN))
+    calls: list[int] = []
+    mine = recording_in(store, calls, processed=processed)
+    with pytest.raises(ConfigError, match=r"clicks: the query has a join of two streams.*would skip") as caught:
+        mine(BATCH, 7)
+    assert "docs/how-to/stateful-failover.md" in str(caught.value.hint)
+    assert (calls, store.read("clicks")) == ([], [])
+
+
+@pytest.mark.usefixtures("searched")
+def test_an_aggregation_in_update_mode_is_recorded(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "running_query", lambda batch: query(Node(state="stateStoreSave"), "Update"))
+    calls: list[int] = []
+    recording_in(store, calls)(BATCH, 7)
+    assert (calls, [row.stored.offset for row in store.read("clicks")]) == ([7], [501])
+
+
+@pytest.mark.usefixtures("searched")
+def test_the_log_says_once_that_held_back_records_would_not_be_seen(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = recording_in(store, [])
+    with caplog.at_level(logging.WARNING):
+        mine(SimpleNamespace(), 7)  # type: ignore[arg-type]
+        mine(SimpleNamespace(), 8)  # type: ignore[arg-type]
+    assert caplog.text.count("cannot see whether the query holds records back in its state") == 1
+
+
+def test_a_checkpoints_query_may_hold_records_back(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "running_query", lambda batch: query(JOIN))
+    calls: list[int] = []
+    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Received(), "checkpoint:/c", store)
+    recorder = CheckpointRecorder(target, describe=describe)
+    kept: list[Any] = []
+    monkeypatch.setattr(recorder, "batch", lambda batch_id, ends: kept.append((batch_id, ends)))
+    mine = Recording(lambda batch, batch_id: calls.append(batch_id), recorder, cache=False)
+    monkeypatch.setattr(mine._by_range, "begin", lambda batch: lambda: [])
+    mine(BATCH, 7)
+    assert (calls, kept) == ([7], [(7, [])])
