@@ -18,6 +18,11 @@ step 5 can only detect it.
 
 A rollback deletes the latest row, so that the one before is the latest again, with its own date. To delete all offsets
 while older rows exist, a row with ``NOTHING`` in every partition is written.
+
+The job's later rows have no companion. They take the anchors of this product's last row that was seen in place
+(``LatestBatch``), unless a rollback deleted that row: its companion may outlive it. If a later row of this product was
+put, and not seen, the job may have gone on from either. With two numberings, the anchor that was written first is used
+then, without its numbering (as in ``stores.paired``: its record was processed in any case).
 """
 
 from __future__ import annotations
@@ -169,7 +174,7 @@ class _TopicWrite:
                 f"Partition {max(texts)} of {self.topic!r} is too far behind the others: Cloudera's rows have no gaps.",
                 hint="Correct the partition's number.",
             )
-        mine = Claim(secrets.token_hex(8), epoch_ms, claim.last_seen if claim else None, settled=False)
+        mine = Claim(secrets.token_hex(8), epoch_ms, self.before.last_seen, settled=False)
         if not self._claim(mine):
             return False
         try:

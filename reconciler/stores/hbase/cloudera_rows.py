@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import TopicPartition
@@ -66,7 +66,8 @@ class LatestBatch:
     """A topic's and group's latest row (``batch``), with this product's claim and companions of it.
 
     ``companion``: the meaning of that very row. ``companion_before``: the meaning of this product's last row that was
-    seen in place, where ``batch`` came after it. ``raw_claim`` is the claim's cell.
+    seen in place, where ``batch`` came after it, and no rollback deleted it. ``claimed``: the meaning of a row that
+    this product has claimed since and maybe put, where ``batch`` is another. ``raw_claim`` is the claim's cell.
     """
 
     batch: BatchRow | None = None
@@ -74,6 +75,7 @@ class LatestBatch:
     raw_claim: Cell | None = None
     companion: Mapping[int, StoredOffset] = field(default_factory=dict)
     companion_before: Mapping[int, StoredOffset] = field(default_factory=dict)
+    claimed: Mapping[int, StoredOffset] = field(default_factory=dict)
     faults: Mapping[int, UnreadableRow] = field(default_factory=dict)
     """The partitions of which a cell, or a companion, cannot be read."""
 
@@ -102,11 +104,46 @@ class LatestBatch:
         exact = self.companion.get(partition)
         if exact is not None and exact.offset == bare.offset:
             return Meaning(exact)
-        return continued(self.companion_before.get(partition), bare)
+        seen = self.companion_before.get(partition)
+        if seen is not None and self._is_in_doubt(partition):
+            return _of_either(seen, self.claimed[partition], bare)
+        return continued(seen, bare)
+
+    def _is_in_doubt(self, partition: int) -> bool:
+        """True if the job may have continued from either of this product's last two rows, in either's numbering."""
+        seen, claimed = self.companion_before.get(partition), self.claimed.get(partition)
+        return seen is not None and claimed is not None and _cluster_of(seen) != _cluster_of(claimed)
+
+    @property
+    def last_seen(self) -> int | None:
+        """The time of this product's last row that the job surely continued from, if it wrote rows since."""
+        if self.claim is None or any(map(self._is_in_doubt, self.companion_before)):
+            return None
+        return self.claim.last_seen
 
     def versions(self, topic: str) -> dict[TopicPartition, str]:
         """A version a partition: all of them change with every row."""
         return {TopicPartition(topic, number): f"{self.version}-{number}" for number in {*self.meanings, *self.faults}}
+
+
+def _cluster_of(stored: StoredOffset) -> str | None:
+    return None if stored.anchor is None else stored.anchor.cluster_id
+
+
+def _of_either(seen: StoredOffset, claimed: StoredOffset, bare: StoredOffset) -> Meaning:
+    """The meaning of a row that continues ``seen`` or, in another numbering, ``claimed``."""
+    found = continued(claimed if claimed.anchor is not None and _is_later(seen, claimed) else seen, bare)
+    if found.stored.anchor is None:
+        return found
+    # An empty anchor is unresolved. Without one, the number would be taken for the source's.
+    anchor = Anchor() if claimed.anchor is None else replace(found.stored.anchor, cluster_id=None, topic_id=None)
+    lag = bare.offset - min(seen.offset, max(claimed.offset, 0))
+    return Meaning(replace(found.stored, anchor=anchor), lag)
+
+
+def _is_later(one: StoredOffset, other: StoredOffset) -> bool:
+    times = [stored.written_at_ms for stored in (one, other)]
+    return times[0] is not None and (times[1] is None or times[0] > times[1])
 
 
 class ClouderaRows:
@@ -162,15 +199,18 @@ class ClouderaRows:
             claim = None if raw is None else cloudera_companion.decode_claim(raw.value)
         except FieldError as error:
             raise unreadable(self.table, claim_row, error) from error
-        rows = [] if batch is None else [batch.row]
-        last_seen = claim.last_seen if claim else None
-        if batch is not None and last_seen is not None and last_seen < batch.epoch_ms:
-            rows.append(cloudera.row_key(topic, group, last_seen))
-        faults: dict[int, UnreadableRow] = {}
-        if batch is not None:
-            faults = {number: unreadable(self.table, batch.row, error) for number, error in batch.faults.items()}
+        if batch is None:
+            return LatestBatch(None, claim, raw)
+        faults = {number: unreadable(self.table, batch.row, error) for number, error in batch.faults.items()}
+        rows, seen = [batch.row], claim.last_seen if claim else None
+        if claim is not None and seen is not None and seen < batch.epoch_ms:
+            before, claimed = (cloudera.row_key(topic, group, epoch_ms) for epoch_ms in (seen, claim.epoch_ms))
+            if claim.settled or claim.epoch_ms == batch.epoch_ms:
+                rows.append(before)
+            elif self.table.rows([before]):
+                rows += [before, claimed]
         companions = [*self._companions(rows, faults), {}, {}]
-        return LatestBatch(batch, claim, raw, companions[0], companions[1], faults)
+        return LatestBatch(batch, claim, raw, companions[0], companions[1], companions[2], faults)
 
     def before(self, topic: str, group: str) -> BatchRow | None:
         return next(islice(self.backwards(topic, group), 1, None), None)

@@ -11,7 +11,9 @@ By offset, for rows that hold only a number (``by_offset``):
   continued since; the difference bounds how many records it has processed after the anchor.
 - Made for a later offset: the stored offset has been set back since, and the job may not have processed the anchor's
   record from there. The two do not belong together.
-- An anchor aside belongs to a row only in an exact pair: it may use another cluster's numbering than the row.
+- An anchor aside belongs to a row in an exact pair. Beside a main one of another cluster, an offset that is neither's
+  may be in either numbering: then the one that was written first counts, if it was made for an older offset, and says
+  nothing of the numbering (``_of_either``). Its record was processed whichever of the two was in place.
 - Where the store says whose number the row is (``Row.numbering``: a copied checkpoint), an anchor of another cluster
   does not belong to it: it was made for the original, under the same name. The exception is an exact pair that was
   written later: then the query has moved on to that cluster, where its offsets were right as they were.
@@ -100,14 +102,44 @@ def pair(offset: int, kept: AnchorRows) -> PairedAnchor:
             return PairedAnchor(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
     if offset < 0 or kept.main is None or kept.main.stored.anchor is None:
         return PairedAnchor()
+    if kept.aside is not None and cluster_of(kept.aside.stored) != cluster_of(kept.main.stored):
+        return _of_either(offset, kept.main.stored, kept.aside.stored)
     made_for, anchor = kept.main.stored.offset, kept.main.stored.anchor
     if made_for > offset:
-        return PairedAnchor(
-            why=f"its anchor was made for the later offset {made_for}: the stored offset went back since"
-        )
+        return PairedAnchor(why=_gone_back(made_for))
     if anchor.is_bare:
         return PairedAnchor(why=f"its anchor was made for offset {made_for}, when the partition held no record")
     return PairedAnchor(anchor, offset - made_for, written_at_ms=kept.main.stored.written_at_ms)
+
+
+def _of_either(offset: int, main: StoredOffset, aside: StoredOffset) -> PairedAnchor:
+    """The anchor of an offset that continues ``main`` or, in another numbering, ``aside``: which of them is unknown.
+
+    A correction is dated later than the row that it replaces, so both are safe with the earlier row: a rollback puts
+    back the earlier one, and what it replaces may have been set by hand beyond records that were not processed.
+    """
+    restored = aside.anchor is not None and _is_later(main, aside)
+    first = aside if restored else main
+    if first.offset > offset:
+        return PairedAnchor(why=_gone_back(first.offset))
+    lag = offset - min(main.offset, max(aside.offset, 0))
+    if aside.anchor is None or first.anchor is None or first.anchor.is_bare:
+        # An empty anchor is unresolved. Without one, the number would be taken for the source's.
+        return PairedAnchor(Anchor(), lag, why=_IN_DOUBT)
+    anchor = replace(first.anchor, cluster_id=None, topic_id=None)
+    return PairedAnchor(anchor, lag, why=_IN_DOUBT, written_at_ms=first.written_at_ms)
+
+
+_IN_DOUBT = "a write was interrupted and the job has gone on: which cluster numbers the stored offset is not known"
+
+
+def _gone_back(made_for: int) -> str:
+    return f"its anchor was made for the later offset {made_for}: the stored offset went back since"
+
+
+def cluster_of(stored: StoredOffset | None) -> str | None:
+    """The cluster in whose numbering the offset is, by its anchor."""
+    return stored.anchor.cluster_id if stored is not None and stored.anchor is not None else None
 
 
 def _joined(own: Row, kept: AnchorRows, found: PairedAnchor) -> Row:
@@ -131,7 +163,7 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
         copy = kept.main if kept.main in anchors and not _is_of(kept.main, cluster) else None
         if own is None:
             return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0)
-        if copy is not None and (own.stored.anchor is None or _is_later(copy, own)):
+        if copy is not None and (own.stored.anchor is None or _is_later(copy.stored, own.stored)):
             return _joined(own, kept, PairedAnchor(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
         if own.stored.anchor is not None:
             return replace(own, version=token(own, kept))
@@ -151,6 +183,6 @@ def _is_after(row: Row, time_ms: int | None) -> bool:
     return time_ms is not None and at_ms is not None and at_ms > time_ms
 
 
-def _is_later(one: Row, other: Row) -> bool:
-    times = [row.stored.written_at_ms for row in (one, other)]
+def _is_later(one: StoredOffset, other: StoredOffset) -> bool:
+    times = [stored.written_at_ms for stored in (one, other)]
     return times[0] is not None and (times[1] is None or times[0] > times[1])

@@ -3,6 +3,10 @@
 An unmodified job may write bare offsets into a store that has room for anchors. ``track`` keeps anchors for them, as
 for a store without room. A row with an anchor of its own never needs the [anchors] store, so a job whose rows all have
 one does not depend on it: it is opened for the first row without.
+
+A correction gives such a row an anchor of its own, and keeps the same anchor: the job's next row is bare again. So a
+write that changes the numbering, or restores, also changes what is kept. If it did not, a kept anchor of one cluster
+would lag behind bare offsets of the other, and the next check would take those for the first cluster's.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
-from reconciler.core.errors import Refused
+from reconciler.core.errors import ReconcilerError, Refused
 from reconciler.ports import (
     Change,
     HistoryEntry,
@@ -22,14 +26,18 @@ from reconciler.ports import (
     WriteResult,
     groups_of,
 )
-from reconciler.stores.paired.rules import AnchorRows, lacks_anchor
-from reconciler.stores.paired.store import PairedState, PairedStore
+from reconciler.stores.paired.rules import AnchorRows, cluster_of, lacks_anchor
+from reconciler.stores.paired.store import PairedState, PairedStore, notes
 
 
 class _Pair(PairedStore):
     """The rows of both. A row of the [anchors] store alone is no row, and no write is finished while reading: a row
     that an interrupted write left has an anchor of its own.
     """
+
+    def kept(self, group: str, topics: Iterable[str]) -> dict[TopicPartition, AnchorRows]:
+        """The anchors kept for the rows of these topics; none if their store does not exist yet."""
+        return self._kept(group, topics)
 
     def _joined(self, key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
         return super()._joined(key, own, kept) if own is not None and lacks_anchor(own) and kept.rows else own
@@ -51,7 +59,7 @@ class ServedStore:
         self._open_anchors = open_anchors
 
     @cached_property
-    def _pair(self) -> PairedStore:
+    def _pair(self) -> _Pair:
         return _Pair(self._store, self._open_anchors())
 
     def groups(self) -> list[str] | None:
@@ -66,15 +74,32 @@ class ServedStore:
         return self._pair.read(group, wanted) if any(map(lacks_anchor, rows)) else rows
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Compare-and-set. A row without an anchor of its own is changed together with what is kept for it."""
+        """Compare-and-set. Rows are changed together with what is kept for them, except within one numbering."""
         writer: OffsetStore = self._store
         try:
             rows = {row.key: row for row in self._store.read(group, {change.key.topic for change in changes})}
         except Refused:
             rows = {}  # its first write creates it
-        if any(change.key in rows and lacks_anchor(rows[change.key]) for change in changes):
+        bare = any(change.key in rows and lacks_anchor(rows[change.key]) for change in changes)
+        if bare or self._keeps(group, [each for each in changes if _changes_numbering(rows.get(each.key), each)]):
             writer = self._pair
         return writer.write(group, changes, reason=reason, now_ms=now_ms)
+
+    def _keeps(self, group: str, changes: Sequence[Change]) -> bool:
+        """True if anchors are kept for one of these rows.
+
+        A correction of rows with anchors of their own does not wait for an [anchors] store that is away.
+        """
+        if not changes:
+            return False
+        try:
+            kept = self._pair.kept(group, {change.key.topic for change in changes})
+        except ReconcilerError as error:
+            if any(change.restores for change in changes):
+                raise
+            notes.warning("%s Anchors that it keeps for group %r are not corrected.", error.message, group)
+            return False
+        return any(change.key in kept for change in changes)
 
     def history(self, group: str) -> list[HistoryEntry]:
         """The store's history; empty where it keeps none."""
@@ -91,3 +116,9 @@ class ServedStore:
             self._pair.close()
         else:
             self._store.close()
+
+
+def _changes_numbering(row: Row | None, change: Change) -> bool:
+    if row is not None and row.malformed is not None:
+        return False
+    return change.restores or cluster_of(row.stored if row else None) != cluster_of(change.new)

@@ -13,12 +13,21 @@ After a kill before step 2, the store holds X: A was made for X and is used; A' 
 laid aside is used only in an exact pair. After a kill behind step 2, the store holds X', and the row laid aside was
 made for exactly X'. So at every step the row reads as before or as intended, never as a mixture, and a second ``apply``
 and a ``rollback`` both find the rows that they expect. If X' = X in two numberings, the row reads as before until step
-3; both anchors lead to the same offset then.
+3; both anchors lead to the same offset then. An anchor that lagged behind X reads without its numbering (below).
 
 A read that finds steps 3 and 4 missing does them, as a database finishes its journal; no row reads differently for it.
-If a job has continued from X' to Y before any read, the row laid aside is not used: Y may come from X in one numbering
-or from X' in the other. A is used if it was made for an offset older than Y. Its record was processed before X' was
-written, so nothing is skipped.
+If a job has continued from X' to Y before any read, Y may come from X in one numbering or from X' in the other. With
+two numberings, no anchor may say whose number Y is: after a rollback, a check at the destination would find A at its
+own offset and take the source's number Y for its own. So the row of the two that was written first is used, without its
+numbering, if it was made for an offset older than Y. Its record was processed before the other row was written, so
+resuming after it skips nothing:
+
+    a correction (also a failback's)    A was first; X' was found from its record
+    a rollback                          A' was first; A may have been set by hand beyond unprocessed records
+    a rollback to a row without A'      neither is proven: unresolved
+
+The lag is counted from the smaller of X and X', so it bounds the replay in both numberings. With one numbering, A is
+used as it is.
 
 To delete: 1. A is laid aside, 2. and removed, 3. X is deleted, 4. the row laid aside is removed. If A were removed
 last, a kill could leave it for a row that a job creates later. A read removes a row laid aside for a row that does not

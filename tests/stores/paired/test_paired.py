@@ -19,6 +19,9 @@ from reconciler.stores.paired.store import PairedStore
 from tests.stores.paired.bare import BareStore
 from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, Pair, anchor, made_for, named
 
+BEFORE = replace(made_for(50), written_at_ms=NOW - 1)
+"""A row that a correction replaced."""
+
 
 @pytest.fixture
 def both() -> Pair:
@@ -80,8 +83,38 @@ def test_a_row_laid_aside_is_used_only_in_an_exact_pair(both: Pair) -> None:
     kept = AnchorRows(main, aside)
     assert pair(30, kept).anchor == anchor(29, "b")
     assert pair(31, kept).anchor is None
-    assert (pair(55, kept).anchor, pair(55, kept).lag) == (anchor(49), 5)
     assert pair(30, AnchorRows(Row(KEY, made_for(30), "1"), aside)).anchor == anchor(29)
+    same = AnchorRows(main, Row(aside_of(KEY), made_for(70), "2"))
+    assert (pair(55, same).anchor, pair(55, same).lag) == (anchor(49), 5), "one numbering, so it is the offset's"
+
+
+@pytest.mark.parametrize(
+    ("offset", "main", "aside", "expected"),
+    [
+        (55, made_for(50), made_for(30, "b"), (49, 25)),  # from 50 of a, or on from 30 of b
+        (55, made_for(50), made_for(80, "b"), (49, 5)),
+        (55, made_for(30, "b"), BEFORE, (49, 25)),  # a rollback: the row that it puts back was first
+        (45, made_for(30, "b"), BEFORE, None),
+        (45, made_for(80, "b"), replace(BEFORE, offset=40), (49, 5)),
+        (55, made_for(30, "b"), replace(BEFORE, written_at_ms=None), (49, 25)),
+        (55, made_for(30, "b"), StoredOffset(50), (None, 25)),  # to a row without an anchor
+        (55, made_for(30, "b"), StoredOffset(-1), (None, 55)),
+        (20, made_for(30, "b"), StoredOffset(10), None),
+        (55, StoredOffset(0, Anchor(cluster_id="a")), made_for(30, "b"), (None, 55)),
+    ],
+)
+def test_an_offset_in_either_of_two_numberings_has_the_first_anchor_and_no_numbering(
+    offset: int, main: StoredOffset, aside: StoredOffset, expected: tuple[int | None, int] | None
+) -> None:
+    """An anchor of the destination would be at its own offset there, and prove the source's number."""
+    found = pair(offset, AnchorRows(Row(KEY, main, "1"), Row(aside_of(KEY), aside, "2")))
+    if expected is None:
+        assert (found.anchor, "the stored offset went back since" in found.why) == (None, True)
+        return
+    assert found.anchor is not None
+    assert (found.anchor.offset, found.lag) == expected
+    assert (found.anchor.cluster_id, found.anchor.topic_id) == (None, None)
+    assert found.why.startswith("a write was interrupted and the job has gone on")
 
 
 def test_a_row_without_a_kept_anchor_has_none_and_an_anchor_alone_is_no_row(both: Pair) -> None:

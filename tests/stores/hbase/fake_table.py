@@ -1,0 +1,74 @@
+"""An HBase table in memory, whose calls can fail or die; it satisfies what the layouts use of ``HBaseTable``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from reconciler.stores.hbase.layouts.cells import Cell
+
+T = TypeVar("T")
+
+
+class FakeTable:
+    """Rows by key. ``around`` is asked at each call: it gets the call's name, its row and the call itself."""
+
+    name = "t"
+
+    def __init__(self) -> None:
+        self.data: dict[bytes, dict[bytes, Cell]] = {}
+        self.around: Callable[[str, bytes, Callable[[], object]], object] = lambda name, row, call: call()
+        self._clock = 0
+
+    def rows(self, keys: Sequence[bytes]) -> dict[bytes, dict[bytes, Cell]]:
+        return self._call("rows", b"", lambda: {key: dict(self.data[key]) for key in keys if self.data.get(key)})
+
+    def scan(
+        self, start: bytes, stop: bytes, *, limit: int | None = None, reverse: bool = False
+    ) -> dict[bytes, dict[bytes, Cell]]:
+        def found() -> dict[bytes, dict[bytes, Cell]]:
+            keys = sorted((key for key, cells in self.data.items() if cells), reverse=reverse)
+            if reverse:
+                keys = [key for key in keys if key <= start and (not stop or key > stop)]
+            else:
+                keys = [key for key in keys if key >= start and (not stop or key < stop)]
+            return {key: dict(self.data[key]) for key in keys[:limit]}
+
+        return self._call("scan", start, found)
+
+    def put_if_unchanged(self, key: bytes, column: bytes, expected: bytes | None, value: bytes) -> bool:
+        def swap() -> bool:
+            cell = self.data.get(key, {}).get(column)
+            if (None if cell is None else cell.value) != expected:
+                return False
+            self._set(key, {column: value})
+            return True
+
+        return self._call("put_if_unchanged", key, swap)
+
+    check_and_put = put_if_unchanged
+
+    def put(self, key: bytes, cells: Mapping[bytes, bytes]) -> None:
+        self._call("put", key, lambda: self._set(key, cells))
+
+    def delete(self, key: bytes, columns: Sequence[bytes], *, at: int) -> None:
+        def gone() -> None:
+            cells = self.data.get(key, {})
+            for column in columns:
+                if column in cells and cells[column].at <= at:
+                    del cells[column]
+
+        self._call("delete", key, gone)
+
+    def delete_row(self, key: bytes) -> None:
+        self._call("delete_row", key, lambda: self.data.pop(key, None))
+
+    def close(self) -> None:
+        pass
+
+    def _set(self, key: bytes, cells: Mapping[bytes, bytes]) -> None:
+        self._clock += 1
+        self.data.setdefault(key, {}).update({column: Cell(value, self._clock) for column, value in cells.items()})
+
+    def _call(self, name: str, key: bytes, call: Callable[[], T]) -> T:
+        return self.around(name, key, call)  # type: ignore[return-value]

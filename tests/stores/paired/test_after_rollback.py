@@ -1,0 +1,128 @@
+"""A rollback, then the job goes on at the source, and a check at the destination: with one topic name on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import ReconcilerError, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.outside import Outside
+from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.formats.plan import PartitionPlan
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired import ServedStore
+from reconciler.stores.paired.store import PairedStore
+from tests.in_memory import GROUP, NOW, Memory, content, stored
+from tests.stores.paired.bare import BareStore, Killed
+
+KEY = TopicPartition("events", 0)
+IDENTITY = '[topics]\npolicy = "identity"'
+TRUE = 150
+"""Where the job is to resume after it has processed 50 more records at the source."""
+
+
+@dataclass
+class Two(Memory):
+    """The destination with 1,000 records, the job's store, and the [anchors] store beside it."""
+
+    anchors: MemoryStore | None = None
+    open_job: Callable[[], OffsetStore] | None = None
+
+    @property
+    def outside(self) -> Outside:
+        assert self.open_job is not None
+        opened = self.open_job
+        return Outside(self.log, lambda _: opened(), lambda: self.clock, lambda: NOW)
+
+    def put(self, store: OffsetStore, row: StoredOffset) -> None:
+        there = {each.key: each.version for each in store.read(GROUP)}
+        assert store.write(GROUP, [Change(KEY, there.get(KEY), row)], reason="test", now_ms=NOW - 9).written
+
+    def paired(self) -> Row:
+        assert self.open_job is not None
+        (row,) = self.open_job().read(GROUP)
+        return row
+
+
+def world(folder: Path, name: str, store: MemoryStore) -> Two:
+    log = MemoryLog("b", {"events": 1})
+    for number in range(1000):
+        stamp, key, value = content(number)
+        log.partition("events", 0).append(stamp, key, value)
+    return Two(log, store, folder, anchors=MemoryStore(f"{name} anchors"))
+
+
+def never_skips(row: PartitionPlan) -> bool:
+    return row.resume_offset is None or row.resume_offset <= TRUE
+
+
+def test_a_bare_row_in_a_store_with_room_for_anchors(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    own = MemoryStore(f"{request.node.nodeid} own")
+    two = world(tmp_path, request.node.nodeid, own)
+    assert two.anchors is not None
+    anchors = two.anchors
+    two.open_job = lambda: ServedStore(own, lambda: anchors)
+    two.put(own, StoredOffset(800))
+    two.put(anchors, stored(99))
+    before = two.paired().stored
+    checked, config, path = two.check(IDENTITY), two.config(IDENTITY), tmp_path / "p.plan.json"
+    write(prepare(checked.plan, config, two.outside), checked.plan, path, two.outside)
+    write_rollback(prepare_rollback(checked.plan, path, config, two.outside), checked.plan, path, config, two.outside)
+    assert two.paired().stored == before
+    assert [row.stored.offset for row in anchors.read(GROUP)] == [800]
+    two.put(own, StoredOffset(850))
+    row = two.row(IDENTITY)
+    assert (row.verdict, row.resume_offset, row.replay_at_most) == (Verdict.BOUNDED, 100, 50)
+
+
+@pytest.mark.parametrize("before", [stored(99, written_at_ms=NOW - 9), stored(99), StoredOffset(800)])
+@pytest.mark.parametrize("error", [Killed, Unreachable("The anchor store is away.")])
+def test_a_rollback_that_ends_between_offset_and_anchor(
+    tmp_path: Path, request: pytest.FixtureRequest, before: StoredOffset, error: Any
+) -> None:
+    bare = BareStore(f"{request.node.nodeid} bare")
+    two = world(tmp_path, request.node.nodeid, bare)
+    assert two.anchors is not None
+    anchors = two.anchors
+    two.open_job = lambda: PairedStore(bare, anchors)
+    stamp, key, value = content(99)
+    there = StoredOffset(100, Anchor(99, stamp, None, fingerprint(key, value), "b", "b/events"), NOW)
+    two.put(bare, StoredOffset(100))
+    two.put(anchors, there)
+
+    class Away(MemoryStore):
+        gone = False
+
+        def write(self, group: str, changes: Sequence[Change], **more: Any) -> WriteResult:
+            if self.gone:
+                raise error
+            return anchors.write(group, changes, **more)
+
+    kept = Away(anchors.address.removeprefix("memory:"))
+
+    class Last(BareStore):
+        def write(self, group: str, changes: Sequence[Change], **more: Any) -> WriteResult:
+            result = bare.write(group, changes, **more)
+            kept.gone = True
+            return result
+
+    change = Change.restoring(KEY, two.paired().version, before)
+    with pytest.raises((Killed, ReconcilerError)):
+        PairedStore(Last(bare.address.removeprefix("memory:")), kept).write(
+            GROUP, [change], reason="rollback", now_ms=NOW
+        )
+    two.put(bare, StoredOffset(850))
+    row = two.row(IDENTITY)
+    assert never_skips(row)
+    assert "which cluster numbers the stored offset is not known" in row.detail
+    found = (row.verdict, row.resume_offset, row.replay_at_most)
+    assert found == ((Verdict.UNRESOLVED, None, None) if before.anchor is None else (Verdict.BOUNDED, 100, 750))
