@@ -126,8 +126,8 @@ def refuse_unwritable(path: Path, *, replaces: Kind | None = None, other: str = 
         refuse_special(path)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if replaces is not None:
-            _refuse_another_kind(path, replaces)
+        if replaces is not None and is_another_kind(path, replaces):
+            raise ConfigError(f"{path} exists and is not {replaces.name}.", hint="Name another file.")
         descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             os.close(descriptor)
@@ -135,14 +135,14 @@ def refuse_unwritable(path: Path, *, replaces: Kind | None = None, other: str = 
             os.unlink(name)
 
 
-def _refuse_another_kind(path: Path, kind: Kind) -> None:
+def is_another_kind(path: Path, kind: Kind) -> bool:
+    """True for a file that is there, is not empty, and does not begin as this kind does. Raises OSError."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             head = file.read(_HEAD)
     except (FileNotFoundError, NotADirectoryError):
-        return
-    if head and not kind.head.match(head):
-        raise ConfigError(f"{path} exists and is not {kind.name}.", hint="Name another file.")
+        return False
+    return bool(head) and not kind.head.match(head)
 
 
 def write_whole(path: Path, text: str | Iterable[str]) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError
-from reconciler.fileio import making, refuse_special, refuse_unwritable, write_whole
+from reconciler.fileio import Kind, is_another_kind, making, refuse_special, refuse_unwritable, write_whole
 
 _PLAIN = re.compile(r"[\w@%+:,./-]+", re.ASCII)
 _ESCAPED = re.compile(r'["\\$`]')
-_OURS = (b"RECONCILER_START=", b"RECONCILER_STARTING_OFFSETS=", b"RECONCILER_PLAN=")
-"""How the file of an earlier start begins, by this release or an older one."""
+_VARIABLES = Kind("a hook's variables", re.compile(rb"RECONCILER_(START|STARTING_OFFSETS|PLAN)="))
+"""The file of an earlier start, by this release or an older one."""
 
 
 def lines(names: Mapping[str, str]) -> str:
@@ -38,22 +38,14 @@ def forget(file: Path | None) -> None:
     if str(file) != "-":
         with making(file, other="--env-file"):
             refuse_special(file)
-            _refuse_foreign(file)
+            if is_another_kind(file, _VARIABLES):
+                raise ConfigError(
+                    f"{file} exists, and a hook did not write it. It was left as it is.",
+                    hint="Choose another --env-file.",
+                )
             file.unlink(missing_ok=True)
             file.parent.mkdir(parents=True, exist_ok=True)
     refuse_unwritable(file, other="--env-file", stdout="Without a command, the hook prints the variables.")
-
-
-def _refuse_foreign(file: Path) -> None:
-    try:
-        with file.open("rb") as opened:
-            begin = opened.read(max(map(len, _OURS)))
-    except FileNotFoundError:
-        return
-    if begin and not begin.startswith(_OURS):
-        raise ConfigError(
-            f"{file} exists, and a hook did not write it. It was left as it is.", hint="Choose another --env-file."
-        )
 
 
 def hand_over(file: Path | None, names: Mapping[str, str]) -> None:

@@ -171,3 +171,14 @@ def written(changes: Sequence[Change], lost: Collection[TopicPartition] = ()) ->
 def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str]) -> tuple[TopicPartition, ...]:
     """Keys whose row is no longer at the expected version; ``versions`` are those of the existing rows."""
     return tuple(change.key for change in changes if versions.get(change.key) != change.expected)
+
+
+def cluster_of(stored: StoredOffset | None) -> str | None:
+    """The cluster in whose numbering the offset is, by its anchor."""
+    return stored.anchor.cluster_id if stored is not None and stored.anchor is not None else None
+
+
+def is_later(one: StoredOffset, other: StoredOffset) -> bool:
+    """True if ``one`` was surely written after ``other``; a row without a time of writing is the earlier one."""
+    times = [stored.written_at_ms for stored in (one, other)]
+    return times[0] is not None and (times[1] is None or times[0] > times[1])

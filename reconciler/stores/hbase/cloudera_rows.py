@@ -13,6 +13,7 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import TopicPartition
+from reconciler.stores.common import cluster_of, is_later
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
 from reconciler.stores.hbase.layouts.cdap_companion import Meaning, continued
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
@@ -112,7 +113,7 @@ class LatestBatch:
     def _is_in_doubt(self, partition: int) -> bool:
         """True if the job may have continued from either of this product's last two rows, in either's numbering."""
         seen, claimed = self.companion_before.get(partition), self.claimed.get(partition)
-        return seen is not None and claimed is not None and _cluster_of(seen) != _cluster_of(claimed)
+        return seen is not None and claimed is not None and cluster_of(seen) != cluster_of(claimed)
 
     @property
     def last_seen(self) -> int | None:
@@ -126,24 +127,15 @@ class LatestBatch:
         return {TopicPartition(topic, number): f"{self.version}-{number}" for number in {*self.meanings, *self.faults}}
 
 
-def _cluster_of(stored: StoredOffset) -> str | None:
-    return None if stored.anchor is None else stored.anchor.cluster_id
-
-
 def _of_either(seen: StoredOffset, claimed: StoredOffset, bare: StoredOffset) -> Meaning:
     """The meaning of a row that continues ``seen`` or, in another numbering, ``claimed``."""
-    found = continued(claimed if claimed.anchor is not None and _is_later(seen, claimed) else seen, bare)
+    found = continued(claimed if claimed.anchor is not None and is_later(seen, claimed) else seen, bare)
     if found.stored.anchor is None:
         return found
     # An empty anchor is unresolved. Without one, the number would be taken for the source's.
     anchor = Anchor() if claimed.anchor is None else replace(found.stored.anchor, cluster_id=None, topic_id=None)
     lag = bare.offset - min(seen.offset, max(claimed.offset, 0))
     return Meaning(replace(found.stored, anchor=anchor), lag)
-
-
-def _is_later(one: StoredOffset, other: StoredOffset) -> bool:
-    times = [stored.written_at_ms for stored in (one, other)]
-    return times[0] is not None and (times[1] is None or times[0] > times[1])
 
 
 class ClouderaRows:

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.ports import Row, TopicPartition
+from reconciler.stores.common import cluster_of, is_later
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def _of_either(offset: int, main: StoredOffset, aside: StoredOffset) -> PairedAn
     A correction is dated later than the row that it replaces, so both are safe with the earlier row: a rollback puts
     back the earlier one, and what it replaces may have been set by hand beyond records that were not processed.
     """
-    restored = aside.anchor is not None and _is_later(main, aside)
+    restored = aside.anchor is not None and is_later(main, aside)
     first = aside if restored else main
     if first.offset > offset:
         return PairedAnchor(why=_gone_back(first.offset))
@@ -135,11 +136,6 @@ _IN_DOUBT = "a write was interrupted and the job has gone on: which cluster numb
 
 def _gone_back(made_for: int) -> str:
     return f"its anchor was made for the later offset {made_for}: the stored offset went back since"
-
-
-def cluster_of(stored: StoredOffset | None) -> str | None:
-    """The cluster in whose numbering the offset is, by its anchor."""
-    return stored.anchor.cluster_id if stored is not None and stored.anchor is not None else None
 
 
 def _joined(own: Row, kept: AnchorRows, found: PairedAnchor) -> Row:
@@ -163,7 +159,7 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
         copy = kept.main if kept.main in anchors and not _is_of(kept.main, cluster) else None
         if own is None:
             return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0)
-        if copy is not None and (own.stored.anchor is None or _is_later(copy.stored, own.stored)):
+        if copy is not None and (own.stored.anchor is None or is_later(copy.stored, own.stored)):
             return _joined(own, kept, PairedAnchor(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
         if own.stored.anchor is not None:
             return replace(own, version=token(own, kept))
@@ -181,8 +177,3 @@ def _is_of(row: Row | None, cluster: str) -> bool:
 def _is_after(row: Row, time_ms: int | None) -> bool:
     at_ms = row.stored.written_at_ms
     return time_ms is not None and at_ms is not None and at_ms > time_ms
-
-
-def _is_later(one: StoredOffset, other: StoredOffset) -> bool:
-    times = [stored.written_at_ms for stored in (one, other)]
-    return times[0] is not None and (times[1] is None or times[0] > times[1])

@@ -26,7 +26,8 @@ from reconciler.ports import (
     WriteResult,
     groups_of,
 )
-from reconciler.stores.paired.rules import AnchorRows, cluster_of, lacks_anchor
+from reconciler.stores.common import cluster_of
+from reconciler.stores.paired.rules import AnchorRows, lacks_anchor
 from reconciler.stores.paired.store import PairedState, PairedStore, notes
 
 

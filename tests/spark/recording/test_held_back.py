@@ -19,6 +19,7 @@ from reconciler.spark.recording.held_back import Holders, holder
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
+from tests.spark.recording.world import Sequenced
 
 
 @pytest.mark.parametrize(
@@ -45,16 +46,6 @@ def test_an_operator_holds_records_back_unless_it_is_known_not_to(
 
 
 # ---------------------------------------------------------------- in a running batch
-
-
-class Sequenced(list):  # type: ignore[type-arg]
-    """A list as Scala's sequences look from Python."""
-
-    def size(self) -> int:
-        return len(self)
-
-    def apply(self, number: int) -> Any:
-        return self[number]
 
 
 class Node:

@@ -21,6 +21,7 @@ from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Uns
 from reconciler.spark.recording.range_ends import RangeEnds, spans
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
+from tests.spark.recording.world import Sequenced
 
 HERE = "kafka-1:9092,kafka-2:9092"
 AT = TopicPartition("events", 0)
@@ -262,16 +263,6 @@ def test_it_is_sent_to_spark_connects_server_without_its_connections(lookup):
 
 
 # ---------------------------------------------------------------- plans
-
-
-class Sequenced(list):  # type: ignore[type-arg]
-    """A list as Scala's sequences look from Python."""
-
-    def size(self) -> int:
-        return len(self)
-
-    def apply(self, number: int) -> Any:
-        return self[number]
 
 
 class Node:

@@ -15,6 +15,16 @@ SEARCHES = "searches each batch for its last records"
 """In the log line of a recording that cannot use a batch's range."""
 
 
+class Sequenced(list):  # type: ignore[type-arg]
+    """A list as Scala's sequences look from Python."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def apply(self, number: int) -> Any:
+        return self[number]
+
+
 class Job:
     """A query over some topics, run until it has read all there is; restarts from the same checkpoint."""
 
