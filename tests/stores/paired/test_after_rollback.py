@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired import ServedStore
 from reconciler.stores.paired.store import PairedStore
 from tests.in_memory import GROUP, NOW, Memory, content, stored
+from tests.mirror.written import LATER, SYNCS, write_syncs
 from tests.stores.paired.bare import BareStore, Killed
 
 KEY = TopicPartition("events", 0)
@@ -126,3 +128,36 @@ def test_a_rollback_that_ends_between_offset_and_anchor(
     assert "which cluster numbers the stored offset is not known" in row.detail
     found = (row.verdict, row.resume_offset, row.replay_at_most)
     assert found == ((Verdict.UNRESOLVED, None, None) if before.anchor is None else (Verdict.BOUNDED, 100, 750))
+
+
+@pytest.mark.parametrize("step", [1, 100])
+@pytest.mark.parametrize("ahead", [-300, 0, 200, 5000], ids=lambda ahead: f"numbers {ahead} ahead")
+def test_a_killed_apply_for_which_no_anchor_was_kept_and_the_job_goes_on(
+    tmp_path: Path, request: pytest.FixtureRequest, ahead: int, step: int
+) -> None:
+    """Only the mirror's pairs placed the row. Its number may be either cluster's now."""
+    bare = BareStore(f"{request.node.nodeid} bare")
+    two = world(tmp_path, request.node.nodeid, bare)
+    anchors = two.anchors
+    assert anchors is not None
+    mirrored = f'{IDENTITY}\n[mirror]\noffset_syncs_topic = "{SYNCS}"'
+    write_syncs(two.log, *((place + ahead, place) for place in range(0, 1000, step) if place + ahead >= 0), at_ms=LATER)
+    two.put(bare, StoredOffset(301 + ahead))
+    two.open_job = lambda: PairedStore(bare, anchors)
+    checked, config, path = two.check(mirrored), two.config(mirrored), tmp_path / "p.plan.json"
+
+    class Last(BareStore):
+        def write(self, group: str, changes: Sequence[Change], **more: Any) -> WriteResult:
+            bare.write(group, changes, **more)
+            raise Killed
+
+    two.open_job = lambda: PairedStore(Last(bare.address.removeprefix("memory:")), anchors)
+    with suppress(Killed):
+        write(prepare(checked.plan, config, two.outside), checked.plan, path, two.outside)
+    two.open_job = lambda: PairedStore(bare, anchors)
+    for further in (10, 600):
+        (row,) = bare.read(GROUP)
+        number = row.stored.offset + further
+        two.put(bare, StoredOffset(number))
+        found = two.row(mirrored)
+        assert found.resume_offset is None or found.resume_offset <= number

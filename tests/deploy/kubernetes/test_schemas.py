@@ -8,7 +8,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from tests.deploy.test_deploy_kubernetes import PODS, documents, pod_of_the_driver
+from tests.deploy.kubernetes.test_pods import PODS, documents, pod_of_the_driver
 
 OLDEST = "1.29"
 """Before it, the schema of a Job's podFailurePolicy wants onPodConditions beside onExitCodes."""
