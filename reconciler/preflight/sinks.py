@@ -31,6 +31,12 @@ def job_sinks(job: Job) -> Iterator[TrialResult]:
                 f"sink {sink.shown} has no batch of this query.",
                 "Right for a query that has not run yet; otherwise correct the job's sink.",
             )
+        elif taken.undone:
+            yield warn(
+                subject,
+                f"sink {sink.shown}: {taken.undone}.",
+                "Set the table to a version that has this batch, or begin a new checkpoint behind the last one it has.",
+            )
         else:
             yield ok(subject, f"sink {sink.shown}: the last batch that it took is {taken.batch}")
 

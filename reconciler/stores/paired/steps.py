@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Names, StoredOffset
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.common import stamped
 from reconciler.stores.paired.rules import AnchorRows
@@ -58,9 +58,14 @@ class PairedStep:
     goal: Goal
 
     @classmethod
-    def of(cls, change: Change, own: Row | None, kept: AnchorRows, now_ms: int) -> PairedStep:
+    def of(
+        cls, change: Change, own: Row | None, kept: AnchorRows, now_ms: int, *, one_numbering: bool = True
+    ) -> PairedStep:
+        """``one_numbering``: a restored offset is in the numbering of its anchor."""
         new = stamped(change, now_ms)
         goal = Goal.of(new)
+        if goal.anchored is not None and change.restores and one_numbering:
+            goal = replace(goal, anchored=_with_lag(goal.anchored))
         if new is None:
             return cls(change, own, kept, _exact(own, kept), goal)
         return cls(change, own, kept, None if new.anchor is None and kept.main is None else new, goal)
@@ -80,6 +85,17 @@ class PairedStep:
         if self.aside is not None:
             return dated(aside_of(self.key), version_of(there), self.aside)
         return None if there is None else Change(aside_of(self.key), there.version, None)
+
+
+def _with_lag(restored: StoredOffset) -> StoredOffset:
+    """The anchor of a restored row, kept for the offset right after its record.
+
+    A row that is restored no longer says whether its anchor lagged. So all between the two counts as lag.
+    """
+    anchor = restored.anchor
+    if anchor is None or anchor.offset is None or anchor.names is not Names.LAST or anchor.offset >= restored.offset:
+        return restored
+    return replace(restored, offset=anchor.offset + 1)
 
 
 def _exact(own: Row | None, kept: AnchorRows) -> StoredOffset | None:
@@ -108,6 +124,8 @@ def unfinished(own: Row, kept: AnchorRows) -> Goal | None:
         return None
     if main is not None and main.stored.offset == own.stored.offset and not same(main.stored, aside.stored):
         return None  # the same number in two clusters' numberings: it may be the old row or the new one
+    if main is not None and same(main.stored, _with_lag(aside.stored)):
+        return Goal(own.stored.offset, main.stored)
     return Goal.of(aside.stored)
 
 

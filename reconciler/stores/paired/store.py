@@ -261,7 +261,11 @@ class PairedStore:
         own = {row.key: row for row in state.own}
         rows = [self._joined(c.key, own.get(c.key), state.kept_for(c.key)) for c in changes]
         lost = set(common.conflicts(changes, {row.key: row.version for row in rows if row is not None}))
-        steps = [PairedStep.of(c, own.get(c.key), state.kept_for(c.key), now_ms) for c in changes if c.key not in lost]
+        steps = [
+            PairedStep.of(c, own.get(c.key), state.kept_for(c.key), now_ms, one_numbering=self._pairing is by_offset)
+            for c in changes
+            if c.key not in lost
+        ]
         return steps, lost
 
     def _finish_found(self, group: str, state: PairedState) -> bool:

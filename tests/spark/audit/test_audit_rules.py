@@ -215,6 +215,7 @@ def test_page_and_text_show_every_figure_and_escape_every_name() -> None:
         (["--conf", "x"], "--conf x is not NAME=VALUE"),
         (["--examples", "-1"], "below 0"),
         (["--html", "/nowhere/at/all.html"], "all.html cannot be written: No such file or directory"),
+        (["--html", "one", "--json", "one"], "--json and --html both name one"),
         (["--job", "sums"], 'no job "sums"'),
     ],
 )

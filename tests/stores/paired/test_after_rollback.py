@@ -86,6 +86,28 @@ def test_a_bare_row_in_a_store_with_room_for_anchors(tmp_path: Path, request: py
     assert (row.verdict, row.resume_offset, row.replay_at_most) == (Verdict.BOUNDED, 100, 50)
 
 
+def test_an_anchor_that_lagged_lags_again_after_a_rollback(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The anchor is of record 99 of the source, and the job had processed three more when the plan was made."""
+    bare = BareStore(f"{request.node.nodeid} bare")
+    two = world(tmp_path, request.node.nodeid, bare)
+    anchors = two.anchors
+    assert anchors is not None
+    two.open_job = lambda: PairedStore(bare, anchors)
+    two.put(anchors, stored(99))
+    two.put(bare, StoredOffset(stored(99).offset + 3))
+    before = two.paired()
+    assert before.anchor_lag == 3
+    checked, config, path = two.check(IDENTITY), two.config(IDENTITY), tmp_path / "p.plan.json"
+    write(prepare(checked.plan, config, two.outside), checked.plan, path, two.outside)
+    assert two.paired().stored.offset == 100
+    for _ in range(2):
+        returns = prepare_rollback(checked.plan, path, config, two.outside)
+        write_rollback(returns, checked.plan, path, config, two.outside)
+        assert (two.paired().stored, two.paired().anchor_lag) == (before.stored, 3)
+    row = two.row(IDENTITY)
+    assert (row.verdict, row.resume_offset, row.replay_at_most) == (Verdict.BOUNDED, 100, 3)
+
+
 @pytest.mark.parametrize("before", [stored(99, written_at_ms=NOW - 9), stored(99), StoredOffset(800)])
 @pytest.mark.parametrize("error", [Killed, Unreachable("The anchor store is away.")])
 def test_a_rollback_that_ends_between_offset_and_anchor(

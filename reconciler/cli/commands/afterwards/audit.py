@@ -120,6 +120,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     for path, kind in ((options.json, outputs.AUDIT), (options.html, outputs.PAGE)):
         if path:  # an hour's computation must not be lost for one
             refuse_unwritable(path, replaces=kind, stdout="--format json prints the result.")
+    if options.json and options.html and options.json.resolve() == options.html.resolve():
+        raise ConfigError(f"--json and --html both name {options.html}.", hint="Give each a file of its own.")
     plans = [context.read_plan(path) for path in options.plans]
     job = _job(config, plans, options.job)
     several = is_several(plans)
