@@ -128,9 +128,6 @@ def _main(arguments: list[str]) -> int:
         if signals.is_interrupt(error) and error.exit_code is not ExitCode.UNKNOWN_OUTCOME:
             raise signals.Interrupt from error
         return _failed(error, options)
-    except BrokenPipeError:
-        _drop_stdout()  # its reader has closed the pipe
-        return int(ExitCode.OK)
     except Exception as error:
         if signals.is_interrupt(error):
             raise signals.Interrupt from error

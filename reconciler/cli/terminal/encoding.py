@@ -1,28 +1,88 @@
-"""Characters that a terminal's encoding has not: written in ASCII, so that a bound still looks like a bound.
+"""Stdout and stderr: characters that their encoding has not are written in ASCII, and they outlive their readers.
 
 Every text is made with Unicode's signs; the streams write what they cannot show in another way. One exception is the
 mark of a text that was cut to a column's width: there the width counts, so ``shown`` says which mark it will be.
+
+A pipe's reader may end before the command does, like ``head``, or a forwarder of logs that dies. The command then does
+what it would have done, and ends with the same code: a hook that ended with 0 would let its job start.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
+import os
+import stat
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from reconciler.core.visible import escape
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _PLAIN = {"≤": "<=", "…": "...", "·": "|", "–": "-", "→": "->"}
 _ERRORS = "reconciler.plain"
 
 
+class _Pipe(io.FileIO):
+    """The pipe of a stream, also when nobody reads it any more: then nothing is written.
+
+    It keeps the stream, which would close its descriptor with it.
+    """
+
+    is_read = True
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.fileno(), "wb", closefd=False)
+        self._stream = stream
+
+    def write(self, data: ReadableBuffer, /) -> int | None:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self.is_read = False
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return memoryview(data).nbytes
+
+
 def prepare_streams() -> None:
-    """Have stdout and stderr write in ASCII what their encoding does not have, instead of failing."""
+    """Have stdout and stderr write in ASCII what their encoding does not have, and outlive their readers."""
     codecs.register_error(_ERRORS, _plain)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ERRORS)
+        if type(stream) is io.TextIOWrapper and not isinstance(_raw(stream), _Pipe) and _is_pipe(stream):
+            setattr(sys, name, _outliving(stream))
+
+
+def is_read(stream: TextIO) -> bool:
+    """False once a text for the stream was lost, since nobody reads it."""
+    stream.flush()
+    raw = _raw(stream)
+    return not isinstance(raw, _Pipe) or raw.is_read
+
+
+def _is_pipe(stream: io.TextIOWrapper) -> bool:
+    kind = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
+
+
+def _raw(stream: TextIO) -> object:
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
+
+
+def _outliving(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Pipe(stream)),
+        encoding=stream.encoding,
+        errors=_ERRORS,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
 
 
 def shown(sign: str, stream: TextIO | None = None) -> str:

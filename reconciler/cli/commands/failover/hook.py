@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import signals
+from reconciler.cli.terminal.encoding import is_read
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
 from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
@@ -166,6 +167,13 @@ def run(options: argparse.Namespace) -> ExitCode:
         hook_environment.hand_over(options.env_file, variables)
     if program is None:
         show_text(hook_environment.lines(variables))
+        if options.env_file is None and not is_read(sys.stdout):
+            hook_figures.deliver(config.metrics, figures, ExitCode.USAGE)
+            raise ConfigError(
+                f'Nobody reads the variables of job "{job.name}": the program that reads this output has ended.',
+                hint="Do not start the job without them. Run this again; or give it --env-file, or the job's command "
+                "behind --.",
+            )
         return ExitCode.OK
     try:
         _become(program, options.command, variables)
