@@ -25,11 +25,12 @@ from reconciler.config.addresses import (
     shared_brokers,
 )
 from reconciler.config.ownership import Doubt, doubt_about
-from reconciler.config.places import one_store, place_of
+from reconciler.config.places import place_of
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
 from reconciler.config.settings import Cluster, Config, Job, Policy, SearchSettings, TopicNames
 from reconciler.config.table import UNITS, Faults, Table, Unknown
+from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError, together
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
@@ -275,8 +276,7 @@ class _Reader:
             name = values.get("name", number)
             title = f"jobs {number if isinstance(name, Unknown) else name}"
             job = self._job(Table(values, title, self._faults))
-            self._refuse_twins(job, jobs)
-            self._refuse_one_name_for_two(job, names)
+            self._faults.found += faults_beside(job, jobs, names, self._place_of)
             jobs.append(job)
         return tuple(jobs)
 
@@ -327,33 +327,6 @@ class _Reader:
                 _refuse_without_effect(table, timestamp, id, order, unit)
                 return identity
         return RECORD_TIME_ONLY
-
-    def _refuse_twins(self, job: Job, others: list[Job]) -> None:
-        for other in others:
-            if other.name == job.name:
-                self._faults.add(f'Two jobs are named "{job.name}".', "Rename one of them.")
-                return
-            if other.group == job.group and set(other.topics) & set(job.topics) and self._share_rows(other, job):
-                self._faults.add(
-                    f'Jobs "{other.name}" and "{job.name}" share the stored offsets of a topic: one store, one group.',
-                    "Give one of them a group of its own, or make them one job.",
-                )
-                return
-
-    def _share_rows(self, one: Job, other: Job) -> bool:
-        if isinstance(one.store, Unknown) or isinstance(other.store, Unknown):
-            return False
-        return one_store(one.store, other.store, self._place_of)
-
-    def _refuse_one_name_for_two(self, job: Job, topics: TopicNames) -> None:
-        with self._faults.collect():
-            names = [topics.destination_of(topic) for topic in job.topics if not isinstance(topic, Unknown)]
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None:
-                self._faults.add(
-                    f'Two topics of job "{job.name}" have the name "{twice}" at the destination.',
-                    "Correct [topics.names]: each needs a name of its own.",
-                )
 
 
 def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, unit: str) -> None:

@@ -350,6 +350,23 @@ def test_brokers_as_the_client_reads_them(load: Load, servers: str) -> None:
     assert load(LEAST.replace("b:9092", servers)).destination.bootstrap_servers == servers
 
 
+BOTH_WAYS = '[topics.names]\nevents = "a.events"\n"b.events" = "events"\n'
+"""Two clusters with a mirror each way: the destination's own topic is the source's ``b.events``."""
+
+
+def test_two_topics_of_a_job_whose_names_change_places(complaint: Callable[..., str]) -> None:
+    """The row of ``events`` would be taken for that of ``b.events`` at the destination."""
+    said = complaint(LEAST.replace('["events"]', '["events", "b.events"]') + BOTH_WAYS)
+    assert 'Topic "b.events" of job "clicks" is called "events" at the destination, and "events" is another' in said
+
+
+def test_two_jobs_of_a_group_whose_topics_names_change_places(load: Load, complaint: Callable[..., str]) -> None:
+    other = of_two_jobs("sqlite:///offsets.db", "sqlite:///offsets.db").replace('["events"]', '["b.events"]', 1)
+    assert 'share the stored offsets under the name "events": one store, one group' in complaint(other + BOTH_WAYS)
+    apart = of_two_jobs("sqlite:///offsets.db", "sqlite:///others.db").replace('["events"]', '["b.events"]', 1)
+    assert len(load(apart + BOTH_WAYS).jobs) == 2
+
+
 def test_two_jobs_that_share_stored_offsets(complaint) -> None:
     """Each would correct the other's rows."""
     twin = LEAST[LEAST.index("[[jobs]]") :].replace('name = "clicks"', 'name = "views"')

@@ -37,7 +37,7 @@ class _Pipe(io.FileIO):
         super().__init__(stream.fileno(), "wb", closefd=False)
         self._stream = stream
 
-    def write(self, data: ReadableBuffer, /) -> int | None:
+    def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
