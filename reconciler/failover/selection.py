@@ -3,18 +3,22 @@
 A job that has failed over leaves its old row under the source's topic name (for failback) and keeps its new one under
 the destination's. The destination's own row wins, unless the source's was written later (the job went back since).
 Under the destination's name there may also be a row of another cluster: a destination that was rebuilt since. It wins
-where it was written later.
+where it was written later. A row without an anchor wins against none that has one; where it is the later of the two,
+the row that counts says so (``Row.note``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from reconciler.core.anchors import Names, StoredOffset
+from reconciler.core.anchors import Names, StoredOffset, real_topic_id
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Malformed, Row, TopicPartition
+
+CLOCKS_MS = 10_000
+"""How far another writer's clock may be ahead: ``apply`` takes no notice of the time of a row without an anchor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,21 @@ def select(
     if source == destination or theirs is None or ours is None:
         return Selected(ours or theirs, ours, theirs)
     if is_own(ours, cluster_id):
-        return Selected(theirs if went_back(ours, theirs) else ours, ours, theirs)
-    if is_of_third(ours, theirs) and written_ms(ours) > written_ms(theirs):
-        return Selected(ours, ours, theirs)
-    return Selected(theirs if theirs.stored.anchor or not ours.stored.anchor else ours, ours, theirs)
+        its_own = not went_back(ours, theirs)
+    elif is_of_third(ours, theirs) and written_ms(ours) > written_ms(theirs):
+        its_own = True
+    else:
+        its_own = theirs.stored.anchor is None and ours.stored.anchor is not None
+    chosen, other = (ours, theirs) if its_own else (theirs, ours)
+    return Selected(_beside(chosen, other), ours, theirs)
+
+
+def _beside(chosen: Row, other: Row) -> Row:
+    """The row that counts; its note names the other one, if work that only that one shows would be repeated."""
+    if chosen.stored.anchor is None or not is_later_bare(other, chosen):
+        return chosen
+    more = f"offset {other.stored.offset} of {other.key} was stored later, and does not count without an anchor"
+    return replace(chosen, note=f"{chosen.note}; {more}" if chosen.note else more)
 
 
 def went_back(ours: Row, theirs: Row | None) -> bool:
@@ -60,10 +75,35 @@ def went_back(ours: Row, theirs: Row | None) -> bool:
     return theirs is not None and theirs.stored.anchor is not None and written_ms(theirs) > written_ms(ours)
 
 
-def is_of_third(ours: Row, theirs: Row) -> bool:
-    """True if a row under the destination's name has an anchor of another cluster than the row of the source's name."""
-    ids = {row.stored.anchor.cluster_id for row in (ours, theirs) if row.stored.anchor is not None}
-    return len(ids - {None}) == 2
+def is_later_bare(row: Row | None, other: Row) -> bool:
+    """True if a row without an anchor was stored after ``other``: the job may have moved to where it was stored."""
+    if row is None or row.stored.anchor is not None or is_unread(row.stored):
+        return False
+    return written_ms(row) - written_ms(other) > CLOCKS_MS
+
+
+def is_of_third(ours: Row, theirs: Row | None) -> bool:
+    """True if a row under the destination's name, not its own, may be of a third cluster: not surely the source's.
+
+    Only an anchor of the row of the source's name tells which cluster the source is.
+    """
+    id_ = numbering(ours)
+    return id_ is not None and (theirs is None or id_ != numbering(theirs))
+
+
+def numbering(row: Row) -> str | None:
+    """The cluster in whose numbering the row's offset is, by its anchor."""
+    return None if row.stored.anchor is None else row.stored.anchor.cluster_id
+
+
+def topic_ids(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """By topic, the ids of the topics in whose numbering the rows' offsets are, by their anchors."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        anchor = None if row.stored.is_sentinel else row.stored.anchor
+        if anchor is not None and (id_ := real_topic_id(anchor.topic_id)) is not None:
+            found.setdefault(row.key.topic, set()).add(id_)
+    return {topic: tuple(sorted(found[topic])) for topic in sorted(found)}
 
 
 def is_own(row: Row, cluster_id: str) -> bool:

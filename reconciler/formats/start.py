@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from reconciler.core.errors import ConfigError
@@ -20,7 +20,7 @@ from reconciler.formats.json_fields import INT64_MIN, FieldError, Fields, digest
 FORMAT = "reconciler.start/1"
 _TEXTS = frozenset({"tool_version", "created_at", "job", "group", "side", "bootstrap_servers", "new", "correction"})
 _FIELDS = _TEXTS | {"format", "cluster_id", "topics", "offsets", "new_time_ms", "may_be_new", "include_headers"}
-_OPTIONAL = frozenset({"store", "sinks"})
+_OPTIONAL = frozenset({"store", "sinks", "topic_ids"})
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
@@ -43,6 +43,7 @@ class JobStart:
     ``correction`` is the time of the last correction of the job's offsets, as sortable text; empty without one.
     ``store`` is the address of a store that lives in the cluster itself: at the source, only the job can read it.
     ``sinks`` are the addresses of what the query writes to: compared with its checkpoint in the job, which knows that.
+    ``topic_ids``: by topic, the ids of the topics whose numbers the offsets are, where their anchors tell.
     """
 
     tool_version: str
@@ -60,6 +61,7 @@ class JobStart:
     correction: str = ""
     store: str | None = None
     sinks: tuple[str, ...] = ()
+    topic_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_text(self) -> str:
         content: dict[str, object] = {
@@ -82,6 +84,8 @@ class JobStart:
         }
         if self.sinks:
             content["sinks"] = list(self.sinks)
+        if self.topic_ids:
+            content["topic_ids"] = {topic: list(ids) for topic, ids in self.topic_ids.items()}
         return json.dumps(content | {"sha256": digest_without(content, "sha256")}, indent=1) + "\n"
 
 
@@ -111,6 +115,7 @@ def parse_start(text: str, place: str) -> JobStart:
             correction=fields.any_text("correction"),
             store=fields.text_or_null("store"),
             sinks=_texts(fields, "sinks", "addresses") if "sinks" in value else (),
+            topic_ids=_topic_ids(fields.value("topic_ids")) if "topic_ids" in value else {},
         )
     except FieldError as error:
         raise ConfigError(
@@ -131,6 +136,15 @@ def _texts(fields: Fields, name: str, what: str) -> tuple[str, ...]:
     if len(texts) < len(fields.items(name)):
         raise FieldError(name, f"is not a list of {what}")
     return texts
+
+
+def _topic_ids(value: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise FieldError("topic_ids", "is not an object of topics")
+    for ids in value.values():
+        if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
+            raise FieldError("topic_ids", "holds what is no list of ids")
+    return {topic: tuple(ids) for topic, ids in value.items()}
 
 
 def _offsets(value: object) -> dict[str, dict[str, int]]:

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -16,6 +17,7 @@ from reconciler.formats import snapshot
 from reconciler.formats.json_fields import json_object
 
 KEPT_STARTS = 20
+_TIME = "%Y%m%dT%H%M%S"
 _PLAN, _OFFSETS, _START = ".plan.json", ".starting-offsets.json", ".start.json"
 
 
@@ -69,13 +71,33 @@ def folder(chosen: Path | None) -> Path:
 
 
 def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
-    """Where the files of a new start go. Removes those of the job's oldest starts that applied no plan."""
+    """Where the files of a new start go. Removes those of the job's oldest starts that applied no plan.
+
+    A start is dated after all that are kept, wherever the clock stands: by the date a correction is the last one.
+    """
     earlier = sorted(_starts(folder, _prefix(job)), key=lambda each: each.stem.name)
     for old in earlier[: max(0, len(earlier) - KEPT_STARTS + 1)]:
         if not old.is_applied:
             old.remove()
-    when = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}"
-    return KeptFiles(folder / f"{_prefix(job)}{when}-{os.getpid()}")
+    return KeptFiles(folder / f"{_prefix(job)}{_after_all(folder, job, now_ms)}")
+
+
+def _named(ms: int) -> str:
+    return f"{time.strftime(_TIME, time.gmtime(ms // 1000))}-{ms % 1000:03d}-{os.getpid()}"
+
+
+def _after_all(folder: Path, job: str, now_ms: int) -> str:
+    """The name of a start now; or right after the newest kept one of the job, if the clock was set back since."""
+    name, prefixes = _named(now_ms), (_prefix(job), _older_prefix(job))
+    kept = {each.stem.name.removeprefix(prefix) for prefix in prefixes for each in _starts(folder, prefix)}
+    for newest in sorted((each for each in kept if each > name), reverse=True):
+        from datetime import UTC, datetime  # hardly ever needed
+
+        second, ms, _ = newest.split("-")
+        with suppress(ValueError):  # digits that are no time
+            made = datetime.strptime(second, _TIME).replace(tzinfo=UTC)
+            return _named(int(made.timestamp()) * 1000 + int(ms) + 1)
+    return name
 
 
 def last_correction(folder: Path, job: str) -> str:

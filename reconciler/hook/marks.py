@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -96,7 +97,12 @@ class Marks:
         return True
 
     def remove(self, job: str) -> None:
-        """Remove the job's mark, if it has one."""
+        """Remove the job's mark, if it has one, also one that cannot be understood.
+
+        Raises ConfigError for one of another direction.
+        """
+        with suppress(Refused):
+            self.of(job)
         self._require_folder()
         self._folder.remove(file_name(job))
 

@@ -9,9 +9,13 @@ either, the rows tell where the job lives:
       row under a name of the destination has an anchor and the job has not gone back since, because only the
       destination's cluster id tells whose numbering that is.
 - S3  Where rows contradict each other, or rows without anchors could be of either cluster, only a person's word counts.
+      So it is if the later one of a partition's two rows has no anchor. In a group that MirrorMaker keeps, a number
+      without an anchor is the mirror's, and shows nothing, if a checkpoint of the group names it; else it may be the
+      job's own.
 - S4  ``--to source`` never takes a job back: its rows of the source are old by then. That is a failback.
 - S5  A row under the destination's name in the numbering of a third cluster shows neither side: the destination was
-      rebuilt, or the configuration names another one.
+      rebuilt, or the configuration names another one. Only an anchor of the same cluster in the row of the source's
+      name shows that it is the source's.
 """
 
 from __future__ import annotations
@@ -22,13 +26,15 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Unreachable
 from reconciler.core.policies import StartPlace
 from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key, is_of_third, is_own, is_unread, went_back
+from reconciler.failover.selection import by_key, is_later_bare, is_of_third, is_own, is_unread, numbering, went_back
+from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark
 from reconciler.ports import Malformed, Row, TopicPartition
@@ -45,7 +51,7 @@ class Lives(Enum):
     SOURCE = auto()
     DESTINATION = auto()
     BOTH = auto()
-    """Some partitions have gone back to the source, others have not."""
+    """Some partitions have gone back to the source, or may have, and others have not."""
     ELSEWHERE = auto()
     """Rows under the destination's names are of a cluster that is neither the destination nor the source."""
     UNKNOWN = auto()
@@ -85,28 +91,33 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
 
     ``cluster_id`` is the destination's; None if it was not asked, because no row needs it.
     """
-    handed_over = returned = elsewhere = unclear = False
+    handed_over = returned = perhaps = elsewhere = unclear = False
     for ours, theirs in _pairs(held, names):
         if cluster_id is not None and is_own(ours, cluster_id):
-            back = theirs is not ours and went_back(ours, theirs)
-            handed_over, returned = handed_over or not back, returned or back
+            if theirs is not ours and went_back(ours, theirs):
+                returned = True
+            elif is_later_bare(theirs, ours):
+                perhaps = True
+            else:
+                handed_over = True
         elif held.translated or is_unread(ours.stored):
             continue
-        elif _numbering(ours) is None:
+        elif numbering(ours) is None:
             unclear = True
         elif theirs is not ours and not went_back(ours, theirs):
-            elsewhere = elsewhere or theirs is None or is_of_third(ours, theirs)
+            perhaps = perhaps or is_later_bare(theirs, ours)
+            elsewhere = elsewhere or (is_of_third(ours, theirs) and not is_later_bare(theirs, ours))
     if handed_over:
-        return Lives.BOTH if returned else Lives.DESTINATION
+        return Lives.BOTH if returned or perhaps else Lives.DESTINATION
     if elsewhere:
         return Lives.ELSEWHERE
-    return Lives.UNKNOWN if unclear else Lives.SOURCE
+    return Lives.UNKNOWN if unclear or perhaps else Lives.SOURCE
 
 
 def asks_for_cluster(held: Held, names: Mapping[str, str]) -> bool:
     """True if only the destination's cluster id tells whose numbering a row is in, and the job may live there."""
     return any(
-        _numbering(ours) is not None and (theirs is ours or not went_back(ours, theirs))
+        numbering(ours) is not None and (theirs is ours or not went_back(ours, theirs))
         for ours, theirs in _pairs(held, names)
     )
 
@@ -121,11 +132,7 @@ def _pairs(held: Held, names: Mapping[str, str]) -> Iterator[tuple[Row, Row | No
 
 def numberings(rows: Iterable[Row]) -> list[str]:
     """The clusters in whose numbering the rows are, by their anchors."""
-    return sorted({found for row in rows if (found := _numbering(row)) is not None})
-
-
-def _numbering(row: Row) -> str | None:
-    return None if row.stored.anchor is None else row.stored.anchor.cluster_id
+    return sorted({found for row in rows if (found := numbering(row)) is not None})
 
 
 # ---------------------------------------------------------------- the choice
@@ -158,18 +165,13 @@ def choose(
     if malformed is not None:
         raise NeedsPerson(malformed.message, hint=f"{malformed.hint} Then start the job again.")
     if where is Lives.BOTH:
-        raise NeedsPerson(
-            f'Some stored offsets of job "{job.name}" have gone back to the source, and others have not.',
-            hint=f"Finish the failback, or the failover: run its apply again ({FAILBACK}).",
-        )
+        raise _both(job, held, names)
     if where is Lives.ELSEWHERE:
         raise _elsewhere(job, held, names)
     if where is Lives.UNKNOWN and word is None:
-        raise NeedsPerson(
-            f'The stored offsets of job "{job.name}" have no anchors, and may be of either cluster: they do not tell '
-            "on which side it is to start.",
-            hint="Say it: hook --to source, or hook --to destination.",
-        )
+        raise _unknown(job, held, names)
+    if held.translated and word is None:
+        _refuse_unsynced(config, job, held, names, outside)
     by_rows = "its stored offsets are the source's" if held.rows else "it has no stored offset yet"
     return Chosen(Side.SOURCE, "--to source" if word else by_rows, held)
 
@@ -179,6 +181,63 @@ def _sound(held: Held) -> tuple[Held, Malformed | None]:
     bad = [row.malformed for row in held.rows.values() if row.malformed is not None]
     sound = {key: row for key, row in held.rows.items() if row.malformed is None}
     return replace(held, rows=sound), bad[0] if bad else None
+
+
+def _both(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
+    alone = sorted(ours.key for ours, theirs in _pairs(held, names) if theirs is None)
+    lost = (
+        f" If the source has no partition for {some([str(key) for key in alone], 3)}, delete that row from the store."
+        if alone
+        else ""
+    )
+    return NeedsPerson(
+        f'Some stored offsets of job "{job.name}" have gone back to the source, or may have, and others have not.',
+        hint=f"Finish the failback, or the failover: run its apply again ({FAILBACK}).{lost}",
+    )
+
+
+def _unknown(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
+    anchored = ((ours, theirs) for ours, theirs in _pairs(held, names) if ours.stored.anchor is not None)
+    later = next((theirs for ours, theirs in anchored if is_later_bare(theirs, ours)), None)
+    hint = "Say it: hook --to source, or hook --to destination."
+    if later is None:
+        return NeedsPerson(
+            f'The stored offsets of job "{job.name}" have no anchors, and may be of either cluster: they do not tell '
+            "on which side it is to start.",
+            hint=hint,
+        )
+    return NeedsPerson(
+        f'Job "{job.name}" has stored offsets under the names of the destination, and later ones under those of the '
+        f"source without anchors (offset {later.stored.offset} of {later.key}): whether it has gone back is not clear.",
+        hint=f"{hint} If it has gone back, delete the rows of {', '.join(sorted(names.values()))} from the store: then "
+        "it starts at the source without a word.",
+    )
+
+
+def _refuse_unsynced(config: Config, job: Job, held: Held, names: Mapping[str, str], outside: Outside) -> None:
+    """Raise NeedsPerson for a number without an anchor in a group at the destination that no mirror has put there.
+
+    The commit of a consumer has no anchor: it also replaces one that a correction wrote.
+    """
+    bare = {ours.key: ours for ours, _ in _pairs(held, names) if ours.stored.anchor is None and ours.stored.offset > 0}
+    if not bare:
+        return
+    from reconciler.failover.unanchored import own_topics
+    from reconciler.mirror.reading import Wanted, read_pairs
+
+    topics = {name: topic for topic, name in names.items()}
+    wanted = [Wanted(TopicPartition(topics[key.topic], key.partition), key, None) for key in bare]
+    known = read_pairs(outside.patient(config.search), replace(own_topics(config), offset_syncs=()), wanted)
+    for key, row in sorted(bare.items()):
+        synced = {each.downstream for each in known.checkpoints.get(key, ()) if each.group == job.group}
+        if row.stored.offset not in synced:
+            why = f" ({known.note})" if known.note else ""
+            raise NeedsPerson(
+                f"Group {job.group} has offset {row.stored.offset} of {key} at the destination, without an anchor, and "
+                f'no checkpoint of the mirror names it{why}: job "{job.name}" may have stored it there itself.',
+                hint="Say where it lives: hook --to source, or hook --to destination. Anchors would tell "
+                "(docs/how-to/track-anchors.md).",
+            )
 
 
 def _elsewhere(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
@@ -193,9 +252,15 @@ def _elsewhere(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
 
 def _at_destination(job: Job, word: Side | None, why: str) -> Chosen:
     if word is Side.SOURCE:
+        back = (
+            " If it has gone back already, delete the group's offsets at the destination"
+            " (kafka-consumer-groups.sh --delete-offsets): they are of its stay there."
+            if scheme_of(job.store) == "kafka-group"
+            else ""
+        )
         raise NeedsPerson(
             f'Job "{job.name}" lives at the destination: {why}. At the source it would repeat all its work since.',
-            hint=f"Take it back by a failback ({FAILBACK}); or leave --to source out.",
+            hint=f"Take it back by a failback ({FAILBACK}); or leave --to source out.{back}",
         )
     return Chosen(Side.DESTINATION, why)
 

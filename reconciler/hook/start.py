@@ -17,6 +17,7 @@ from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.outside import Outside
+from reconciler.failover.selection import topic_ids
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
@@ -129,7 +130,8 @@ class Start:
             self._refuse_by_sinks(self.original.path)
         files = kept.files(self.folder, self.job.name, outside.now_ms())
         write_whole(files.starting_offsets, compact(offsets) + "\n")
-        clusters = numberings(row for key, row in held.rows.items() if key.topic in self.job.topics)
+        rows = [row for key, row in held.rows.items() if key.topic in self.job.topics]
+        clusters = numberings(rows)
         start = JobStart(
             tool_version=__version__,
             created_at=stamp(outside.now_ms()),
@@ -145,6 +147,7 @@ class Start:
             include_headers=may_read_headers(self.job.identity),
             store=self.job.store if traits(self.job.store).on_destination else None,
             sinks=self._sinks,
+            topic_ids={} if traits(self.job.store).on_destination else topic_ids(rows),
         )
         return self._handed_over(files, start, self.original.path if self.original else None)
 

@@ -75,6 +75,27 @@ def test_a_later_row_that_cannot_be_checked_does_not_displace_the_own_one() -> N
     assert chosen(row(SOURCE, 90, at=300), ours).row == ours
 
 
+def test_the_row_that_counts_says_that_a_later_one_without_an_anchor_does_not() -> None:
+    ours, late = row(DESTINATION, 7, HERE, at=200), row(SOURCE, 90, at=60_000)
+    assert chosen(late, ours).row == replace(
+        ours, note="offset 90 of events-0 was stored later, and does not count without an anchor"
+    )
+    assert chosen(row(SOURCE, -1, at=60_000), ours).row == ours, "nothing was read there"
+    theirs, bare = row(SOURCE, 50, THERE, at=100), replace(row(DESTINATION, 7, at=60_000), note="")
+    assert chosen(replace(theirs, note="x"), bare).row == replace(
+        theirs, note="x; offset 7 of a.events-0 was stored later, and does not count without an anchor"
+    )
+
+
+@pytest.mark.parametrize("theirs", [row(SOURCE, 50, THERE, at=100), row(SOURCE, 50, "x", at=100, cluster_id=None)])
+def test_the_later_row_of_a_third_cluster_speaks_whatever_cluster_the_sources_row_names(theirs: Row) -> None:
+    """The work since would be repeated unseen."""
+    ours = row(DESTINATION, 7, "rebuilt", at=200)
+    assert chosen(theirs, ours) == Selected(ours, ours)
+    earlier = row(DESTINATION, 7, "rebuilt", at=50)
+    assert chosen(theirs, earlier) == Selected(theirs, earlier)
+
+
 def test_an_anchor_beats_a_translated_offset() -> None:
     theirs, ours = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, at=200)
     assert chosen(theirs, ours) == Selected(theirs, ours)

@@ -86,6 +86,14 @@ def test_the_source_lives_and_nothing_is_moved(job: Job, run) -> None:
     assert (start.start.include_headers, start.start.cluster_id) == (True, "cluster-a")
 
 
+def test_the_start_names_the_topic_whose_numbers_the_offsets_are(job: Job, run) -> None:
+    """Only the job asks the source, where the topic may have been deleted and created again since."""
+    job.save(stored=StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", "of the topic"), 1))
+    start = from_environment(environ=variables(run("hook"))).start
+    assert start is not None
+    assert start.topic_ids == {"events": ("of the topic",)}
+
+
 def test_a_failover_makes_the_hook_move_the_job_until_it_ends(job: Job, run) -> None:
     job.save()
     assert "clicks: moves to the destination at its next start" in run("failover start").out

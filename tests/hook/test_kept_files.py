@@ -44,6 +44,28 @@ def test_a_correction_by_an_earlier_release_counts_for_the_job_that_its_plan_nam
     assert last_correction(tmp_path, "team clicks") == ""
 
 
+def test_a_correction_is_the_last_one_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    """By its date the job's query begins in a new place, and reads the offsets that were handed over."""
+    dates = []
+    for now_ms in (1_000_000_000_999, 999_000_000_000, 1_000_000_000_999, 1_000_000_005_000):
+        made = files(tmp_path, "clicks", now_ms)
+        applied(made, "clicks")
+        dates.append(last_correction(tmp_path, "clicks"))
+        assert made.stem.name == f"clicks-{dates[-1]}"
+    assert dates == sorted(set(dates))
+    assert [each[:19] for each in dates] == [
+        "20010909T014640-999",
+        "20010909T014641-000",
+        "20010909T014641-001",
+        "20010909T014645-000",
+    ]
+
+
+def test_a_date_that_is_none_holds_up_no_start(tmp_path: Path) -> None:
+    applied(KeptFiles(tmp_path / "clicks-99999999T999999-000-7"), "clicks")
+    assert files(tmp_path, "clicks", SECOND).stem.name.startswith("clicks-19700101T000001-000-")
+
+
 def test_a_plan_that_cannot_be_read_counts(tmp_path: Path) -> None:
     made = files(tmp_path, "team/clicks", SECOND)
     applied(made, "team/clicks")

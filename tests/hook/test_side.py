@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.config.file import load_config
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson, ReconcilerError, Refused, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark, Marks
 from reconciler.hook.side import Chosen, choose, offsets_at_source
-from tests.in_memory import BASE, NOW, Memory, anchor, stored
+from reconciler.kafka.memory import MemoryLog
+from reconciler.stores.memory import MemoryStore
+from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, stored
+from tests.mirror.written import write_checkpoints
 
 IDENTITY = '[topics]\npolicy = "identity"\n'
 MARK = Mark("2026-01-31T06:00:00Z", "me@here")
@@ -105,6 +111,47 @@ def test_rows_of_a_third_cluster_under_the_destinations_name_start_nothing(ready
     assert side(ready, word=word) is Side.SOURCE
 
 
+@pytest.mark.parametrize("word", [None, Side.SOURCE])
+@pytest.mark.parametrize("theirs", [None, replace(anchor(4), cluster_id=None, topic_id=None)])
+def test_a_row_of_the_source_that_names_no_cluster_hides_no_third_one(
+    ready: Memory, word: Side | None, theirs: Anchor | None
+) -> None:
+    """An unprepared job was failed over by what the mirror recorded: its row of the source never had an anchor."""
+    ready.save({0: StoredOffset(BASE + 5, theirs, NOW - 60_000)})
+    ready.save({0: StoredOffset(9, anchor(8, 8, "rebuilt"), NOW)}, topic="a.events")
+    found = refusal(ready, word=word)
+    assert "in the numbering of rebuilt, which is another cluster" in found.message
+    row = ready.row()
+    assert (row.stored_offset, row.resume_offset) == (9, ready.own(8).offset), "the newer row speaks"
+    ready.save({0: stored(8, written_at_ms=NOW + 1)})
+    assert side(ready, word=word) is Side.SOURCE
+
+
+def later_without_an_anchor(memory: Memory, partition: int = 0) -> None:
+    """The job is at the destination by its anchors, and has a row of the source that is later and has none."""
+    memory.save({partition: StoredOffset(BASE + 9, None, NOW + 60_000)})
+
+
+@pytest.mark.parametrize("cluster", ["b", "rebuilt"])
+def test_a_later_row_of_the_source_without_an_anchor_needs_a_word(ready: Memory, cluster: str) -> None:
+    """The job went back, and a version of it that records no anchors has run there since."""
+    ready.save({0: StoredOffset(5, replace(ready.own(5).anchor, cluster_id=cluster), NOW)}, topic="a.events")
+    later_without_an_anchor(ready)
+    found = refusal(ready)
+    assert (type(found), "(offset 709 of events-0): whether it has gone back" in found.message) == (NeedsPerson, True)
+    assert "delete the rows of a.events from the store" in str(found.hint)
+    assert side(ready, word=Side.SOURCE) is Side.SOURCE
+    assert side(ready, word=Side.DESTINATION) is Side.DESTINATION
+    assert "offset 709 of events-0 was stored later, and does not count without an anchor" in ready.row().detail
+
+
+def test_rows_without_anchors_that_are_hardly_later_do_not_bring_a_job_back(ready: Memory) -> None:
+    """The clocks of the two sides differ, and a correction is dated by this one."""
+    ready.save({0: ready.own(5)}, topic="a.events")
+    ready.save({0: StoredOffset(BASE + 9, None, NOW + 9_000)})
+    assert side(ready) is Side.DESTINATION
+
+
 def test_a_row_that_the_mirror_translated_has_the_sources_anchor_and_shows_no_third_cluster(ready: Memory) -> None:
     ready.save({0: stored(4)})
     ready.save({0: replace(stored(4), offset=3)}, topic="a.events")
@@ -120,6 +167,25 @@ def test_a_job_that_went_back_in_part_needs_a_person(wide: Memory) -> None:
     for word in (None, Side.SOURCE):
         found = refusal(wide, word=word)
         assert (type(found), found.message.startswith("Some stored offsets")) == (NeedsPerson, True)
+        assert "delete that row" not in str(found.hint)
+
+
+def test_a_job_that_may_have_gone_back_in_part_needs_a_person(wide: Memory) -> None:
+    wide.deliver(range(10), 0)
+    wide.deliver(range(10), 1)
+    wide.save({0: wide.own(5), 1: wide.own(5, 1)}, topic="a.events")
+    later_without_an_anchor(wide)
+    found = refusal(wide, word=Side.SOURCE)
+    assert found.message.startswith("Some stored offsets")
+
+
+def test_a_row_of_a_partition_that_only_the_destination_has_is_named_after_a_failback(wide: Memory) -> None:
+    """The source has fewer partitions: a failback writes no row there in the place of this one."""
+    for partition in range(3):
+        wide.deliver(range(10), partition)
+    wide.save({number: wide.own(5, number) for number in range(3)}, topic="a.events")
+    wide.save({number: stored(8, number, NOW + 1) for number in range(2)})
+    assert "If the source has no partition for a.events-2, delete that row" in str(refusal(wide).hint)
 
 
 def test_with_one_name_on_both_sides_the_destinations_id_tells(memory: Memory) -> None:
@@ -148,6 +214,87 @@ def test_rows_without_anchors_under_the_destinations_name_need_a_word(ready: Mem
 def test_a_checkpoint_that_has_a_copy_lives_at_the_destination(ready: Memory) -> None:
     assert side(ready, is_copied=True, alone=True) is Side.DESTINATION
     assert isinstance(refusal(ready, is_copied=True, word=Side.SOURCE), NeedsPerson)
+
+
+# ---------------------------------------------------------------- a group that MirrorMaker keeps
+
+
+class Synced(MemoryStore):
+    capabilities = replace(MemoryStore.capabilities, translated_by_mirror=True)
+
+
+GROUP_JOB = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+
+
+def of_group(memory: Memory, word: Side | None = None) -> Chosen:
+    config = memory.config(jobs=GROUP_JOB)
+    return choose(config, config.jobs[0], memory.outside, word=word, mark=None)
+
+
+@pytest.fixture
+def group(ready: Memory, request: pytest.FixtureRequest) -> Memory:
+    """The destination's rows of the job's group."""
+    ready.store = Synced(f"group of {request.node.nodeid}")
+    return ready
+
+
+def test_a_number_that_the_mirror_has_put_into_the_group_leaves_the_job_at_the_source(group: Memory) -> None:
+    group.save({0: StoredOffset(5)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 5), (BASE + 8, 8), group=GROUP)
+    assert of_group(group).side is Side.SOURCE
+
+
+def test_the_commit_of_a_moved_job_without_anchors_is_not_taken_for_the_mirrors(group: Memory) -> None:
+    """A correction has an anchor, and the next commit of the consumer, which takes its place, has none."""
+    group.save({0: group.own(5)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 5), group=GROUP)
+    write_checkpoints(group.log, (BASE + 7, 7), group="others")
+    assert of_group(group).side is Side.DESTINATION
+    group.save({0: StoredOffset(7)}, topic="a.events")
+    with pytest.raises(NeedsPerson, match=r"offset 7 of a\.events-0 .*no checkpoint of the mirror names it: job"):
+        of_group(group)
+    assert of_group(group, Side.SOURCE).side is Side.SOURCE
+    assert of_group(group, Side.DESTINATION).side is Side.DESTINATION
+
+
+def test_where_no_checkpoint_can_be_read_a_number_without_an_anchor_needs_a_word(group: Memory) -> None:
+    group.save({0: StoredOffset(7)}, topic="a.events")
+    with pytest.raises(NeedsPerson, match=r'names it \(the mirror left no offsets here \(no topic "a\.checkpoints'):
+        of_group(group)
+
+
+def test_a_group_that_has_gone_back_is_left_behind_by_deleting_its_offsets_at_the_destination(group: Memory) -> None:
+    """The rows of the source are in its own cluster: here nothing shows that they are later."""
+    group.save({0: group.own(5)}, topic="a.events")
+    with pytest.raises(NeedsPerson) as refused:
+        of_group(group, Side.SOURCE)
+    assert "delete the group's offsets at the destination" in str(refused.value.hint)
+    group.store = Synced("no offset of the group")
+    assert of_group(group).side is Side.SOURCE
+
+
+def test_a_group_fails_back_by_the_destinations_rows_imported_under_the_sources_names(
+    group: Memory, tmp_path: Path
+) -> None:
+    """Its old commit there is a match of long ago. The anchor of the last record here is searched for there."""
+    at_a = MemoryLog("a", {"events": 1})
+    for number in range(20):
+        at_a.partition("events", 0).append(*content(number))
+    path = tmp_path / "failback.toml"
+    names = '[topics.names]\n"a.events" = "events"\n'
+    path.write_text(
+        f'[source]\nalias = "b"\n[destination]\nbootstrap_servers = "a"\n{names}'
+        + GROUP_JOB.replace('"events"', '"a.events"')
+    )
+    config = load_config(path, {})
+    there = replace(group, log=at_a)
+    old = StoredOffset(3, replace(group.own(3).anchor, cluster_id="a", topic_id="a/events"))
+    there.save({0: old}, topic="events")
+    found = check(config, config.jobs, there.outside).plan.jobs[0].partitions[0]
+    assert (found.verdict, found.resume_offset) == (Verdict.MATCH, 3)
+    there.save({0: group.own(9)}, topic="events")
+    found = check(config, config.jobs, there.outside).plan.jobs[0].partitions[0]
+    assert (found.resume_offset, found.detail) == (9, "the anchor is at its own offset")
 
 
 # ---------------------------------------------------------------- by a mark, and by a word
@@ -217,6 +364,18 @@ def test_a_mark_of_the_other_direction_does_not_count(memory: Memory, tmp_path: 
     back = replace(config, topics=replace(config.topics, alias="b"))
     with pytest.raises(ConfigError, match='about a failover from "a"'):
         Marks(back).of("clicks")
+
+
+def test_a_mark_of_the_other_direction_is_not_removed(memory: Memory, tmp_path: Path) -> None:
+    config = memory.config()
+    Marks(config).set("clicks", MARK)
+    back = Marks(replace(config, topics=replace(config.topics, alias="b")))
+    with pytest.raises(ConfigError, match='about a failover from "a"'):
+        back.remove("clicks")
+    assert Marks(config).of("clicks") == MARK
+    (tmp_path / "reconciler.failover" / "clicks.json").write_bytes(b"{")
+    back.remove("clicks")
+    assert Marks(config).of("clicks") is None, "one that cannot be read can be removed"
 
 
 # ---------------------------------------------------------------- the offsets of a start at the source

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 
+from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.policies import StartPlace
 from reconciler.formats.start import JobStart
@@ -20,8 +21,8 @@ from reconciler.spark.handoff.planned import EARLIEST, LATEST, Offsets
 def complete(start: JobStart, client: Mapping[str, str]) -> Offsets:
     """An offset for every partition of the job's topics at the source; those without a stored one start as new.
 
-    Raises ConfigError for a topic that does not exist, NeedsPerson where the stored offsets are another cluster's or,
-    for a job that is not called new, where there is none; Unreachable or Refused.
+    Raises ConfigError for a topic that does not exist, NeedsPerson where the stored offsets are another cluster's or a
+    deleted topic's or, for a job that is not called new, where there is none; Unreachable or Refused.
     """
     from reconciler.kafka.reader import KafkaLogReader
 
@@ -32,7 +33,7 @@ def complete(start: JobStart, client: Mapping[str, str]) -> Offsets:
 def complete_from(start: JobStart, reader: LogReader, client: Mapping[str, str]) -> Offsets:
     """As ``complete``, by a reader of the source."""
     there = reader.describe(start.topics)
-    stored, clusters = _stored(start, client)
+    stored, clusters, ids = _stored(start, client)
     if others := sorted(clusters - {there.cluster_id}):
         raise NeedsPerson(
             f"The cluster at {start.bootstrap_servers} is {there.cluster_id}, and the offsets that job {start.job} has "
@@ -45,6 +46,15 @@ def complete_from(start: JobStart, reader: LogReader, client: Mapping[str, str])
             f"The source at {start.bootstrap_servers} has no topic {', '.join(absent)}.",
             hint=f"{near_topics_of(client, absent)}{NO_TOPIC}",
         )
+    for topic in start.topics:
+        now = real_topic_id(there.topic_id(topic))
+        if now is not None and (older := [each for each in ids.get(topic, ()) if each != now]):
+            raise NeedsPerson(
+                f"The topic {topic} was deleted and created again at the source: its id is {now}, and the offsets that "
+                f"job {start.job} has stored are of {', '.join(older)}, whose records are gone.",
+                hint="Delete these offsets from the store, if the new topic's records are to be read from its start, "
+                "and start the job once with `hook --accept new`; or store the offsets to start from.",
+            )
     new = [place for topic in start.topics for place in there.topics[topic].places if place not in stored]
     offsets = stored | dict(zip(new, _new(start, reader, new), strict=True))
     found: Offsets = {topic: {} for topic in start.topics}
@@ -54,13 +64,16 @@ def complete_from(start: JobStart, reader: LogReader, client: Mapping[str, str])
     return found
 
 
-def _stored(start: JobStart, client: Mapping[str, str]) -> tuple[dict[TopicPartition, int], set[str]]:
-    """The stored offsets, and the clusters in whose numbering they are."""
+def _stored(
+    start: JobStart, client: Mapping[str, str]
+) -> tuple[dict[TopicPartition, int], set[str], Mapping[str, tuple[str, ...]]]:
+    """The stored offsets, and the clusters and (by topic) the topics' ids in whose numbering they are."""
     if start.store is None:
         handed = {
             TopicPartition(topic, int(number)): at for topic, of in start.offsets.items() for number, at in of.items()
         }
-        return handed, set() if start.cluster_id is None else {start.cluster_id}
+        return handed, set() if start.cluster_id is None else {start.cluster_id}, start.topic_ids
+    from reconciler.failover.selection import topic_ids
     from reconciler.stores.registry import open_store
 
     with closing(open_store(start.store, kafka_client=client)) as store:
@@ -73,7 +86,7 @@ def _stored(start: JobStart, client: Mapping[str, str]) -> tuple[dict[TopicParti
         )
     anchors = [row.stored.anchor for row in rows if row.stored.anchor is not None]
     clusters = {anchor.cluster_id for anchor in anchors if anchor.cluster_id is not None}
-    return {row.key: row.stored.offset for row in rows}, clusters
+    return {row.key: row.stored.offset for row in rows}, clusters, topic_ids(rows)
 
 
 def _new(start: JobStart, reader: LogReader, partitions: list[TopicPartition]) -> list[int]:

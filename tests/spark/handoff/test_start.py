@@ -53,7 +53,15 @@ def environment(folder: Path, start: JobStart, **more: str) -> dict[str, str]:
 # ---------------------------------------------------------------- the file
 
 
-@pytest.mark.parametrize("start", [AT_A, AT_B, replace(AT_A, new=StartAt(StartPlace.TIME, 5), store="kafka-group:")])
+@pytest.mark.parametrize(
+    "start",
+    [
+        AT_A,
+        AT_B,
+        replace(AT_A, new=StartAt(StartPlace.TIME, 5), store="kafka-group:"),
+        replace(AT_A, topic_ids={"events": ("x", "y")}),
+    ],
+)
 def test_a_start_is_read_as_it_was_written(start: JobStart) -> None:
     assert parse_start(start.to_text(), "it") == start
 
@@ -133,6 +141,15 @@ def test_offsets_of_another_cluster_are_not_read_at_the_source(source: MemoryLog
         complete_from(replace(AT_A, topics=("clicks",)), source, {})
 
 
+def test_offsets_of_a_topic_that_was_deleted_are_not_read_at_the_source(source: MemoryLog) -> None:
+    """The new topic's numbers begin again: the old ones would skip its records, or lie behind its end."""
+    older = replace(AT_A, topic_ids={"events": ("an older one",)})
+    with pytest.raises(NeedsPerson, match=r"events was deleted and created again .* are of an older one"):
+        complete_from(older, source, {})
+    same = replace(AT_A, topic_ids={"events": (source.topic_ids["events"],)})
+    assert complete_from(same, source, {}) == complete_from(AT_A, source, {})
+
+
 @pytest.fixture
 def at_source(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
     """The cluster that a start at the source looks into."""
@@ -195,6 +212,14 @@ def test_a_store_that_lives_in_the_source_is_read_there(source: MemoryLog) -> No
     change = Change(TopicPartition("events", 0), None, row)
     open_store("memory:of-the-source").write("clicks", [change], reason="test", now_ms=1)
     assert complete_from(here, source, {}) == {"events": {"0": 4, "1": -2, "2": -2}}
+    open_store("memory:of-the-source").write(
+        "views",
+        [Change(TopicPartition("events", 0), None, StoredOffset(4, Anchor(3, 3_000, None, None, "a", "an older one")))],
+        reason="test",
+        now_ms=1,
+    )
+    with pytest.raises(NeedsPerson, match="events was deleted and created again"):
+        complete_from(replace(here, group="views"), source, {})
 
 
 # ---------------------------------------------------------------- checkpoints

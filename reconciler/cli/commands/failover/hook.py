@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         help="also write the command's variables to FILE, as NAME=value lines for systemd's EnvironmentFile= or a "
-        "shell; removed first, so it exists only if the job may start",
+        "shell; removed first, so it exists only if the job may start, unless the command line is wrong",
     )
     parser.add_argument(
         "--plans",
