@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -28,23 +28,22 @@ from reconciler.checkpoints.files import Listed, Tree, changed
 from reconciler.checkpoints.needed import older_state
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
+from reconciler.checkpoints.whole import beside_its_sinks, whole_or_empty
 from reconciler.clock import stamp
 from reconciler.config.file import Config, SearchSettings, load_config
+from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.core.verdicts import PROVEN
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import both, ends_of, planned_ends, uneven, without_uneven
-from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
 from reconciler.fileio import read_regular, why
 from reconciler.formats.checkpoint.edit import entry_with, initial_with
-from reconciler.formats.checkpoint.layout import END, NEXT, START, Checkpoint, batch_of, readings
+from reconciler.formats.checkpoint.layout import END, NEXT, Checkpoint, batch_of
 from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, json_value
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanSource, parse_plan
-from reconciler.formats.plan_sinks import SinkOutcome
+from reconciler.formats.plan import JobPlan, Plan, PlanSource, parse_plan
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
@@ -68,9 +67,10 @@ class Clone:
     destination, up to ``repeated_at_most`` records that it may have put out come again in the batches after it.
     ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
     ``behind``: the query may have put out more than its log said, which comes again, too.
-    ``sources`` were moved, ``kept`` were not. ``anchors``: how many anchors of the copy's offsets were kept in the
-    configuration's [anchors] store. ``copied``: how many files and bytes; ``older``: files of state that no restart
-    reads any more, which are not in the copy. ``sinks``: how many of the job's it was compared with.
+    ``sources`` were moved, ``kept`` were not; of ``later``, which are some of these, the batch's records come in the
+    next one. ``anchors``: how many anchors of the copy's offsets were kept in the configuration's [anchors] store.
+    ``copied``: how many files and bytes; ``older``: files of state that no restart reads any more, which are not in the
+    copy. ``sinks``: how many of the job's it was compared with.
     """
 
     path: str
@@ -85,6 +85,7 @@ class Clone:
     kept: tuple[str, ...]
     edits: tuple[Edit, ...]
     left_out: tuple[str, ...]
+    later: tuple[str, ...] = ()
     anchors: int = 0
     copied: Copied | None = None
     older: int = 0
@@ -94,7 +95,11 @@ class Clone:
     @property
     def warnings(self) -> list[str]:
         """What the plan does not say of the start on the copy, as sentences without their full stops."""
-        found = [f"source {name} stays as it is: the plan's job has none of its topics" for name in self.kept]
+        later = f"; its records of batch {self.batch} come in the next one"
+        found = [
+            f"source {name} stays as it is: the plan's job has none of its topics{later if name in self.later else ''}"
+            for name in self.kept
+        ]
         if self.behind is not None:
             found.append(self.behind.words())
         if self.repeated_at_most:
@@ -139,9 +144,9 @@ def clone(
         if found.repeats_a_batch:
             translate(found, chosen)  # a plan that does not fit is refused before anything is asked
             chosen = without_uneven(_with_ends(known, chosen, settings, world), uneven(found))
-            chosen = _whole_or_empty(chosen, settings)
-            refuse_undecided(chosen, policy)
         moved = translate(found, chosen)
+        sinks = beside_its_sinks(settings, chosen, found, moved, fspath(path))
+        chosen, moved, at_most = whole_or_empty(found, chosen, moved, sinks, policy)
         now_ms = world.now_ms()
         reader = world.patient(settings.search) if settings else world.reader
         records = verify(known, chosen, reader, now_ms, compares=settings is None)
@@ -151,8 +156,7 @@ def clone(
         left_out = tuple(sorted(name for name in _side_files(edits) if name in listed.files))
         made = _made(source, target, found, chosen, moved, edits, left_out)
         older = older_state(listed.files, made.batch, source.read_all)
-        made = replace(made, older=len(older))
-        made = _beside_its_sinks(made, settings, chosen, found, moved)
+        made = replace(made, repeated_at_most=at_most, older=len(older), sinks=len(sinks))
         first = first_anchors(settings, chosen, known.cluster_id, records, now_ms)
         earlier = _earlier_manifest(source, listed)
         manifest = _manifest(made, known, chosen, stamp(now_ms), anchors_field(first), earlier)
@@ -171,26 +175,6 @@ def clone(
     return replace(made, anchors=kept, copied=copied)
 
 
-def _beside_its_sinks(made: Clone, config: Config | None, job: JobPlan, found: Checkpoint, moved: Translation) -> Clone:
-    """The clone, if each sink of the job takes its batches once. Raises NeedsPerson if not."""
-    if config is None:
-        if job.sinks:
-            names = ", ".join(row.sink for row in job.sinks)
-            raise ConfigError(
-                f"The copy must be compared with the sinks of job {job.name} ({names}).",
-                hint="Give the configuration that the plan was made with: -c FILE.",
-            )
-        return made
-    (configured,) = config.chosen(job.name)
-    again = repeated(job)
-    by_hand = [row for row in job.partitions if row.set_by_hand]
-    again = replace(again, of_batch=max(again.of_batch, _repeated(found, moved, job, decided=by_hand)))
-    rows = sure_of_sinks(configured.sinks, found, job.name, again, stateful=is_stateful(made.path))
-    made = replace(made, sinks=len(rows))
-    is_open = bool(rows) and all(row.outcome is SinkOutcome.OPEN for row in rows)
-    return replace(made, repeated_at_most=0) if is_open else made
-
-
 def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:
     """The job with the ends of its repeated batch.
 
@@ -205,16 +189,6 @@ def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside
         if traits(configured.store).corrected_in_copy:
             (ends,) = check(config, [ends_of(config, configured)], outside).plan.jobs
     return job if ends is None else both(job, ends)
-
-
-def _whole_or_empty(job: JobPlan, config: Config | None) -> JobPlan:
-    """The job without the ends of its batch where not each is exact, if it has sinks.
-
-    A batch with a part of its records could be taken for the original's own by a sink; an empty one shows.
-    """
-    if config is None or not config.chosen(job.name)[0].sinks or not repeated(job).of_batch:
-        return job
-    return replace(job, partitions=tuple(row for row in job.partitions if row.position != END))
 
 
 def _parsed(plan: PlanSource) -> Plan:
@@ -245,6 +219,9 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
 
 
 def _refuse_unfit(source: Tree, target: Tree) -> None:
+    for tree in (source, target):
+        if not encodable(tree.shown):  # the copy's manifest names the original
+            raise ConfigError(f"The path {tree.shown!a} is not UTF-8.", hint="Give the folder another name.")
     here, there = source.root, target.root
     if source.may_share_files_with(target) and (
         f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/")
@@ -320,32 +297,15 @@ def _made(
         batch=last if found.repeats_a_batch else last + 1,
         repeats=found.repeats_a_batch,
         repeats_empty=moved.repeats_empty,
-        repeated_at_most=_repeated(found, moved, job),
+        repeated_at_most=0,
         replay_at_most=sum(row.replay_at_most or 0 for row in job.partitions if row.position != END),
         sources=moved.sources,
         kept=moved.kept,
+        later=moved.later,
         edits=edits,
         left_out=left_out,
         behind=found.behind,
     )
-
-
-def _repeated(found: Checkpoint, moved: Translation, job: JobPlan, decided: Iterable[PartitionPlan] = ()) -> int:
-    """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records.
-
-    Those of the partitions that a person has ``decided`` do not count.
-    """
-    ends = [row for row in job.partitions if row.position == END and row.verdict in PROVEN]
-    proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}
-    starts: dict[tuple[str, tuple[str, int]], int] = {}
-    count = 0
-    for each in readings(found):  # of each source, the start first
-        for place, offset in (each.kafka or {}).items() if each.source in moved.sources else ():
-            if each.position == START:
-                starts[each.source, place] = offset
-            elif each.position == END and place not in proven:
-                count += max(0, offset - starts.get((each.source, place), 0))
-    return count
 
 
 def _earlier_manifest(source: Tree, listed: Listed) -> Any:

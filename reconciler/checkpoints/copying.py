@@ -7,6 +7,7 @@ A torn copy is never taken for a checkpoint:
 - Object stores (S3, GCS, Azure's blobs) have no such step. The first file written is a barrier: an entry of the offset
   log, with the number after the last, that no Spark can read. It is removed last, after ``metadata`` is written. So
   Spark refuses to start on a torn copy: every version because of the barrier, and 4.2 also without ``metadata``.
+  Nothing is written or removed beside a barrier that is another's, or is gone: a query may run there by now.
 
 A copy that was cut off is gone on with. Its name, or the barrier's text, has a digest of all that is copied: names,
 sizes and times. So the files in it are the ones that are wanted; one of full length is whole, since its length grows as
@@ -28,7 +29,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from reconciler.checkpoints.files import AT_ONCE, BARRIER, Listed, Tree, changed
+from reconciler.checkpoints.claim import Claim, claimed
+from reconciler.checkpoints.files import AT_ONCE, Listed, Tree, changed
 from reconciler.checkpoints.local import Copier, boot, flush
 from reconciler.checkpoints.needed import is_immutable
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
@@ -106,8 +108,9 @@ def copy_tree(
     """Copy all listed files but ``leave_out``, and those of ``instead`` as they are there.
 
     ``still`` is called when everything is copied and nothing is visible yet; it raises if the copy must not appear.
-    Raises Changed if a listed file vanished, and OutcomeUnknown if the answer to the last step was lost. After an error
-    no part of the copy is left, unless another machine's file system went away or the command was interrupted.
+    Raises Changed if a listed file vanished, ConfigError if another process copies there or has, and OutcomeUnknown if
+    the answer to the last step was lost. After an error no part of a copy that was begun here is left, unless another
+    machine's file system went away or the command was interrupted.
     """
     out = set(leave_out) | set(instead)
     names = tuple(sorted(name for name in listed.files if name not in out))
@@ -155,19 +158,22 @@ def _held(target: Tree, beside: str) -> Iterator[None]:
 
 
 @contextmanager
-def _removed_on_failure(work: _Work, folder: str) -> Iterator[None]:
+def _removed_on_failure(work: _Work, folder: str, claim: Claim | None = None) -> Iterator[None]:
     """Remove a copy that failed. It is kept if the same command may go on with it, and that would spare requests."""
     try:
         yield
     except BaseException as error:
-        cut_off = isinstance(error, Unreachable | OutcomeUnknown) or not isinstance(error, Exception)
-        if cut_off and not work.in_one_place:
+        away = isinstance(error, Unreachable | OutcomeUnknown) and not isinstance(error, Refused)
+        if (away or not isinstance(error, Exception)) and not work.in_one_place:
             log.warning("the files copied so far are kept: the same command goes on from there")
             raise
         with suppress(Exception):
             fs = work.target.fs
             fs.invalidate_cache()
-            if fs.exists(folder):
+            if (claim is None or claim.may_be_removed(work.target)) and fs.exists(folder):
+                last = None if claim is None else posixpath.join(folder, claim.barrier)
+                if last is not None and (others := [path for path in fs.find(folder) if path != last]):
+                    fs.rm(others)
                 fs.rm(folder, recursive=True)
         raise
 
@@ -243,23 +249,19 @@ def _appeared(target: Tree) -> ConfigError:
 
 def _copy_in_place(work: _Work, barrier: str) -> Copied:
     target, root = work.target, work.target.root
-    mark = BARRIER + f"{work.digest}\n".encode()
-    found = target.unfinished()
-    if found is not None and found != mark:
-        raise ConfigError(
-            f"{target.shown} has an unfinished copy of something else, or of an earlier state of {work.source.shown}.",
-            hint="Remove it, or choose another NEW_PATH.",
-        )
-    with _removed_on_failure(work, root):
-        there = target.listing() if found is not None else Listed({}, frozenset())
-        _write_files(target, {barrier: mark}, root)
+    claim = claimed(target, barrier, work.digest, work.source.shown)
+    with _removed_on_failure(work, root, claim):
+        there = Listed({}, frozenset()) if claim.is_own else target.listing()
         first = tuple(name for name in work.names if name != LAST)
         done = _copy_files(work, root, there, first)
+        claim.see(target)
         _write_files(target, work.instead, root)
         work.still()
+        claim.see(target)
         if LAST in work.names:
             done = _copy_files(work, root, there, (LAST,), done)
-        _see_whole(replace(work, instead={**work.instead, barrier: mark}), root)
+        _see_whole(replace(work, instead={**work.instead, barrier: claim.text}), root)
+        claim.see(target)
     try:
         target.fs.rm_file(posixpath.join(root, barrier))
     except Exception as err:

@@ -21,6 +21,8 @@ from reconciler.formats.checkpoint.layout import batch_of
 from reconciler.waits import waiting
 
 WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
+CREATES = frozenset({"s3", "s3a", "gs", "gcs", "memory"})
+"""Of these, those that create a file in one request, and only where there is none."""
 AT_ONCE = 16
 """Requests at the same time to file systems of other machines."""
 BARRIER = b"This copy is not finished: do not start a query on it.\n"
@@ -160,8 +162,21 @@ class Tree:
             fs.invalidate_cache()
             names = [posixpath.basename(str(name)) for name in fs.find(below)] if fs.exists(self.root) else []
             last = max((number for name in names if (number := batch_of(name)) is not None), default=None)
-            data = b"" if last is None else bytes(fs.cat_file(posixpath.join(below, str(last))))
+            data = b""
+            with suppress(FileNotFoundError):  # another process has finished the copy
+                data = b"" if last is None else bytes(fs.cat_file(posixpath.join(below, str(last))))
         return data if data.startswith(BARRIER) else None
+
+    @property
+    def creates(self) -> bool:
+        """True if of two programs that ``create`` a file, one gets FileExistsError."""
+        return self._protocol in CREATES
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a file that does not exist."""
+        mode = {"mode": "create"} if self.creates else {}
+        with self.tried():
+            self.fs.pipe_file(posixpath.join(self.root, name), data, **mode)
 
     def read(self, name: str) -> bytes:
         with self.tried():
@@ -178,7 +193,7 @@ class Tree:
         try:
             with nullcontext() if self.is_local else waiting(self.shown, lambda: math.inf):
                 yield
-        except (ReconcilerError, FileNotFoundError):
+        except (ReconcilerError, FileNotFoundError, FileExistsError):
             raise
         except ImportError as err:
             raise ConfigError(f"Files in {self.shown} cannot be opened: {err}.", hint="Install that package.") from err

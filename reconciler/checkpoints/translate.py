@@ -9,13 +9,14 @@ Each offset that a restart reads (``layout.readings``) is compared with the rows
   dropped if the plan spreads its records over others (``remapped``), or if a person accepted that it is missing.
 - A batch that a restart repeats has a start and an end. A plan without rows for the end (``position`` ``end``), or with
   an end before its start, repeats it empty: the batch after it begins at the proven start, so nothing is skipped, and
-  records that the batch may have put out are read again.
+  records that the batch may have put out are read again. Sources that stay keep their part of the batch, unless it is
+  to be empty (``empty``): then theirs, too, comes in the batch after it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.core.anchors import TopicPartition
@@ -24,7 +25,17 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.positions import moves
 from reconciler.failover.sinks import refuse
 from reconciler.formats.checkpoint.edit import offsets_text
-from reconciler.formats.checkpoint.layout import END, NEXT, START, Checkpoint, Offsets, Reading, by_partition, readings
+from reconciler.formats.checkpoint.layout import (
+    END,
+    NEXT,
+    START,
+    Checkpoint,
+    Offsets,
+    Reading,
+    adds_nothing,
+    by_partition,
+    readings,
+)
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 
@@ -38,13 +49,15 @@ Rows = Mapping[int, PartitionPlan]
 class Translation:
     """The changes that let a copy go on elsewhere.
 
-    ``edits``: the new text, by file and the source's name there. ``sources`` move, ``kept`` stay as they are.
-    ``repeats_empty``: the repeated batch gets no records from the sources that move.
+    ``edits``: the new text, by file and the source's name there. ``sources`` move, ``kept`` stay at their cluster;
+    ``later`` are those of the kept whose part of the repeated batch comes in the next one.
+    ``repeats_empty``: the repeated batch gets no records, of any source.
     """
 
     edits: Mapping[str, Mapping[str, str]]
     sources: tuple[str, ...]
     kept: tuple[str, ...]
+    later: tuple[str, ...] = ()
     repeats_empty: bool = False
 
 
@@ -101,12 +114,15 @@ def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
             )
 
 
-def translate(found: Checkpoint, job: JobPlan) -> Translation:
-    """The new offsets for every place that a restart reads.
+def translate(found: Checkpoint, job: JobPlan, *, empty: bool = False) -> Translation:
+    """The new offsets for every place that a restart reads. ``empty``: a repeated batch gets no records of any source.
 
     Raises Changed if the checkpoint no longer holds the offsets that were planned, ConfigError if the job's topics are
-    not whole sources of it, NeedsPerson if two sources differ, Refused for a source that is not understood.
+    not whole sources of it, NeedsPerson if two sources differ or a batch cannot be repeated empty, Refused for a source
+    that is not understood.
     """
+    if empty:
+        job = replace(job, partitions=tuple(row for row in job.partitions if row.position != END))
     topics = _topics(job)
     if found.last is not None and found.repartitions:
         raise Refused(
@@ -136,8 +152,33 @@ def translate(found: Checkpoint, job: JobPlan) -> Translation:
         edits.setdefault(each.file, {})[each.name] = _text(work, each)
     sources = tuple(dict.fromkeys(each.source for each in moving))
     everyone = [each.name for each in found.last.sources] if found.last else list(found.initial)
-    empty = found.repeats_a_batch and not work.has_records
-    return Translation(edits, sources, tuple(name for name in everyone if name not in sources), empty)
+    kept = tuple(name for name in everyone if name not in sources)
+    with_records = [name for name in kept if found.repeats_a_batch and not adds_nothing(found, name)]
+    if not empty:
+        is_empty = found.repeats_a_batch and not work.has_records and not with_records
+        return Translation(edits, sources, kept, (), is_empty)
+    for file, name, text in _at_their_starts(found, places, with_records, job):
+        edits.setdefault(file, {})[name] = text
+    return Translation(edits, sources, kept, tuple(with_records), found.repeats_a_batch)
+
+
+def _at_their_starts(
+    found: Checkpoint, places: Sequence[Reading], sources: Sequence[str], job: JobPlan
+) -> Iterator[tuple[str, str, str]]:
+    """The start of the batch for the ends of sources that stay: file, the source's name there, and text."""
+    starts = {each.source: each for each in places if each.position == START and each.kafka is not None}
+    ends = {each.source: each for each in places if each.position == END and each.kafka is not None}
+    assert found.last is not None
+    for source in sources:
+        if source not in starts or source not in ends:
+            raise NeedsPerson(
+                f'Job "{job.name}" must not start on a copy: the end of batch {found.last.batch} is not proven, and '
+                f"its source {source} is not Kafka's, so that the batch would be repeated with a part of its records. "
+                "Its sink would take that for the whole.",
+                hint="An end is proven if track runs while the job does. If the original is never started again, leave "
+                "sink out of the configuration for this one start.",
+            )
+        yield ends[source].file, ends[source].name, starts[source].text
 
 
 def _topics(job: JobPlan) -> list[_Topic]:

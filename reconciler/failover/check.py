@@ -111,7 +111,8 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     """Find the verdict of every partition of ``jobs``, at each of its positions; reads only.
 
     A checkpoint that repeats a batch has rows for ``start`` and ``end``. A person's decision is about where the next
-    records are read: it sets the start, and the batch is repeated empty.
+    records are read: it sets the start, and the batch is repeated empty. A partition that the batch was the first to
+    read, and that the destination lacks, has an ``end`` alone.
 
     Raises ``ConfigError`` for topics that exist nowhere and for a destination that is the source, ``Changed`` for
     topics recreated meanwhile, ``Unreachable`` and ``Refused`` for clusters and stores, ``SeveralJobs`` for a decision
@@ -123,7 +124,8 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
     if ending := positions.ending(config, jobs):
-        ends = _search(config, [job for job, _ in ending], outside, ByHand()).plans
+        lacking = ByHand(accepted=by_hand.accepted & {Verdict.MISSING})
+        ends = _search(config, [job for job, _ in ending], outside, lacking).plans
         furthest = {job.name: uneven for job, uneven in ending}
         plans |= {job.name: positions.both(plans[job.name], job, furthest[job.name]) for job in ends}
     to_write = _to_write(plans, starts, config)
@@ -226,13 +228,15 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
 def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> frozenset[Key]:
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
     writes_new = {job.job.name: config.new_of(job.job).place is not StartPlace.EARLIEST for job in starts.gathered}
-    found = set()
+    found, cluster = set(), starts.cluster_id
     for name, job in plans.items():
-        begun = begun_here((selected[name, row.key] for row in job.partitions), starts.cluster_id)
+        begun = begun_here((selected[key] for row in job.partitions if (key := (name, row.key)) in selected), cluster)
         for row in job.partitions:
             key = name, row.key
-            if row.position == Position.END:
-                differs = ends_elsewhere(row, selected[key], starts.cluster_id, begun_here=begun)
+            if key not in selected:  # came with the batch, and is missing: a copy leaves it out
+                differs = True
+            elif row.position == Position.END:
+                differs = ends_elsewhere(row, selected[key], cluster, begun_here=begun)
             else:
                 differs = is_written(row, selected[key], writes_new=writes_new[name])
             if differs:

@@ -95,8 +95,11 @@ def moves(read: Set[str], known: Set[str], source: str, job: str, then: str = ""
 
 
 def ends_of(config: Config, job: Job) -> Job:
-    """The configured job for the ends of another one's checkpoint; that job itself, with this address, if none is."""
-    return _named_end(config, job) or replace(job, store=end_of_batch(job.store))
+    """The configured job for the ends of another one's checkpoint; that job itself, with this address, if none is.
+
+    It has all topics of that one, whichever it lists: a batch ends for each of them.
+    """
+    return replace(_named_end(config, job) or job, store=end_of_batch(job.store), topics=job.topics)
 
 
 def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
@@ -113,13 +116,18 @@ def uneven(found: Checkpoint) -> Furthest:
 
 
 def both(starts: JobPlan, ends: JobPlan, furthest: Furthest = NOWHERE) -> JobPlan:
-    """One job's rows for both positions."""
+    """One job's rows for both positions.
+
+    A partition that came with the batch has no start. Where the destination lacks it, its end stops the job.
+    """
     end_of = {row.key: replace(row, position=Position.END) for row in ends.partitions}
+    topics = {row.source_topic for row in starts.partitions}
     rows: list[PartitionPlan] = []
     for row in starts.partitions:
         rows.append(replace(row, position=Position.START))
         if row.key in end_of:
-            rows.append(_end(row, end_of[row.key]))
+            rows.append(_end(row, end_of.pop(row.key)))
+    rows += [row for row in end_of.values() if row.verdict in STOPS and row.source_topic in topics]
     return without_uneven(replace(starts, partitions=tuple(rows)), furthest)
 
 

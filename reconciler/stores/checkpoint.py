@@ -65,14 +65,16 @@ def _read_once(folder: Folder) -> Checkpoint:
         if not batches and not sources:
             raise _no_checkpoint(folder) from None
     initial = dict(_initial(folder, sources))
-    if not batches:
-        return layout.checkpoint(query_id, None, None, committed=False, initial=initial)
-    newest, *older = batches
+    newest = batches[0] if batches else -1
     if commits and commits[0] > newest:
+        offsets = f"offsets of no batch after {newest}" if batches else "no batch's offsets"
         raise Refused(
-            f"The checkpoint {folder.shown} has committed batch {commits[0]}, and offsets of no batch after {newest}.",
+            f"The checkpoint {folder.shown} has committed batch {commits[0]}, and {offsets}.",
             hint="A part of it is missing: restore it whole.",
         )
+    if not batches:
+        return layout.checkpoint(query_id, None, None, committed=False, initial=initial)
+    older = batches[1:]
     committed = newest in commits
     if committed:
         _parsed(folder, f"commits/{newest}", layout.check_commit)

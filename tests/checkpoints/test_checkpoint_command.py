@@ -147,7 +147,7 @@ def cloned(files: Files, tmp_path: Path, *rows: Any) -> int:
 def test_a_clone_says_what_it_made_and_what_it_left(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    files.planned(1, {"o": {0: 1_240, 1: 7}}, "18")
+    files.planned(1, {"o": {0: 1_240, 1: 7}}, "17")
     with caplog.at_level(logging.WARNING):
         assert cloned(files, tmp_path, row(0, 1_234, 3, replay=2), row(1, 5, 4)) == 0
     out, said = capsys.readouterr()

@@ -208,6 +208,16 @@ def test_what_an_id_decided_needs_the_configuration_where_the_content_differs(fi
     refused(files, ConfigError, "cannot be told from the plan alone", known=by_id)
 
 
+@pytest.mark.parametrize("of", ["original", "copy"])
+def test_a_path_that_is_not_utf_8_is_refused(files: Files, of: str) -> None:
+    """The copy's manifest names the original."""
+    odd = files.path.with_name(os.fsdecode(b"x\xff"))
+    if of == "original":
+        files.path = files.path.rename(odd)
+    with pytest.raises(ConfigError, match=r"The path '/.*/x\\udcff' is not UTF-8"):
+        cloned(files, new(files) if of == "original" else odd)
+
+
 # ---------------------------------------------------------------- with the configuration
 
 

@@ -336,6 +336,16 @@ def began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> SourceOf
     return fitting[0] if len(fitting) == 1 else None
 
 
+def adds_nothing(found: Checkpoint, source: str) -> bool:
+    """True if the last batch ends where it starts for this source: it has no record of it."""
+    position = next((each for each in found.positions if each.name == source), None)
+    if position is not None and position.end is not None:
+        return position.end == position.start
+    now = found.last.source(source) if found.last is not None else None
+    before = found.before.source(source) if found.before is not None else None
+    return now is not None and (now.is_void or (before is not None and before.text == now.text))
+
+
 # ---------------------------------------------------------------- the files that a restart reads
 
 

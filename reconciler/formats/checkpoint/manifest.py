@@ -52,7 +52,7 @@ def parse_copied(text: str) -> CopiedOffsets | None:
     if cluster is None:
         return None
     first = dict(_first(made.get("anchors")))
-    topics = {key.topic for key in first} | set(_topics(made.get("changed")))
+    topics = {key.topic for key in first} | set(_topics(made.get("changed"), made.get("kept")))
     made_at = json_fields.string(made, "created_at") or ""
     return CopiedOffsets(cluster, made_at, frozenset(topics), MappingProxyType(first))
 
@@ -68,12 +68,15 @@ def _first(anchors: object) -> Iterator[tuple[TopicPartition, StoredOffset]]:
         yield TopicPartition(topic, partition), stored
 
 
-def _topics(changed: object) -> Iterator[str]:
-    """The topics of the lines that were rewritten."""
+def _topics(changed: object, kept: object) -> Iterator[str]:
+    """The topics of the lines that were rewritten, without those of sources that stay at their cluster."""
+    stay = kept if isinstance(kept, list) else []
     for edit in changed if isinstance(changed, list) else ():
         if not isinstance(edit, dict):
             continue
         before, after = (json_fields.string(edit, name) or "" for name in ("before", "after"))
-        for line in set(after.split("\n")) - set(before.split("\n")):
-            _, brace, offsets = line.partition("{")  # before it: the source's name, in version 2
-            yield from {topic for topic, _ in kafka_offsets(brace + offsets) or ()}
+        known = set(before.split("\n"))
+        for number, line in enumerate(after.split("\n"), start=-2):  # two lines come before the sources'
+            name, brace, offsets = line.partition("{")  # the source's name is there in version 2
+            if line not in known and (name.removesuffix(":") or str(number)) not in stay:
+                yield from {topic for topic, _ in kafka_offsets(brace + offsets) or ()}

@@ -3,12 +3,31 @@ documents."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.folder import one_line, open_folder
+
+AT_ONCE = 16
+"""Commits that are read at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a table's log. ``info``: its ``commitInfo``, which Delta's protocol leaves to the writer."""
+
+    version: int
+    info: Mapping[str, Any] | None
+    transactions: Mapping[str, int]
+    """The versions that it brought, by ``appId``."""
+    removes: bool
+    """Whether it removes files, as a RESTORE does that takes rows back."""
 
 
 def is_restore(info: Mapping[str, Any]) -> bool:
@@ -56,6 +75,21 @@ class DeltaAt:
         except DeltaError:
             return None
 
+    def commits(self, table: Any) -> Iterator[Commit]:
+        """The table's commits, newest first, until one that its log no longer has. To be called within ``errors``.
+
+        They are read by their names: ``history`` leaves out those without ``commitInfo``, and counts past them.
+        """
+        from deltalake._internal import DeltaFileSystemHandler
+
+        read = partial(_commit, DeltaFileSystemHandler(self._path))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for newest in range(table.version(), -1, -AT_ONCE):
+                for found in pool.map(read, range(newest, max(newest - AT_ONCE, -1), -1)):
+                    if found is None:
+                        return
+                    yield found
+
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Raise the library's errors as Unreachable, ConfigError or Refused, with the table's name."""
@@ -84,3 +118,17 @@ class DeltaAt:
         return Refused(
             f"The table {self.shown} is not understood: {one_line(error)}.", hint="A newer deltalake may read it."
         )
+
+
+def _commit(files: Any, version: int) -> Commit | None:
+    """The commit of this version, from the table's ``files``; None if it is not there. Raises TypeError if damaged."""
+    try:
+        text = bytes(files.open_input_file(f"_delta_log/{version:020}.json").read()).decode()
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except FileNotFoundError:
+        return None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise TypeError(f"version {version} of its log is not JSON") from error
+    info = next((each["commitInfo"] for each in actions if "commitInfo" in each), None)
+    brought = {each["txn"]["appId"]: int(each["txn"]["version"]) for each in actions if "txn" in each}
+    return Commit(version, info if isinstance(info, dict) else None, brought, any("remove" in each for each in actions))

@@ -13,7 +13,7 @@ from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.copying import CopyDisplay
-from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show, show_json, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, print_table
 from reconciler.cli.terminal.text import in_bytes
@@ -50,6 +50,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "not reachable, no checkpoint, or an unknown format in it",
         ExitCode.UNKNOWN_OUTCOME: "it is unknown whether the finished copy has its name",
     },
+    environment=OPTIONAL_CONFIG_ENVIRONMENT,
     see_also=("reconciler plan", "docs/reference/checkpoint.md", "docs/how-to/stateful-failover.md"),
 )
 
@@ -79,8 +80,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         _show(describe(options.path), options.format)
         return ExitCode.OK
     with signals.unhurried():  # removing an unfinished copy from a remote file system may take long
-        if options.config:
-            made = _clone_trusted(context.read_config(options), options)
+        if (config := context.config_if_named(options)) is not None:
+            made = _clone_trusted(config, options)
         else:
             plan = context.read_plan(options.plan)
             made = clone(options.path, options.new_path, plan, job=options.job, on_copied=CopyDisplay())
@@ -160,7 +161,8 @@ def _made_text(made: Clone) -> tuple[str, ...]:
     files = ", ".join(edit.file for edit in made.edits)
     how = ""
     if made.repeats:
-        how = " again, without records" if made.repeats_empty else " again, up to the plan's end"
+        part = " again, with a part of its records" if made.repeated_at_most else " again, up to the plan's end"
+        how = " again, without records" if made.repeats_empty else part
     return (
         f"{made.new_path} is ready: its query runs batch {made.batch}{how}, from the plan's offsets on.",
         f"Rewritten: {files} (before and after: {MANIFEST}).",

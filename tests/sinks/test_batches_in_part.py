@@ -1,0 +1,199 @@
+"""A query killed in a batch of which a copy would repeat a part: the sink would take that part for the whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.checkpoints.clone import clone
+from reconciler.cli.commands.failover.check import judged_code
+from reconciler.config.file import Config, load_config
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.failover.check import check
+from reconciler.failover.outside import ByHand
+from reconciler.formats.checkpoint.layout import Offsets
+from reconciler.formats.checkpoint.manifest import MANIFEST
+from reconciler.formats.plan_sinks import SinkOutcome
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.stores.registry import open_store
+from tests.checkpoints.checkpoint_files import NOW, PLANNED
+from tests.sinks.world import BEFORE, PER_BATCH, Query, query
+
+__all__ = ["query"]
+
+EMPTY = [({("a.o", 0): 30}, {("a.o", 0): 30}), ({("k", 0): 15}, {("k", 0): 15})]
+"""Of ``two``, where both sources' records come in the batch after it."""
+
+
+@pytest.fixture
+def two(query: Query) -> Query:
+    """It reads ``o`` of the lost cluster and ``k`` of a third one, and was killed in batch 3. It has no state."""
+    query.files.began({"k": {0: 0}}, "1")
+    for number in range(3):
+        query.files.batch(number, {"o": {0: BEFORE + PER_BATCH * (number + 1)}}, {"k": {0: 5 * (number + 1)}})
+    query.files.planned(3, {"o": {0: 140}}, {"k": {0: 20}})
+    shutil.rmtree(query.files.path / "state")
+    return query
+
+
+def positions(path: str) -> list[tuple[Offsets | None, Offsets | None]]:
+    return [(each.start, each.end) for each in read_checkpoint(path).positions]
+
+
+def test_a_source_that_stays_leaves_its_records_for_the_next_batch_too(two: Query) -> None:
+    made = two.clone()
+    assert positions(made.new_path) == EMPTY
+    assert (made.repeats_empty, made.repeated_at_most, made.kept, made.later) == (True, 0, ("1",), ("1",))
+    assert made.warnings == [
+        "source 1 stays as it is: the plan's job has none of its topics; its records of batch 3 come in the next one"
+    ]
+
+
+def test_within_the_first_batch_it_leaves_them_too(query: Query) -> None:
+    for folder in ("offsets", "commits", "state"):
+        shutil.rmtree(query.files.path / folder)
+    shutil.rmtree(query.output)
+    query.keep_anchor(0, lag=PER_BATCH - 1)  # of record 0, behind which it began
+    query.files.began({"o": {0: BEFORE + 1}})
+    query.files.began({"k": {0: 5}}, "1")
+    query.files.planned(0, {"o": {0: BEFORE + PER_BATCH}}, {"k": {0: 7}})
+    made = query.clone()
+    assert positions(made.new_path) == [({("a.o", 0): 1}, {("a.o", 0): 1}), ({("k", 0): 5}, {("k", 0): 5})]
+
+
+def test_the_original_is_not_started_again_after_the_copy_has_run_the_batch(two: Query) -> None:
+    made = two.clone()
+    assert made.repeats_empty
+    two.put_out(range(3, 4), empty=True)
+    with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records"):
+        two.start_at_source()
+
+
+def test_the_copy_is_not_started_after_the_original_has_run_the_batch(two: Query) -> None:
+    copy = str(two.folder / "copy")
+    assert two.start_at_destination(copy)
+    two.put_out(range(3, 4))
+    with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none"):
+        two.start_at_destination(copy)
+
+
+def test_a_batch_whose_end_is_proven_is_repeated_whole(two: Query) -> None:
+    two.keep_anchor(3, "clicks-end")
+    made = two.clone()
+    whole = [({("a.o", 0): 30}, {("a.o", 0): 40}), ({("k", 0): 15}, {("k", 0): 20})]
+    assert (positions(made.new_path), made.repeats_empty, made.later) == (whole, False, ())
+
+
+def test_where_the_sink_has_the_batch_the_source_that_stays_reads_nothing_of_it_again(two: Query) -> None:
+    """A person knows how far the sink's batch goes."""
+    two.put_out(range(3, 4))
+    made = two.clone(by_hand=ByHand({("a.o", 0): 40}, skips=True))
+    assert positions(made.new_path) == [({("a.o", 0): 40}, {("a.o", 0): 40}), ({("k", 0): 15}, {("k", 0): 20})]
+    assert (made.repeats_empty, made.later) == (False, ())
+
+
+def test_where_a_person_sets_the_start_and_the_sink_lacks_the_batch_it_is_empty_as_a_whole(two: Query) -> None:
+    made = two.clone(by_hand=ByHand({("a.o", 0): 28}))
+    assert positions(made.new_path) == [({("a.o", 0): 28}, {("a.o", 0): 28}), EMPTY[1]]
+    assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
+
+
+def test_a_job_without_sinks_keeps_what_it_can_of_the_batch_and_says_so(two: Query) -> None:
+    config = two.config()
+    config = replace(config, jobs=tuple(replace(job, sinks=()) for job in config.chosen("clicks")))
+    known = check(config, config.jobs, two.outside).plan
+    made = clone(two.files.path, str(two.folder / "copy"), known, config=config, outside=two.outside)
+    assert positions(made.new_path)[1] == ({("k", 0): 15}, {("k", 0): 20})
+    assert (made.repeats_empty, made.repeated_at_most) == (False, 10)
+
+
+def test_the_copys_manifest_does_not_call_the_offsets_that_stay_the_destinations(two: Query) -> None:
+    made = two.clone()
+    rows = {row.key.topic: row for row in open_store(f"checkpoint:{made.new_path}").read("clicks")}
+    assert rows["a.o"].numbering is not None
+    assert rows["k"].numbering is None
+    changed = json.loads((Path(made.new_path) / MANIFEST).read_text())["changed"]
+    assert any('"k"' in edit["after"] for edit in changed)
+
+
+# ---------------------------------------------------------------- sources that are not Kafka's
+
+
+@pytest.mark.parametrize("end", ['{"logOffset":3}', '{"logOffset":2}'])
+def test_a_source_whose_part_cannot_wait_stops_the_copy_unless_it_has_no_part(query: Query, end: str) -> None:
+    for number in range(3):
+        offsets = {"o": {0: BEFORE + PER_BATCH * (number + 1)}}
+        query.files.batch(number, offsets, f'{{"logOffset":{number}}}')
+    shutil.rmtree(query.files.path / "state")
+    query.files.planned(3, {"o": {0: 140}}, end)
+    if end.endswith("3}"):
+        with pytest.raises(NeedsPerson, match="the end of batch 3 is not proven, and its source 1 is not Kafka's"):
+            query.clone()
+        assert not (query.folder / "copy").exists()
+        query.keep_anchor(3, "clicks-end")
+        assert not query.clone().repeats_empty
+        return
+    copy = str(query.folder / "copy")
+    assert query.start_at_destination(copy)
+    query.put_out(range(3, 4))
+    with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none"):
+        query.start_at_destination(copy)
+
+
+# ---------------------------------------------------------------- a job for the end that lists fewer topics
+
+
+@pytest.fixture
+def fewer(query: Query, monkeypatch: pytest.MonkeyPatch) -> Query:
+    """It reads ``o`` and ``p``; the job for the end, whose anchor of ``o`` is kept, lists ``o`` alone."""
+    query.topics = ("o", "p")
+    query.log.create("a.p", 1)
+    for number in range(50):
+        query.log.partition("a.p", 0).append(PLANNED + number, b"p%d" % number, b"w%d" % number)
+    query.files.batch(2, {"o": {0: 130}, "p": {0: 110}})
+    query.files.planned(3, {"o": {0: 140}, "p": {0: 117}})
+    query.keep_anchor(3, "clicks-end")
+    anchor = Anchor(109, PLANNED + 9, None, fingerprint(b"p9", b"w9"), "lost", "lost/p")
+    store = open_store(f"sqlite:///{query.folder}/anchors.db")
+    change = Change(TopicPartition("p", 0), None, StoredOffset(110, anchor, NOW))
+    assert not store.write("clicks", [change], reason="track", now_ms=NOW).conflicts
+    store.close()
+    real, file = Query.config, query.folder / "reconciler.toml"
+
+    def config(self: Query, path: Path | None = None) -> Config:
+        real(self, path)
+        before, name, after = file.read_text().partition('name = "clicks-end"')
+        file.write_text(before + name + after.replace('["o", "p"]', '["o"]'))
+        return load_config(file, {})
+
+    monkeypatch.setattr(Query, "config", config)
+    return query
+
+
+def test_a_topic_that_the_job_for_the_end_lacks_has_an_end_that_is_not_proven(fewer: Query) -> None:
+    rows = fewer.check().plan.job().partitions
+    assert [(row.source_topic, row.position, row.resume_offset) for row in rows] == [
+        ("o", "start", 30),
+        ("o", "end", 40),
+        ("p", "start", 10),
+        ("p", "end", 10),
+    ]
+    made = fewer.clone()
+    assert [start == end for start, end in positions(made.new_path)] == [True]
+    assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
+
+
+def test_its_records_would_be_doubled_where_the_sink_has_the_batch(fewer: Query) -> None:
+    fewer.put_out(range(3, 4))
+    row = fewer.sink()
+    assert row.outcome is SinkOutcome.DOUBLES
+    assert "at most 7 of its records" in row.detail
+    assert judged_code(fewer.check(), fewer.config().policy.start) is ExitCode.NEEDS_PERSON
+    with pytest.raises(NeedsPerson, match="at most 7 of its records"):
+        fewer.clone()
