@@ -14,6 +14,11 @@ OWN_ROW = (
     "the [anchors] store holds a job's own offset there, which is left as it is. Give [anchors] a store of its own, or "
     "write its address as the job's"
 )
+IN_DOUBT = (
+    "a write was interrupted, or what is kept names no cluster, and the job has gone on: its offset may be the "
+    "destination's, and is not looked up. If the job runs at the destination, stop it, and check and apply there; if "
+    "it never left the source, import its row without an anchor (docs/how-to/track-anchors.md#a-row-in-doubt)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +53,21 @@ class JobReport:
 
 @dataclass(slots=True)
 class TrackedJob:
-    """``aside``: these rows are the end of a running batch; their anchors are set aside until it is committed."""
+    """``aside``: these rows are the end of a running batch; their anchors are set aside until it is committed.
+
+    ``awaiting``: rows in whose place an offset was handed to the job, which has stored nothing since.
+    ``one_name``: the topics with one name on both sides. ``certain``: whatever is kept for a row, its number is the
+    source's (a group's commits there).
+    """
 
     job: Job
     rows: Mapping[TopicPartition, Row]
     kept: dict[TopicPartition, AnchorRows]
     cluster: ClusterInfo | None = None
     aside: bool = False
+    awaiting: Collection[TopicPartition] = ()
+    one_name: Collection[str] = ()
+    certain: bool = False
     looked: dict[TopicPartition, LookbackResult] = field(default_factory=dict)
     count: int = 0
 
@@ -64,7 +77,7 @@ class TrackedJob:
         assert cluster is not None
         for key, row in self.rows.items():
             info = cluster.topics.get(key.topic)
-            if row.stored.is_sentinel or self._is_elsewhere(key):
+            if row.stored.is_sentinel or self._is_elsewhere(key) or self._is_in_doubt(key):
                 continue
             if info is None or not info.has(key.partition):
                 self.looked[key] = LookbackResult(None, "the source has no such partition")
@@ -111,6 +124,9 @@ class TrackedJob:
         for key, row in sorted(self.rows.items()):
             if self._is_elsewhere(key):
                 continue
+            if self._is_in_doubt(key):
+                without[key] = IN_DOUBT
+                continue
             found = anchor_of(row, self._kept(key))
             why = self.looked[key].why if key in self.looked else ""
             if found.is_exact or row.stored.is_sentinel:
@@ -144,12 +160,45 @@ class TrackedJob:
         """True if the row's number may be another cluster's: it was handed over, or is being handed over now."""
         if self.cluster is None:
             return False
-        kept, here, numbers = self._kept(key), self.cluster.cluster_id, self.rows[key].numbering
-        if numbers is not None and numbers.cluster_id != here:
+        if key in self.awaiting:
             return True
-        if kept.aside is not None and kept.aside.stored.offset == self.rows[key].stored.offset:
-            return _cluster_of(kept.aside) not in (None, here)
-        return _cluster_of(kept.main) not in (None, here)
+        kept, numbers = self._kept(key), self.rows[key].numbering
+        if numbers is not None and numbers.cluster_id != self.cluster.cluster_id:
+            return True
+        exact = self._exact(key)
+        if exact or self._is_in_doubt(key):
+            return any(map(self._is_of_another, exact))
+        return self._is_of_another(kept.main)
+
+    def _is_in_doubt(self, key: TopicPartition) -> bool:
+        """True if the row's number may be either cluster's, by what an interrupted write left, or a rollback of one.
+
+        Then no anchor may be looked up for it, nor may the row be removed that tells so.
+        """
+        row, main, aside = self.rows[key], self._kept(key).main, self._kept(key).aside
+        if self.cluster is None or self.certain or row.numbering is not None or row.stored.is_sentinel:
+            return False
+        if exact := self._exact(key):
+            if not self._has_no_cluster(key, exact[0]):
+                return False
+            anchor = exact[0].stored.anchor  # of the record before the offset: the two are in one numbering
+            return exact[0] is aside or (anchor is not None and anchor.is_bare)
+        differ = self._is_of_another(aside) if main is None else _cluster_of(main) != _cluster_of(aside)
+        return (aside is not None and differ) or self._has_no_cluster(key, main)
+
+    def _exact(self, key: TopicPartition) -> list[Row]:
+        """The kept rows that were made for the stored offset."""
+        offset = self.rows[key].stored.offset
+        return [row for row in self._kept(key).rows if row.stored.offset == offset]
+
+    def _is_of_another(self, row: Row | None) -> bool:
+        assert self.cluster is not None
+        return _cluster_of(row) not in (None, self.cluster.cluster_id)
+
+    def _has_no_cluster(self, key: TopicPartition, kept: Row | None) -> bool:
+        """True for an anchor in no cluster's numbers, under a name that both sides use."""
+        anchor = None if kept is None else kept.stored.anchor
+        return anchor is not None and anchor.cluster_id is None and key.topic in self.one_name
 
 
 def _cluster_of(row: Row | None) -> str | None:

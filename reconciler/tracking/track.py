@@ -13,7 +13,9 @@ save, the only cost is lag. Four rules all the same:
   name on both sides): it is not looked up here. Offsets are read before anchors, so an ``apply`` in between shows.
 - A row there without an anchor is a job's own offset, not an anchor: it is never replaced. The [anchors] store may be
   that job's store, under an address that does not look like it.
-- A row that an interrupted write left (``stores.paired``) is removed once the job has gone on.
+- A row that an interrupted write left (``stores.paired``) is removed once the job has gone on. If it is of another
+  cluster than the row that it was to replace, the job's number may be either's: it is not looked up, and the row stays,
+  until a person says where the job runs. The same holds for the row of a rollback that put such a number back.
 
 ``kafka-group:`` jobs: their commits at the source are lost with it, so the row itself is kept. An anchor in a commit's
 metadata is kept as it is.
@@ -51,14 +53,16 @@ from reconciler.failover.selection import by_key
 from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
 from reconciler.retry import insist
 from reconciler.stores.paired import (
+    NOTHING,
     AnchorRows,
+    awaits_job,
     lacks_anchor,
     of_anchors,
     read_kept,
     refuse_unable,
     without_aside,
 )
-from reconciler.stores.registry import is_end_of_batch
+from reconciler.stores.registry import is_end_of_batch, traits
 from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.lookback import LookbackResult, look_back
 
@@ -126,6 +130,8 @@ class Tracker:
         bare = [job for job in self._jobs if job.name in self._bare]
         ends = tracked_ends(config, bare)
         self._ends = {job.name for job in ends}
+        self._one_name = {topic for job in jobs for topic in job.topics if config.topics.destination_of(topic) == topic}
+        self._certain = {job.name for job in jobs if stores[job.name].capabilities.translated_by_mirror}
         _refuse_shared([*bare, *(job for job in config.jobs if one_store(job.store, config.anchor_store))])
         anchors = side.open_anchors()
         refuse_unable(anchors)
@@ -187,7 +193,19 @@ class Tracker:
         is_end = job.name in self._ends
         if is_end:
             kept = {key: AnchorRows(each.aside) for key, each in kept.items()}
-        tracked = TrackedJob(job, by_key(_first_of_each(sound)), kept, aside=is_end)
+        awaiting: set[TopicPartition] = set()
+        if traits(job.store).corrected_by_job:  # there a row laid aside is that of a hand-over
+            awaiting = {row.key for row in sound if awaits_job(row, kept.get(row.key, NOTHING))}
+            kept = {key: AnchorRows(each.main) for key, each in kept.items()}
+        tracked = TrackedJob(
+            job,
+            by_key(_first_of_each(sound)),
+            kept,
+            aside=is_end,
+            awaiting=awaiting,
+            one_name=self._one_name,
+            certain=job.name in self._certain,
+        )
         at = replace(at, without={key: str(fault.refused) for key, fault in faults.items()})
         followed = SOURCE not in troubles and self._follow(tracked, troubles)
         return tracked.report(replace(at, followed=followed), self._side.now_ms())

@@ -203,6 +203,19 @@ def test_an_incomplete_checkpoint_is_refused(written):
         written.rows()
 
 
+def test_a_checkpoint_that_has_lost_its_offset_log_is_not_taken_for_a_new_querys(written):
+    """Its rows would be those of the sources' beginning."""
+    written.began({"o": {"0": 1}})
+    for batch in range(3):
+        written.planned(batch, {"o": {"0": batch + 1}})
+        written.done(batch)
+    for entry in (written.path / "offsets").iterdir():
+        entry.unlink()
+    with pytest.raises(Refused, match="has committed batch 2, and no batch's offsets") as caught:
+        written.rows()
+    assert "restore it whole" in caught.value.hint
+
+
 def test_a_folder_without_checkpoint_and_a_missing_folder_are_distinguished(tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(Refused, match=f"{tmp_path}/data is no checkpoint of a streaming query") as caught:

@@ -288,11 +288,11 @@ def test_an_offset_that_is_just_being_handed_over_is_left_alone(world: Tracked) 
     assert world.track().elsewhere == (EVENTS,)
 
 
-def test_what_a_killed_handover_left_is_removed_once_the_job_has_gone_on(world: Tracked) -> None:
+def test_what_a_killed_write_in_the_sources_numbers_left_is_removed_once_the_job_has_gone_on(world: Tracked) -> None:
     world.make(range(10))
     world.job_stores(7)
     world.track()
-    laid = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
+    laid = StoredOffset(4, named(3))
     world.anchors.write(GROUP, [Change(aside_of(EVENTS), None, laid)], reason="apply", now_ms=NOW)
     assert world.track().exact == 1
     assert len(world.anchors.read(GROUP)) == 2

@@ -13,16 +13,17 @@ the topic and group first (``layouts.cloudera_companion``), by compare-and-set o
 A kill before the end of 4 has changed nothing for any reader; after it, the write is complete. A companion names its
 row and the offsets in it, so an offset never takes another's anchor, and a second ``apply`` completes the write. Of two
 writers that start from the same row, the second one's compare-and-set fails. Where one writer comes between the other's
-steps, at most one reports success, and its row is the later one. A job that writes at that moment makes no claim, so
-step 5 can only detect it.
+steps, at most one reports success, and its row is the later one. The other one's row may still come, even after the
+successor has given up or was killed: so a claim also names those claimed rows before it that nobody has seen. A job
+that writes at that moment makes no claim, so step 5 can only detect it.
 
 A rollback deletes the latest row, so that the one before is the latest again, with its own date. To delete all offsets
 while older rows exist, a row with ``NOTHING`` in every partition is written.
 
 The job's later rows have no companion. They take the anchors of this product's last row that was seen in place
-(``LatestBatch``), unless a rollback deleted that row: its companion may outlive it. If a later row of this product was
-put, and not seen, the job may have gone on from either. With two numberings, the anchor that was written first is used
-then, without its numbering (as in ``stores.paired``: its record was processed in any case).
+(``LatestBatch``), unless a rollback deleted that row: its companion may outlive it. If later rows of this product were
+put, and not seen, the job may have gone on from any of them. With two numberings, the anchor that was written first is
+used then, without its numbering (as in ``stores.paired``: its record was processed in any case).
 """
 
 from __future__ import annotations
@@ -125,12 +126,12 @@ class ClouderaStore(HBaseStore):
     def _settle(self, topic: str, group: str, latest: LatestBatch) -> None:
         """Record that a claimed row was seen in place. A reader without write permission reads all the same."""
         claim, batch, raw = latest.claim, latest.batch, latest.raw_claim
-        if not self._keeps_anchors or claim is None or claim.settled or batch is None or raw is None:
+        if not self._keeps_anchors or claim is None or batch is None or raw is None:
             return
-        if batch.epoch_ms == claim.epoch_ms:
-            name, settled = companion_row(cloudera.prefix(topic, group)), replace(claim, settled=True)
+        settled = claim.having_seen(batch.epoch_ms)
+        if settled != claim:
+            name, value = companion_row(cloudera.prefix(topic, group)), cloudera_companion.encode_claim(settled)
             with suppress(ReconcilerError):
-                value = cloudera_companion.encode_claim(settled)
                 self._table.check_and_put(name, self._rows.column(CLAIM), raw.value, value)
 
     # ------------------------------------------------------------ writing
@@ -174,7 +175,7 @@ class _TopicWrite:
                 f"Partition {max(texts)} of {self.topic!r} is too far behind the others: Cloudera's rows have no gaps.",
                 hint="Correct the partition's number.",
             )
-        mine = Claim(secrets.token_hex(8), epoch_ms, self.before.last_seen, settled=False)
+        mine = self.before.next_claim(secrets.token_hex(8), epoch_ms)
         if not self._claim(mine):
             return False
         try:
@@ -208,14 +209,14 @@ class _TopicWrite:
         return texts
 
     def _claim(self, mine: Claim) -> bool:
-        """Step 2. A reader that settles the claim meanwhile has not changed the row."""
+        """Step 2. A reader that settles the claim before meanwhile has changed no row."""
         column, value = self.rows.column(CLAIM), cloudera_companion.encode_claim(mine)
         raw = self.before.raw_claim
         for _ in range(CLAIM_ATTEMPTS):
             if self.rows.table.put_if_unchanged(self.claim_row, column, None if raw is None else raw.value, value):
                 return True
             now = self.rows.latest(self.topic, self.group)
-            if now.nonce is None or now.nonce != self.before.nonce:
+            if now.nonce is None or now.nonce != self.before.nonce or now.batch != self.before.batch:
                 return False
             raw = now.raw_claim
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -67,7 +67,7 @@ class LatestBatch:
     """A topic's and group's latest row (``batch``), with this product's claim and companions of it.
 
     ``companion``: the meaning of that very row. ``companion_before``: the meaning of this product's last row that was
-    seen in place, where ``batch`` came after it, and no rollback deleted it. ``claimed``: the meaning of a row that
+    seen in place, where ``batch`` came after it, and no rollback deleted it. ``claimed``: the meanings of the rows that
     this product has claimed since and maybe put, where ``batch`` is another. ``raw_claim`` is the claim's cell.
     """
 
@@ -76,7 +76,7 @@ class LatestBatch:
     raw_claim: Cell | None = None
     companion: Mapping[int, StoredOffset] = field(default_factory=dict)
     companion_before: Mapping[int, StoredOffset] = field(default_factory=dict)
-    claimed: Mapping[int, StoredOffset] = field(default_factory=dict)
+    claimed: Sequence[Mapping[int, StoredOffset]] = ()
     faults: Mapping[int, UnreadableRow] = field(default_factory=dict)
     """The partitions of which a cell, or a companion, cannot be read."""
 
@@ -107,34 +107,45 @@ class LatestBatch:
             return Meaning(exact)
         seen = self.companion_before.get(partition)
         if seen is not None and self._is_in_doubt(partition):
-            return _of_either(seen, self.claimed[partition], bare)
+            return _of_any(seen, self._claimed(partition), bare)
         return continued(seen, bare)
 
     def _is_in_doubt(self, partition: int) -> bool:
-        """True if the job may have continued from either of this product's last two rows, in either's numbering."""
-        seen, claimed = self.companion_before.get(partition), self.claimed.get(partition)
-        return seen is not None and claimed is not None and cluster_of(seen) != cluster_of(claimed)
+        """True if the job may have continued from one or another of this product's last rows, of two numberings."""
+        seen = self.companion_before.get(partition)
+        return seen is not None and any(cluster_of(each) != cluster_of(seen) for each in self._claimed(partition))
 
-    @property
-    def last_seen(self) -> int | None:
-        """The time of this product's last row that the job surely continued from, if it wrote rows since."""
+    def _claimed(self, partition: int) -> list[StoredOffset]:
+        return [row[partition] for row in self.claimed if partition in row]
+
+    def next_claim(self, nonce: str, epoch_ms: int) -> Claim:
+        """The claim of a row that replaces this one. A row of this product that is in place has been seen by that."""
         if self.claim is None or any(map(self._is_in_doubt, self.companion_before)):
-            return None
-        return self.claim.last_seen
+            return Claim(nonce, epoch_ms, None, settled=False)
+        now = self.claim if self.batch is None else self.claim.having_seen(self.batch.epoch_ms)
+        # A row that is put behind the latest one is never in place.
+        passed = -1 if self.batch is None else self.batch.epoch_ms
+        unseen = tuple(each for each in now.not_seen if each > passed)
+        return Claim(nonce, epoch_ms, now.last_seen, settled=False, unseen=unseen)
 
     def versions(self, topic: str) -> dict[TopicPartition, str]:
         """A version a partition: all of them change with every row."""
         return {TopicPartition(topic, number): f"{self.version}-{number}" for number in {*self.meanings, *self.faults}}
 
 
-def _of_either(seen: StoredOffset, claimed: StoredOffset, bare: StoredOffset) -> Meaning:
-    """The meaning of a row that continues ``seen`` or, in another numbering, ``claimed``."""
-    found = continued(claimed if claimed.anchor is not None and is_later(seen, claimed) else seen, bare)
+def _of_any(seen: StoredOffset, claimed: Sequence[StoredOffset], bare: StoredOffset) -> Meaning:
+    """The meaning of a row that continues ``seen`` or, perhaps in another numbering, one of ``claimed``."""
+    first = seen
+    for each in claimed:
+        if each.anchor is not None and is_later(first, each):
+            first = each
+    found = continued(first, bare)
     if found.stored.anchor is None:
         return found
     # An empty anchor is unresolved. Without one, the number would be taken for the source's.
-    anchor = Anchor() if claimed.anchor is None else replace(found.stored.anchor, cluster_id=None, topic_id=None)
-    lag = bare.offset - min(seen.offset, max(claimed.offset, 0))
+    unknown = any(each.anchor is None for each in claimed)
+    anchor = Anchor() if unknown else replace(found.stored.anchor, cluster_id=None, topic_id=None)
+    lag = bare.offset - min(seen.offset, *(max(each.offset, 0) for each in claimed))
     return Meaning(replace(found.stored, anchor=anchor), lag)
 
 
@@ -196,13 +207,13 @@ class ClouderaRows:
         faults = {number: unreadable(self.table, batch.row, error) for number, error in batch.faults.items()}
         rows, seen = [batch.row], claim.last_seen if claim else None
         if claim is not None and seen is not None and seen < batch.epoch_ms:
-            before, claimed = (cloudera.row_key(topic, group, epoch_ms) for epoch_ms in (seen, claim.epoch_ms))
-            if claim.settled or claim.epoch_ms == batch.epoch_ms:
+            before = cloudera.row_key(topic, group, seen)
+            if claim.settled or batch.epoch_ms in claim.not_seen:
                 rows.append(before)
             elif self.table.rows([before]):
-                rows += [before, claimed]
-        companions = [*self._companions(rows, faults), {}, {}]
-        return LatestBatch(batch, claim, raw, companions[0], companions[1], companions[2], faults)
+                rows += [before, *(cloudera.row_key(topic, group, epoch_ms) for epoch_ms in claim.not_seen)]
+        exact, *others = self._companions(rows, faults)
+        return LatestBatch(batch, claim, raw, exact, others[0] if others else {}, others[1:], faults)
 
     def before(self, topic: str, group: str) -> BatchRow | None:
         return next(islice(self.backwards(topic, group), 1, None), None)

@@ -6,7 +6,7 @@ Other rooms import the names below.
 
 from __future__ import annotations
 
-from reconciler.stores.paired.handed import HandedPair
+from reconciler.stores.paired.handed import HandedPair, awaits_job
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
 from reconciler.stores.paired.rules import AnchorRows, anchor_of, lacks_anchor
 from reconciler.stores.paired.served import ServedStore
@@ -20,6 +20,7 @@ __all__ = [
     "ServedStore",
     "anchor_of",
     "aside_of",
+    "awaits_job",
     "lacks_anchor",
     "of_anchors",
     "paired",

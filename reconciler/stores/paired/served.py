@@ -4,17 +4,20 @@ An unmodified job may write bare offsets into a store that has room for anchors.
 for a store without room. A row with an anchor of its own never needs the [anchors] store, so a job whose rows all have
 one does not depend on it: it is opened for the first row without.
 
-A correction gives such a row an anchor of its own, and keeps the same anchor: the job's next row is bare again. So a
-write that changes the numbering, or restores, also changes what is kept. If it did not, a kept anchor of one cluster
-would lag behind bare offsets of the other, and the next check would take those for the first cluster's.
+A correction gives such a row an anchor of its own, and keeps the same anchor: the job's next row is bare again. That
+is so as well where the correction makes a row under the destination's name, and the bare row that it was found from
+stays under the source's. A write that changes the numbering, or restores, also changes what is kept. If it did not, a
+kept anchor of one cluster would lag behind bare offsets of the other, and the next check would take those for the first
+cluster's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from reconciler.core.errors import ReconcilerError, Refused
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused
 from reconciler.ports import (
     Change,
     HistoryEntry,
@@ -28,12 +31,15 @@ from reconciler.ports import (
 )
 from reconciler.stores.common import cluster_of
 from reconciler.stores.paired.rules import AnchorRows, lacks_anchor
+from reconciler.stores.paired.steps import same
 from reconciler.stores.paired.store import PairedState, PairedStore, notes
 
 
 class _Pair(PairedStore):
-    """The rows of both. A row of the [anchors] store alone is no row, and no write is finished while reading: a row
-    that an interrupted write left has an anchor of its own.
+    """The rows of both. A row of the [anchors] store alone is no row.
+
+    A row that an interrupted write left has an anchor of its own. So a read finishes the write where the row has the
+    offset and the anchor of the one laid aside; if no row is bare, there is no such read.
     """
 
     def kept(self, group: str, topics: Iterable[str]) -> dict[TopicPartition, AnchorRows]:
@@ -44,7 +50,16 @@ class _Pair(PairedStore):
         return super()._joined(key, own, kept) if own is not None and lacks_anchor(own) and kept.rows else own
 
     def _finish_found(self, group: str, state: PairedState) -> bool:
-        return False
+        own = tuple(row for row in state.own if _is_laid_aside(row, state.kept_for(row.key)))
+        return super()._finish_found(group, PairedState(own, {row.key: state.kept[row.key] for row in own}))
+
+    def _half_done(self, why: str) -> OutcomeUnknown:
+        error = super()._half_done(why)
+        error.hint = (
+            "Run this again. If every row of the job has an anchor of its own, that does not finish it: undo it "
+            "(rollback, or apply), and do it again, before the job starts."
+        )
+        return error
 
 
 class ServedStore:
@@ -75,16 +90,34 @@ class ServedStore:
         return self._pair.read(group, wanted) if any(map(lacks_anchor, rows)) else rows
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Compare-and-set. Rows are changed together with what is kept for them, except within one numbering."""
+        """Compare-and-set. Rows are changed together with what is kept for them, except within one numbering.
+
+        Anchors are kept for all of them if one is bare, or was found from a bare row.
+        """
         writer: OffsetStore = self._store
         try:
             rows = {row.key: row for row in self._store.read(group, {change.key.topic for change in changes})}
         except Refused:
             rows = {}  # its first write creates it
         bare = any(change.key in rows and lacks_anchor(rows[change.key]) for change in changes)
-        if bare or self._keeps(group, [each for each in changes if _changes_numbering(rows.get(each.key), each)]):
+        if (
+            bare
+            or self._is_from_bare(group, changes, rows)
+            or self._keeps(group, [each for each in changes if _changes_numbering(rows.get(each.key), each)])
+        ):
             writer = self._pair
         return writer.write(group, changes, reason=reason, now_ms=now_ms)
+
+    def _is_from_bare(self, group: str, changes: Sequence[Change], rows: Mapping[TopicPartition, Row]) -> bool:
+        """True if one of these offsets was found from a row without an anchor, under another topic's name."""
+        found = {
+            (change.key.partition, change.found_from.offset)
+            for change in changes
+            if change.found_from is not None and not _is_row(change.found_from, rows.get(change.key))
+        }
+        return bool(found) and any(
+            lacks_anchor(row) and (row.key.partition, row.stored.offset) in found for row in self._store.read(group)
+        )
 
     def _keeps(self, group: str, changes: Sequence[Change]) -> bool:
         """True if anchors are kept for one of these rows.
@@ -98,7 +131,12 @@ class ServedStore:
         except ReconcilerError as error:
             if any(change.restores for change in changes):
                 raise
-            notes.warning("%s Anchors that it keeps for group %r are not corrected.", error.message, group)
+            notes.warning(
+                "%s Anchors that it keeps for group %r are not corrected. If the job has ever stored an offset without "
+                "an anchor, roll back before it starts, and apply again once that store answers.",
+                error.message,
+                group,
+            )
             return False
         return any(change.key in kept for change in changes)
 
@@ -117,6 +155,19 @@ class ServedStore:
             self._pair.close()
         else:
             self._store.close()
+
+
+def _is_row(stored: StoredOffset, row: Row | None) -> bool:
+    return row is not None and row.malformed is None and same(row.stored, stored)
+
+
+def _is_laid_aside(row: Row, kept: AnchorRows) -> bool:
+    return (
+        row.malformed is None
+        and kept.aside is not None
+        and not kept.aside.malformed
+        and same(row.stored, kept.aside.stored)
+    )
 
 
 def _changes_numbering(row: Row | None, change: Change) -> bool:

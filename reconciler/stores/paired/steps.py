@@ -149,3 +149,25 @@ def cleared(asides: Mapping[TopicPartition, StoredOffset], kept: Mapping[TopicPa
         for key, there, mine in found
         if there is not None and same(there.stored, mine)
     ]
+
+
+def put_back(steps: Iterable[PairedStep], kept: Mapping[TopicPartition, AnchorRows]) -> list[Change]:
+    """The changes after which the rows laid aside are as they were before these steps laid theirs aside.
+
+    A row that was there before is not lost: another writer may rely on it, or the offset of one that was killed. Nor is
+    one that came later: it has another time of writing, even if it is the same otherwise.
+    """
+    changes = []
+    for step in steps:
+        now, before = kept.get(step.key, NOTHING).aside, step.kept.aside
+        if _all_of(now) != _all_of(before) and _all_of(now) == _all_of(step.aside):
+            key = aside_of(step.key)
+            changes.append(
+                Change(key, version_of(now), None) if before is None else dated(key, version_of(now), before.stored)
+            )
+    return changes
+
+
+def _all_of(there: Row | StoredOffset | None) -> object:
+    stored = there.stored if isinstance(there, Row) else there
+    return stored and (stored.offset, stored.anchor, stored.written_at_ms)

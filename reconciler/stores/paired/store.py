@@ -36,6 +36,12 @@ exist.
 Anchors are read before and after the offsets, and both again if the anchors differ, so the combined state existed at
 one time. A row's version is made of the versions of all rows in it. The writer whose offset write succeeds wins; the
 anchors follow it, as long as the offset is still the one that it wrote.
+
+Of two writers of one row, the second lays its row aside over the first's, and either may fail or be killed. So each
+lays aside a row of its own, even over an equal one; and a writer that fails puts back what it found there, where the
+row is still its own. Removing it would take it from the other, which may have written its offset. Their rows differ in
+the time of writing, if in nothing else: two that write the same at the same millisecond are not told apart. If the
+first one fails before the second does, its row stays, as after a kill, until the next write.
 """
 
 from __future__ import annotations
@@ -63,25 +69,14 @@ from reconciler.ports import (
 from reconciler.stores import common
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
 from reconciler.stores.paired.rules import AnchorRows, Pairing, by_cluster, by_offset, token
-from reconciler.stores.paired.steps import (
-    NOTHING,
-    Goal,
-    PairedStep,
-    cleared,
-    dated,
-    followers,
-    unfinished,
-    version_of,
-    without_aside,
-)
+from reconciler.stores.paired.steps import NOTHING, Goal, PairedStep, cleared, followers, unfinished
+from reconciler.stores.paired.writing import Keys, Writing, asides_of
 
 ATTEMPTS = 8
 """How often a state that others change at the same time is read again."""
 
-_log = logging.getLogger(__name__)
 notes = logging.getLogger("reconciler.notes.anchors")
 
-Keys = set[TopicPartition]
 T = TypeVar("T")
 
 
@@ -180,14 +175,13 @@ class PairedStore:
         steps, lost = self._begin(group, changes, now_ms)
         whole = self.capabilities.atomic_batches
         if steps and not (lost and whole):
-            writing = _Writing(self._bare, self._anchors, group, reason, now_ms)
+            writing = Writing(self._bare, self._anchors, group, reason, now_ms)
             lost |= writing.prepare(steps)
             ready = [] if lost and whole else [step for step in steps if step.key not in lost]
-            writing.undo([step for step in steps if step.key in lost or not ready])
             result = writing.put_offsets(ready)
             lost |= set(result.conflicts)
             steps = [step for step in ready if step.key in result.written]
-            self._finish(writing, {step.key: step.goal for step in steps}, _asides(steps))
+            self._finish(writing, {step.key: step.goal for step in steps}, asides_of(steps))
         elif lost and whole:
             steps = []
         written, keys = {step.key for step in steps}, [change.key for change in changes]
@@ -284,14 +278,14 @@ class PairedStore:
         if not goals and not left:
             return False
         at_ms = max(aside.written_at_ms or 0 for aside in asides.values())
-        writing = _Writing(self._bare, self._anchors, group, "finish", at_ms)
+        writing = Writing(self._bare, self._anchors, group, "finish", at_ms)
         with suppress(ReconcilerError):
             self._finish(writing, goals, {key: aside for key, aside in asides.items() if key in goals})
             writing.put(cleared(left, state.kept))
         return True
 
     def _finish(
-        self, writing: _Writing, goals: Mapping[TopicPartition, Goal], asides: Mapping[TopicPartition, StoredOffset]
+        self, writing: Writing, goals: Mapping[TopicPartition, Goal], asides: Mapping[TopicPartition, StoredOffset]
     ) -> None:
         """Let the anchors follow the offsets that are still as written."""
         if not goals:
@@ -316,78 +310,6 @@ class PairedStore:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Writing:
-    """One batch that is being written to both stores."""
-
-    bare: OffsetStore
-    anchors: OffsetStore
-    group: str
-    reason: str
-    now_ms: int
-
-    def prepare(self, steps: Sequence[PairedStep]) -> Keys:
-        """The steps before the offsets change. Returns the keys that another writer is changing.
-
-        If the bare store writes row by row, the other rows go on, also where the anchor store writes all or none.
-        """
-        apart = not self.bare.capabilities.atomic_batches
-        try:
-            laid = [step.lay_aside() for step in steps]
-            lost = {without_aside(key) for key in self.put([c for c in laid if c is not None], apart=apart)}
-            if lost and not apart:
-                return lost
-            gone = [(step.key, step.removed_first) for step in steps if step.key not in lost]
-            first = [Change(key, main.version, None) for key, main in gone if main is not None]
-            return lost | self.put(first, apart=apart)
-        except OutcomeUnknown as error:
-            raise Unreachable(
-                f"{error.message} No offset was written.", hint="Run this again: it starts from the rows it finds."
-            ) from error
-
-    def put_offsets(self, steps: Sequence[PairedStep]) -> WriteResult:
-        """Write the offsets."""
-        if not steps:
-            return WriteResult()
-        changes = [replace(step.change, expected=version_of(step.own)) for step in steps]
-        try:
-            result = self.bare.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
-        except OutcomeUnknown:
-            raise  # the rows laid aside stay: with them, both outcomes read correctly
-        except ReconcilerError:
-            self.undo(steps)
-            raise
-        self.undo([step for step in steps if step.key not in result.written])
-        return result
-
-    def undo(self, steps: Sequence[PairedStep]) -> None:
-        """Undo ``prepare``. A row laid aside that cannot be removed is used only in an exact pair."""
-        if not steps:
-            return
-        try:
-            kept = read_kept(self.anchors, self.group, {step.key.topic for step in steps})
-            gone = [(step.key, step.removed_first) for step in steps if kept.get(step.key, NOTHING).main is None]
-            self.put([dated(key, None, main.stored) for key, main in gone if main is not None])
-            self.put(cleared(_asides(steps), kept))
-        except ReconcilerError as error:
-            _log.debug("rows laid aside could not be removed: %s", error)
-
-    def put(self, changes: Sequence[Change], *, apart: bool = False) -> Keys:
-        """Write to the anchor store. Returns the keys whose row had changed.
-
-        Of a store that writes all or none, nothing is written then; with ``apart``, the other changes are.
-        """
-        lost: Keys = set()
-        while changes:
-            with of_anchors():
-                result = self.anchors.write(self.group, changes, reason=self.reason, now_ms=self.now_ms)
-            lost |= set(result.conflicts)
-            if not (apart and result.conflicts) or result.written:
-                break
-            changes = [change for change in changes if change.key not in lost]
-        return lost
-
-
 def _with(note: str, more: str) -> str:
     return f"{note}; {more}" if note else more
 
@@ -397,7 +319,3 @@ def _unless_refused(call: Callable[[], T]) -> T | None:
         return call()
     except Refused:
         return None
-
-
-def _asides(steps: Iterable[PairedStep]) -> dict[TopicPartition, StoredOffset]:
-    return {step.key: step.aside for step in steps if step.aside is not None}

@@ -119,7 +119,7 @@ def test_any_cells_are_read_or_refused(cells):
 # ---------------------------------------------------------------- companions
 
 
-@given(st.builds(Claim, GROUPS, TIMES, st.none() | TIMES, st.booleans()))
+@given(st.builds(Claim, GROUPS, TIMES, st.none() | TIMES, st.booleans(), st.lists(TIMES).map(tuple)))
 def test_a_claim_reads_back(claim):
     assert cloudera_companion.decode_claim(cloudera_companion.encode_claim(claim)) == claim
 
@@ -141,6 +141,22 @@ def test_any_other_claim_is_refused_with_a_reason(value):
 def test_the_last_row_seen_depends_on_whether_the_claim_is_settled():
     assert Claim("n", 7, 3, settled=True).last_seen == 7
     assert Claim("n", 7, 3, settled=False).last_seen == 3
+
+
+def test_a_claimed_row_that_is_seen_in_place_is_the_last_one_seen_and_passes_those_before() -> None:
+    claim = Claim("n", 9, 3, settled=False, unseen=(5, 7))
+    assert claim.having_seen(3) == claim.having_seen(4) == claim
+    assert claim.having_seen(5) == Claim("n", 9, 5, settled=False, unseen=(7,))
+    assert claim.having_seen(7) == Claim("n", 9, 7, settled=False)
+    seen = claim.having_seen(9)
+    assert (seen.last_seen, seen.not_seen, seen.having_seen(5)) == (9, (), seen)
+
+
+@pytest.mark.parametrize("unseen", ["5", "[-1]", "[null]", '["5"]', "{}", "[10000000000000]"])
+def test_a_claim_with_other_rows_than_times_is_refused(unseen: str) -> None:
+    sound = cloudera_companion.encode_claim(Claim("n", 9, 3, settled=False, unseen=(5,)))
+    with pytest.raises(FieldError, match="unseen"):
+        cloudera_companion.decode_claim(sound.replace(b"[5]", unseen.encode()))
 
 
 def test_a_companions_key_names_no_topic():

@@ -22,7 +22,7 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResu
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired import ServedStore
 from reconciler.stores.paired.store import PairedStore
-from tests.in_memory import GROUP, NOW, Memory, content, stored
+from tests.in_memory import GROUP, NOW, Memory, content, on_disk, stored
 from tests.mirror.written import LATER, SYNCS, write_syncs
 from tests.stores.paired.bare import BareStore, Killed
 
@@ -77,7 +77,7 @@ def test_a_bare_row_in_a_store_with_room_for_anchors(tmp_path: Path, request: py
     two.put(anchors, stored(99))
     before = two.paired().stored
     checked, config, path = two.check(IDENTITY), two.config(IDENTITY), tmp_path / "p.plan.json"
-    write(prepare(checked.plan, config, two.outside), checked.plan, path, two.outside)
+    write(prepare(checked.plan, config, two.outside), checked.plan, on_disk(checked.plan, path), two.outside)
     write_rollback(prepare_rollback(checked.plan, path, config, two.outside), checked.plan, path, config, two.outside)
     assert two.paired().stored == before
     assert [row.stored.offset for row in anchors.read(GROUP)] == [800]
@@ -98,7 +98,7 @@ def test_an_anchor_that_lagged_lags_again_after_a_rollback(tmp_path: Path, reque
     before = two.paired()
     assert before.anchor_lag == 3
     checked, config, path = two.check(IDENTITY), two.config(IDENTITY), tmp_path / "p.plan.json"
-    write(prepare(checked.plan, config, two.outside), checked.plan, path, two.outside)
+    write(prepare(checked.plan, config, two.outside), checked.plan, on_disk(checked.plan, path), two.outside)
     assert two.paired().stored.offset == 100
     for _ in range(2):
         returns = prepare_rollback(checked.plan, path, config, two.outside)
@@ -175,7 +175,7 @@ def test_a_killed_apply_for_which_no_anchor_was_kept_and_the_job_goes_on(
 
     two.open_job = lambda: PairedStore(Last(bare.address.removeprefix("memory:")), anchors)
     with suppress(Killed):
-        write(prepare(checked.plan, config, two.outside), checked.plan, path, two.outside)
+        write(prepare(checked.plan, config, two.outside), checked.plan, on_disk(checked.plan, path), two.outside)
     two.open_job = lambda: PairedStore(bare, anchors)
     for further in (10, 600):
         (row,) = bare.read(GROUP)

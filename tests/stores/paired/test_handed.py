@@ -12,7 +12,7 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Refused
-from reconciler.formats.anchor_lines import AnchorLine, dump_line
+from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
 from reconciler.ports import Change, HandsOver, OffsetStore, TopicPartition
 from reconciler.stores.paired import paired
 from reconciler.stores.registry import open_store
@@ -44,6 +44,16 @@ def store(tmp_path: Path, table: Any) -> OffsetStore:
     return open_store(f"delta:{tmp_path}/t?layout=commit&number=next", anchors=f"sqlite:///{tmp_path}/anchors.db")
 
 
+def configured(folder: Path, store: OffsetStore) -> Path:
+    path = folder / "reconciler.toml"
+    path.write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "127.0.0.1:1"\n'
+        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n'
+        f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = {json.dumps(store.address)}\n'
+    )
+    return path
+
+
 def rows(store: OffsetStore) -> dict[TopicPartition, tuple[int, Anchor | None, int | None]]:
     return {row.key: (row.stored.offset, row.stored.anchor, row.anchor_lag) for row in store.read("g")}
 
@@ -72,6 +82,53 @@ def test_a_later_hand_over_replaces_an_earlier_one(store: Any, table: Any) -> No
     assert store.hand_over("g", later, reason="hook", now_ms=NOW).written == (THERE,)
     table({"a.events": {"0": 36}})
     assert rows(store)[THERE] == (36, later[0].new.anchor, 1)
+
+
+LAYOUTS = {
+    "commit": "layout=commit&number=next",
+    "txn": "layout=txn&number=last&app_id={topic}-{partition}&partitions=1",
+    "columns": "layout=columns&number=last&topic=topic&partition=partition&offset=offset",
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_an_older_row_of_that_name_does_not_count_once_another_offset_was_handed_over(
+    tmp_path: Path, layout: str
+) -> None:
+    def commit(offset: int) -> None:
+        """The job stores an offset of the destination's topic."""
+        fields = {"userMetadata": json.dumps({"a.events": {"0": offset}})}
+        append_delta(tmp_path / "t", [("a.events", 0, offset - 1, "id")], fields, {"a.events-0": offset - 1})
+
+    def older(anchor: Anchor) -> list[Change]:
+        return [Change(THERE, store.read("g", ["a.events"])[0].version, StoredOffset(50, anchor))]
+
+    commit(50)
+    store: Any = open_store(f"delta:{tmp_path}/t?{layout}", anchors=f"sqlite:///{tmp_path}/anchors.db")
+    before = replace(NEW, offset=49, topic_id="b/1")
+    assert store.write("g", older(before), reason="import", now_ms=NOW).written == (THERE,)
+    for offset in (32, 35):
+        anchor = replace(NEW, offset=offset - 1, topic_id="b/2")
+        assert store.hand_over("g", handed(offset, anchor), reason="hook", now_ms=NOW).written == (THERE,)
+        (row,) = open_store(store.address, anchors=f"sqlite:///{tmp_path}/anchors.db").read("g", ["a.events"])
+        assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (offset, anchor, 0)
+    commit(60)
+    (row,) = store.read("g", ["a.events"])
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (60, anchor, 25)
+
+
+def test_what_was_handed_over_is_exported_and_exists_already_when_it_is_imported(
+    tmp_path: Path, store: Any, table: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table({"a.events": {"0": 50}})
+    store.hand_over("g", handed(), reason="hook", now_ms=NOW)
+    config, lines = configured(tmp_path, store), tmp_path / "anchors.jsonl"
+    assert main(["anchors", "export", "-c", str(config), str(lines)]) == 0
+    assert [line.stored.offset for line in load_lines(lines.read_text().splitlines())] == [32, 42]
+    capsys.readouterr()
+    assert main(["anchors", "import", "-c", str(config), str(lines)]) == 0
+    assert capsys.readouterr().err == "0 rows written, 2 existed already.\n"
+    assert rows(store)[THERE] == (32, NEW, 0)
 
 
 def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any) -> None:
@@ -119,12 +176,7 @@ def test_other_stores_pair_as_before(tmp_path: Path) -> None:
 def test_derived_anchors_go_to_the_anchor_store_and_no_other_offset_is_taken(
     tmp_path: Path, store: OffsetStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = tmp_path / "reconciler.toml"
-    config.write_text(
-        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "127.0.0.1:1"\n'
-        f'[anchors]\nstore = "sqlite:///{tmp_path}/anchors.db"\n'
-        f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = {json.dumps(store.address)}\n'
-    )
+    config = configured(tmp_path, store)
 
     def imported(offset: int) -> tuple[int, str]:
         line = dump_line(AnchorLine("g", "events", 0, StoredOffset(offset, OLD)))

@@ -1,0 +1,209 @@
+"""Failovers of a job that writes bare offsets into a store with room for anchors, under two topic names or one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.outside import Outside
+from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.formats.plan import Plan
+from reconciler.ports import Change, OffsetStore, TopicPartition, WriteResult
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired import ServedStore, aside_of
+from tests.in_memory import BASE, GROUP, NOW, Memory, found, on_disk, stored
+
+SOURCE, HERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
+IDENTITY = '[topics]\npolicy = "identity"'
+
+
+class Away(MemoryStore):
+    """The [anchors] store, which another one's writes can take away."""
+
+    gone = False
+
+    def write(self, group: str, changes: Sequence[Change], **more: Any) -> WriteResult:
+        if self.gone:
+            raise Unreachable("The anchor store is away.")
+        return super().write(group, changes, **more)
+
+
+class Job(Memory):
+    """A job in a store that keeps anchors, and their [anchors] store."""
+
+    def __init__(self, memory: Memory, name: str) -> None:
+        super().__init__(memory.log, memory.store, memory.folder)
+        self.anchors = Away(f"{name} anchors")
+        self.own: OffsetStore = self.store
+        self.opens: Callable[[], OffsetStore] = lambda: self.anchors
+
+    @property
+    def outside(self) -> Outside:
+        return Outside(self.log, lambda _: ServedStore(self.own, self.opens), lambda: self.clock, lambda: NOW)
+
+    def put(self, store: MemoryStore, key: TopicPartition, row: StoredOffset) -> None:
+        there = {each.key: each.version for each in store.read(GROUP)}
+        assert store.write(GROUP, [Change(key, there.get(key), row)], reason="test", now_ms=NOW).written
+
+    def stores(self, key: TopicPartition, offset: int) -> None:
+        self.put(self.store, key, StoredOffset(offset))
+
+    def kept(self) -> dict[str, tuple[int, str | None]]:
+        rows = self.anchors.read(GROUP)
+        return {row.key.topic: (row.stored.offset, row.stored.anchor and row.stored.anchor.cluster_id) for row in rows}
+
+    def apply_the_plan(self, plan: Plan, extra: str, path: Path) -> None:
+        write(prepare(plan, self.config(extra), self.outside), plan, on_disk(plan, path), self.outside)
+
+    def roll_back(self, plan: Plan, extra: str, path: Path) -> None:
+        config = self.config(extra)
+        write_rollback(prepare_rollback(plan, path, config, self.outside), plan, path, config, self.outside)
+
+
+@pytest.fixture
+def job(memory: Memory, request: pytest.FixtureRequest) -> Job:
+    job = Job(memory, request.node.nodeid)
+    job.deliver(range(200))
+    job.log.create("events", 1)
+    job.deliver(range(200), topic="events")
+    return job
+
+
+class Last(MemoryStore):
+    """The job's store: behind its write the [anchors] store is away."""
+
+    anchors: Away
+
+    def write(self, *given: Any, **more: Any) -> WriteResult:
+        result = super().write(*given, **more)
+        self.anchors.gone = True
+        return result
+
+
+def half_done(job: Job, act: Callable[[], None]) -> ReconcilerError:
+    """Let the [anchors] store be away behind the write of the offsets; it is back afterwards."""
+    last = Last(job.store.address.removeprefix("memory:"))
+    last.anchors, job.own = job.anchors, last
+    with pytest.raises(OutcomeUnknown, match="but not all of their anchors") as error:
+        act()
+    job.own, job.anchors.gone = job.store, False
+    return error.value
+
+
+# ---------------------------------------------------------------- two names
+
+
+def test_a_job_that_goes_on_with_bare_offsets_under_the_destinations_name_is_left_where_it_is(job: Job) -> None:
+    """The correction makes a row of its own: that the job writes bare ones shows under the source's name alone."""
+    job.stores(SOURCE, BASE + 100)
+    job.put(job.anchors, SOURCE, stored(99))
+    assert found(job.row()) == (Verdict.MOVED, 100)
+    job.apply()
+    assert job.kept() == {"events": (BASE + 100, "a"), "a.events": (100, "b")}
+    job.stores(HERE, 150)
+    checked = job.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 150)
+    assert not checked.to_write
+
+
+def test_a_second_failover_keeps_the_anchor_of_the_row_that_the_first_one_left(job: Job) -> None:
+    job.stores(SOURCE, BASE + 100)
+    job.put(job.anchors, SOURCE, stored(99))
+    job.apply()
+    back = stored(59, written_at_ms=NOW + 1)
+    job.put(job.store, SOURCE, StoredOffset(back.offset, None, back.written_at_ms))
+    job.put(job.anchors, SOURCE, back)
+    assert found(job.row()) == (Verdict.MOVED, 60)
+    job.apply()
+    assert job.kept()["a.events"] == (60, "b")
+    job.put(job.store, HERE, StoredOffset(80, None, NOW + 2))
+    assert found(job.row()) == (Verdict.MATCH, 80)
+
+
+def test_a_job_whose_rows_have_anchors_does_not_need_the_anchor_store_though_another_of_the_group_does(
+    job: Job,
+) -> None:
+    def away() -> OffsetStore:
+        raise Unreachable("It is away.")
+
+    job.put(job.store, SOURCE, stored(99))
+    job.stores(TopicPartition("other", 0), 7)
+    job.opens = away
+    job.apply()
+    assert {row.key: row.stored.offset for row in job.rows()}[HERE] == 100
+
+
+def test_a_second_apply_finishes_one_that_could_not_write_its_anchors(job: Job) -> None:
+    job.stores(SOURCE, BASE + 100)
+    job.put(job.anchors, SOURCE, stored(99))
+    plan, path = job.check().plan, job.folder / "p.plan.json"
+    error = half_done(job, lambda: job.apply_the_plan(plan, "", path))
+    assert error.hint is not None
+    assert error.hint.startswith("Run this again. ")
+    assert aside_of(HERE).topic in job.kept()
+    job.apply_the_plan(plan, "", path)
+    assert job.kept() == {"events": (BASE + 100, "a"), "a.events": (100, "b")}
+    job.stores(HERE, 150)
+    assert found(job.row()) == (Verdict.MATCH, 150)
+
+
+# ---------------------------------------------------------------- one name
+
+
+def test_with_one_name_an_apply_without_its_anchors_is_finished_by_going_back_and_applying_again(job: Job) -> None:
+    job.stores(SOURCE, BASE + 100)
+    job.put(job.anchors, SOURCE, stored(99))
+    plan, path = job.check(IDENTITY).plan, job.folder / "p.plan.json"
+    error = half_done(job, lambda: job.apply_the_plan(plan, IDENTITY, path))
+    assert error.hint is not None
+    assert "If every row of the job has an anchor of its own, that does not finish it: undo it" in error.hint
+    job.apply_the_plan(plan, IDENTITY, path)
+    assert job.kept() == {"events": (BASE + 100, "a"), aside_of(SOURCE).topic: (100, "b")}
+    job.roll_back(plan, IDENTITY, path)
+    job.apply_the_plan(plan, IDENTITY, path)
+    assert job.kept() == {"events": (100, "b")}
+    job.stores(SOURCE, 150)
+    assert found(job.row(IDENTITY)) == (Verdict.MATCH, 150)
+
+
+def test_with_one_name_a_rollback_without_its_anchors_is_finished_by_applying_and_going_back_again(job: Job) -> None:
+    job.stores(SOURCE, BASE + 100)
+    job.put(job.anchors, SOURCE, stored(99))
+    plan, path = job.check(IDENTITY).plan, job.folder / "p.plan.json"
+    job.apply_the_plan(plan, IDENTITY, path)
+    half_done(job, lambda: job.roll_back(plan, IDENTITY, path))
+    job.roll_back(plan, IDENTITY, path)
+    assert job.kept() == {"events": (100, "b"), aside_of(SOURCE).topic: (BASE + 100, "a")}
+    job.apply_the_plan(plan, IDENTITY, path)
+    job.roll_back(plan, IDENTITY, path)
+    assert job.kept() == {"events": (BASE + 100, "a")}
+    job.stores(SOURCE, BASE + 120)
+    row = job.row(IDENTITY)
+    assert (found(row), row.replay_at_most) == ((Verdict.BOUNDED, 100), 20)
+
+
+def test_a_correction_that_warns_of_kept_anchors_is_completed_by_going_back_and_applying_again(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job's row has an anchor of its own, and an older one is kept, of the cluster that it comes from."""
+
+    def away() -> OffsetStore:
+        raise Unreachable("It is away.")
+
+    job.put(job.store, SOURCE, stored(99))
+    job.put(job.anchors, SOURCE, stored(49))
+    plan, path, there = job.check(IDENTITY).plan, job.folder / "p.plan.json", job.opens
+    job.opens = away
+    job.apply_the_plan(plan, IDENTITY, path)
+    assert "roll back before it starts, and apply again once that store answers" in caplog.text
+    job.opens = there
+    job.roll_back(plan, IDENTITY, path)
+    job.apply_the_plan(plan, IDENTITY, path)
+    assert job.kept() == {"events": (100, "b")}
