@@ -1,4 +1,4 @@
-"""Exactly once, into files: a batch's files are named after the hash of its ranges; a repeated batch overwrites them.
+"""Exactly once, into files: a batch's files are named after the hash of its ranges, and count once.
 
     sink = HashNamedFiles("/srv/clicks")
     job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="kafka:9092",
@@ -10,22 +10,27 @@ Theory of operation. The steps of a batch, each atomic, and what a restart does 
 (``settle``; the layout is that of ``output``):
 
     1. begun: its ranges, and the rows before and after, are written      runs the very same ranges again
-    2. its files are written aside, then renamed                          the same: each file is overwritten
-    3. its offsets are saved (the store's compare-and-set)                finishes: 4 and 5
-    4. done: the catalogue names its files; from now on they count        5
-    5. begun is removed
+    2. its files are written aside, then renamed                          the same: the others are removed in 5
+    3. staged: the catalogue names all its files                          the same, without writing files again
+    4. its offsets are saved (the store's compare-and-set)                finishes: 5 and 6
+    5. done: the staged files count from now on; others are removed       6
+    6. begun and staged are removed
 
-The stored rows show whether step 3 happened, even if a failover has corrected them meanwhile (``output.is_saved``). If
+The stored rows show whether step 4 happened, even if a failover has corrected them meanwhile (``output.is_saved``). If
 it did not, and the job now reads another cluster, the batch is undone and its records are read there. It is undone,
 too, if compaction has removed its last records meanwhile: the rows after it would be others than those that were
 written in step 1. If the rows do not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
 
-A batch that counts already is run again only if its stored offsets were set back, by a rollback for example. Its files
-stay as they are, since the catalogue or a snapshot names them: the results of the same records are the same.
+Of two runs of one group that write the same batch, the first that has staged all its files decides which files count;
+each run's files have names of their own, so that none replaces or removes another's that may count.
+
+A batch that counts already is run again only if its stored offsets were set back, by a rollback for example. As long as
+the catalogue has it, its files stay as they are: the results of the same records are the same. Other ranges of the same
+records are another batch, whose rows count too.
 
 Who is protected: readers of the catalogue (``output.files``, ``output.read``) see each record once, at any moment. A
-plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, or half overwritten,
-and it does not see merged files of a compaction.
+plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, in part, or as two runs
+have written it, and it does not see merged files of a compaction.
 """
 
 from __future__ import annotations
@@ -43,7 +48,7 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.offsets import require_atomic
-from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, BatchPart, Catalogue, CatalogueEntry
+from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, STAGED, BatchPart, Catalogue, CatalogueEntry
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 
@@ -169,7 +174,7 @@ class HashNamedFiles(RangeSink):
             self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
-        """Write the batch's files and rename them; files of an earlier attempt are replaced, unless they count."""
+        """Write the batch's files, unless they count already or a run has staged all of them."""
         if self._catalogue.has(batch.name + DONE):
             self._require_begun(batch)
             _log.warning(
@@ -178,21 +183,36 @@ class HashNamedFiles(RangeSink):
                 self._path,
             )
             return
-        directory = self._opened()
-        aside = f"{WRITING}/{batch.name}-{secrets.token_hex(4)}"
+        if self._catalogue.find(batch.name + STAGED) is not None:
+            _log.info("the files of batch %s of %s were written before", batch.name, self._path)
+            return
+        directory, attempt = self._opened(), f"{batch.name}-{secrets.token_hex(4)}"
+        aside = f"{WRITING}/{attempt}"
         frame = results if self._files is None else results.repartition(self._files)
+        names: list[str] = []
+        may_count = False
         try:
             frame.write.options(**self._options).mode("overwrite").parquet(f"{self._path}/{aside}")
             self._require_begun(batch)
-            written = directory.names(aside, "*.parquet")
-            names = [f"{batch.name}-{number:05d}.parquet" for number in range(len(written))]
-            for old, new in zip(written, names, strict=True):
-                directory.move(f"{aside}/{old}", new)
+            for number, old in enumerate(directory.names(aside, "*.parquet")):
+                names.append(f"{attempt}-{number:05d}.parquet")
+                directory.move(f"{aside}/{old}", names[-1])
+            may_count = True  # also if the catalogue does not answer
+            may_count = self._staged(batch, tuple(names))
         finally:
             directory.remove(aside)
-        for name in self._files_of(batch.name):
-            if name not in names:
+            for name in () if may_count else names:
                 directory.remove(name)
+        self._require_begun(batch)
+
+    def _staged(self, batch: RangeBatch, names: tuple[str, ...]) -> bool:
+        """Have these files count with the batch; False if another run has staged its own, finished or undone it."""
+        if not self._catalogue.put(batch.name + STAGED, CatalogueEntry(batch.name, batch.group, names)):
+            return False
+        if self._catalogue.has(batch.name + BEGUN):
+            return True
+        self._catalogue.folder.remove(batch.name + STAGED)
+        return False
 
     def _require_begun(self, batch: RangeBatch) -> None:
         if not self._catalogue.has(batch.name + BEGUN):
@@ -215,18 +235,26 @@ class HashNamedFiles(RangeSink):
             if self._catalogue.has(batch.name + BEGUN):
                 self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
             raise
-        entry = self._catalogue.load(batch.name + BEGUN)
-        assert entry is not None
-        self._finish(entry)
+        entry = self._catalogue.find(batch.name + BEGUN)
+        if entry is not None:  # else another run has seen the saved offsets, and finished it
+            self._finish(entry)
 
     # ------------------------------------------------------------ the steps after the offsets
 
     def _finish(self, entry: CatalogueEntry) -> None:
-        self._catalogue.put(entry.name + DONE, replace(entry, files=tuple(self._files_of(entry.name))))
+        staged = self._catalogue.find(entry.name + STAGED)
+        # Nothing is staged where the batch counted before, or an earlier version of this product wrote its files.
+        files = staged.files if staged is not None else tuple(self._files_of(entry.name))
+        self._catalogue.put(entry.name + DONE, replace(entry, files=files))
+        done = self._catalogue.find(entry.name + DONE)  # perhaps another run's
+        if done is not None:
+            for name in set(self._files_of(entry.name)) - set(done.files):
+                self._opened().remove(name)
         self._forget(entry.name)
 
     def _undo(self, entry: CatalogueEntry) -> None:
         _log.warning("the batch %s of %s, which was under way, is undone", entry.name, self._path)
+        self._catalogue.folder.remove(entry.name + STAGED)  # first, so that it never names files that are gone
         if not self._catalogue.has(entry.name + DONE):  # else it counted before, and its offsets were set back
             for name in self._files_of(entry.name):
                 self._opened().remove(name)
@@ -235,8 +263,8 @@ class HashNamedFiles(RangeSink):
     def _forget(self, name: str) -> None:
         for aside in self._opened().names(WRITING, f"{name}-*"):  # of runs that were killed while they wrote
             self._opened().remove(f"{WRITING}/{aside}")
-        self._catalogue.folder.remove(name + LOST)
-        self._catalogue.folder.remove(name + BEGUN)
+        for kind in (STAGED, LOST, BEGUN):
+            self._catalogue.folder.remove(name + kind)
 
     def _files_of(self, name: str) -> list[str]:
         return self._opened().names(pattern=f"{name}-*.parquet")

@@ -9,6 +9,7 @@ Below the output's path, ``_batches`` is the catalogue (Spark ignores names that
 
 ==============================  ========================================================================================
 ``NAME.begun.json``             a batch that is under way, or was when its run was killed; its files do not count yet
+``NAME.staged``                 all files of that batch, as one run has written them
 ``NAME.lost.json``              another run of the group was first; this batch will be undone
 ``NAME.json``                   a batch whose offsets are saved: its files count
 ``snapshot-NUMBER.json``        made by compaction: the files that count in place of all batches that it names
@@ -55,6 +56,8 @@ LISTINGS = 20
 """How often the catalogue is listed again if listed files vanish."""
 
 BEGUN, LOST, DONE = ".begun.json", ".lost.json", ".json"
+STAGED = ".staged"
+"""Without .json: an installation that does not know it would take it for a batch that counts."""
 _SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json")
 
 log = logging.getLogger(__name__)
@@ -178,8 +181,15 @@ class Catalogue:
             return False
         return True
 
+    def find(self, name: str) -> CatalogueEntry | None:
+        """None for a file that does not exist, or was not written completely."""
+        try:
+            return self.load(name)
+        except FileNotFoundError:
+            return None
+
     def load(self, name: str) -> CatalogueEntry | None:
-        """None for a file that was not written completely."""
+        """None for a file that was not written completely. Raises FileNotFoundError."""
         data = self.folder.read(name)
         entry = loads(data, f"{self.folder.shown}/{name}")
         if entry is None:

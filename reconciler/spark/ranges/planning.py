@@ -4,7 +4,8 @@ Rules, each a test:
 
 - P1  A range begins at the stored offset, or further on where the log is known to hold nothing in between.
 - P2  Records are skipped only where the policy says so, and the plan lists them so that they can be reported.
-- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from.
+- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from. Nor
+      are this cluster's own, if the job has gone on at another one since: they are behind.
 - P4  A cap on a run is shared so that no partition gets more than another that wants as much; a share that one does not
       need goes to the others. The remainder rotates by the sum of the offsets, so that a partition waits for at most as
       many runs as there are partitions, also if every run is a process of its own.
@@ -108,7 +109,8 @@ class RangePlan:
     ``begin`` lists partitions whose row must be created before anything is read, so that the next start does not take
     them for new: at an offset (they start at the latest), or None (at the earliest, when new ones would not).
     ``lost``: records that retention removed unread. ``left``: stored partitions that no longer exist. ``behind``:
-    offsets that remain for later runs.
+    offsets that remain for later runs. ``elsewhere``: topics with newer rows in another cluster's numbering, of which
+    their names do not tell whether they are this job's.
     """
 
     ranges: tuple[OffsetRange, ...] = ()
@@ -116,6 +118,7 @@ class RangePlan:
     lost: tuple[OffsetRange, ...] = ()
     left: tuple[TopicPartition, ...] = ()
     behind: int = 0
+    elsewhere: tuple[str, ...] = ()
 
 
 def plan(
@@ -144,6 +147,7 @@ def plan(
     left = _fewer(own, partitions, policy)
     stored = {at: row.stored for at, row in own.items() if at not in left}
     _refuse_foreign(stored, log)
+    elsewhere = _gone_on_elsewhere(rows, own, log, group)
     begin = _begin(stored, partitions, log, policy)
     from_, lost = _starts(stored, partitions, begin, log, policy)
     for at, (since, until) in (empty or {}).items():
@@ -154,7 +158,7 @@ def plan(
     ranges = tuple(
         OffsetRange(at.topic, at.partition, from_[at], from_[at] + count) for at, count in taken.items() if count
     )
-    return RangePlan(ranges, begin, lost, left, sum(waiting.values()) - sum(taken.values()))
+    return RangePlan(ranges, begin, lost, left, sum(waiting.values()) - sum(taken.values()), elsewhere)
 
 
 def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
@@ -202,6 +206,43 @@ def _refuse_not_handed_over(
             "numbers of another cluster: it was not handed over.",
             hint=CORRECT_THEM,
         )
+
+
+def _gone_on_elsewhere(
+    rows: Mapping[TopicPartition, Row], own: Mapping[TopicPartition, Row], log: LogEdges, group: str
+) -> tuple[str, ...]:
+    """Raise NeedsPerson if the group has newer rows of a mirror of the job's topics, or of what they mirror.
+
+    A hand-over back here would have written all of the job's rows later. Returns the topics for which it cannot be
+    told: the names are not those of a mirror, or the times of writing are not known.
+    """
+    if not own:
+        return ()
+    topics = {at.topic for at in own}
+    newest = max((row.stored.written_at_ms or 0) for row in own.values())
+    gone: set[str] = set()
+    doubtful: set[str] = set()
+    for at, row in rows.items():
+        if at.topic in topics or _numbered_here(row.stored, log, at):
+            continue
+        written, mirrors = row.stored.written_at_ms, any(_is_mirror(at.topic, topic) for topic in topics)
+        if mirrors and (written is None or not newest):
+            doubtful.add(at.topic)
+        elif written is not None and newest and written > newest:
+            (gone if mirrors else doubtful).add(at.topic)
+    if gone:
+        raise NeedsPerson(
+            f"Group {group} has offsets of {some(sorted(gone))} that are numbers of another cluster and newer than all "
+            f"those of {some(sorted(topics))}: the job went on there and was not handed back, so it would read again "
+            "what it has read there.",
+            hint=f"{CORRECT_THEM} If those offsets are another job's, give each job a group of its own.",
+        )
+    return tuple(sorted(doubtful))
+
+
+def _is_mirror(one: str, other: str) -> bool:
+    """True if one of the topics has the name of the other's mirror, as MirrorMaker gives it by default."""
+    return one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
 def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: LogEdges) -> None:

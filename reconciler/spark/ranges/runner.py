@@ -17,7 +17,7 @@ ranges (``reading``). The semantics decide the order:
 - *at most once*: save, then the function. A crash between them loses the batch's effects, and never repeats them.
 - *at least once*: the function, then save. A crash between them repeats the batch.
 - *exactly once*: the function returns the results, and a sink writes them so that a repeated batch changes nothing
-  (``idempotent``), replaces its earlier files (``hashed_files``), or commits in one transaction with the offsets
+  (``idempotent``), counts its files once (``hashed_files``), or commits in one transaction with the offsets
   (``transactional``).
 
 Every save is a compare-and-set on the rows that the batch was planned from: of two runs of one group, one saves.
@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, Refused
+from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
 from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
@@ -41,6 +42,7 @@ from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.offsets import GroupOffsets
 from reconciler.spark.ranges.planning import (
     BY_DEFAULT,
+    CORRECT_THEM,
     NO_CAPS,
     Caps,
     OffsetRange,
@@ -164,6 +166,7 @@ class RangeBatches:
         self._searches = identity.has_columns
         self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
         """By partition and its topic's id, offsets that hold no record: from one up to, and without, the other."""
+        self._elsewhere_logged: tuple[str, ...] = ()
 
     # ------------------------------------------------------------ running
 
@@ -239,6 +242,15 @@ class RangeBatches:
             log.warning("%s; going on after them, as Policy(overtaken) says.", lost_sentence(planned.lost))
         if planned.left:
             log.warning("%d stored partitions that the cluster does not have are left out.", len(planned.left))
+        if planned.elsewhere and planned.elsewhere != self._elsewhere_logged:
+            self._elsewhere_logged = planned.elsewhere
+            log.warning(
+                "group %s also has offsets of %s, which are numbers of another cluster. If this job read on there, its "
+                "offsets here are behind, and it reads those records again: stop it. %s",
+                group,
+                some(list(planned.elsewhere)),
+                CORRECT_THEM,
+            )
         ranges = planned.ranges
         if sink is not None:
             ranges = sink.unfinished(group, edges) or ranges

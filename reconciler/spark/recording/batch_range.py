@@ -124,7 +124,7 @@ class BatchRanges:
         if held_back is not None:
             return Unseen(f"the query's operator {held_back} is not known to pass every record on")
         found = []
-        leaves = [leaf for leaf in each_of(plan.collectLeaves()) if leaf.isStreaming()]
+        leaves = _sources(running)
         for leaf in leaves:
             kind = _kind(leaf)
             if kind == SILENT:
@@ -142,24 +142,37 @@ class BatchRanges:
         return tuple(found)
 
     def _holds_back(self, run: str, plan: Any) -> str | None:
-        if run not in self._held_back:  # a query's plan is the same in every batch
-            self._held_back = {run: holds_back(plan)}
-        return self._held_back[run]
+        known = self._held_back  # another query's batch, in another thread, may replace it at any moment
+        if run not in known:  # a query's plan is the same in every batch
+            known = self._held_back = {run: holds_back(plan)}
+        return known[run]
 
 
-def shared_ends(batch: DataFrame) -> Mapping[tuple[str, int], int]:
-    """Of each partition that several sources read, where the one that is behind ends; empty if that is unknown.
+def shared_ends(batch: DataFrame) -> Mapping[tuple[str, int], int] | Unseen:
+    """Of each partition that several sources read, where the one that is behind ends. Empty for a query of one source.
 
     For a frame that was derived from the batch, too.
     """
     if not hasattr(batch, "_jdf"):
-        return {}
+        return Unseen("Spark Connect does not show a query's sources")
     try:
         running = running_query(batch)
-        return {} if running is None else lowest_of_several(_planned(running))
-    except Exception:  # as above
+        if running is None:
+            return Unseen("the function was not called by a streaming query")
+        return lowest_of_several(_planned(running)) if len(_sources(running)) > 1 else {}
+    except Exception as error:  # as above
         log.debug("the ends of a batch's sources were not found", exc_info=True)
-        return {}
+        return Unseen(f"Spark does not show where each source ends ({type(error).__name__})")
+
+
+def reads_several(batch: DataFrame) -> bool:
+    """True if the query has more than one source; False also if that cannot be seen."""
+    try:
+        running = running_query(batch) if hasattr(batch, "_jdf") else None
+        return running is not None and len(_sources(running)) > 1
+    except Exception:  # as above
+        log.debug("the sources of a query were not found", exc_info=True)
+        return False
 
 
 def running_query(batch: DataFrame) -> Any:
@@ -172,12 +185,21 @@ def running_query(batch: DataFrame) -> Any:
     return queries.get(context._jvm.java.util.UUID.fromString(query))
 
 
+def _sources(running: Any) -> list[Any]:
+    """The leaves of the running batch's plan that are streams; one source may have several."""
+    return [leaf for leaf in each_of(running.lastExecution().logical().collectLeaves()) if leaf.isStreaming()]
+
+
 def _planned(running: Any) -> list[Offsets]:
     """Where each Kafka source ends in the running batch. Raises LookupError if the offset log is behind."""
     entry = running.offsetLog().getLatest()
     if entry.isEmpty() or int(entry.get()._1()) != int(running.lastExecution().currentBatchId()):
         raise LookupError("the offset log has no entry of this batch yet")
-    texts = [each.get().json() for each in each_of(entry.get()._2().offsets()) if each.isDefined()]
+    planned = entry.get()._2()
+    # Of format v2 (Spark 4.2), which named sources need: by name, and without a sequence.
+    named = _kind(planned) == "OffsetMap"
+    offsets = planned.offsetsMap().values().toSeq() if named else planned.offsets()
+    texts = [each.get().json() for each in each_of(offsets) if each.isDefined()]
     return [ends for text in texts if (ends := kafka_offsets(text)) is not None]
 
 

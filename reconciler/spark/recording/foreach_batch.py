@@ -32,7 +32,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore
 from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
-from reconciler.spark.recording.batch_range import Unseen, shared_ends
+from reconciler.spark.recording.batch_range import Unseen, reads_several, shared_ends
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
 from reconciler.spark.recording.held_back import Holders, refusal
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
@@ -94,7 +94,8 @@ def recording(
 
     A query that holds records back in its state (an aggregation in append mode, a join of two streams, arbitrary state)
     must be recorded with ``checkpoint:``. Any other store is refused in its first batch, before the function: see
-    ``recording.held_back``. Over Spark Connect this cannot be seen, which the log says.
+    ``recording.held_back``. So is a query of several sources whose ends Spark does not show. Over Spark Connect this
+    cannot be seen, which the log says.
 
     ``cache`` matters only where the batch is searched: it is kept (in memory, else on disk) from the function until
     then. Without it Spark reads the batch's range of Kafka a second time, and counts its rows twice in the query's
@@ -155,15 +156,17 @@ class Recording:
         asked = self._by_range.begin(batch) if self._by_range is not None else Unseen("")
         if isinstance(asked, Unseen):
             self._tell(asked)
+            shared = self._shared_ends(batch)
             with kept(batch, "MEMORY_AND_DISK") if self._cache else nullcontext():
                 self._function(batch, batch_id)
-                ends = self._searched(batch)
+                ends = self._searched(batch, shared)
         else:
             self._function(batch, batch_id)
             found = asked()
             if isinstance(found, Unseen):
                 self._tell(found)
-                found = self._searched(batch)  # the work is done: Spark reads Kafka a second time, this once
+                # The work is done: Spark reads Kafka a second time, this once.
+                found = self._searched(batch, self._shared_ends(batch))
             ends = found
         self._recorder.batch(batch_id, ends)
 
@@ -174,19 +177,47 @@ class Recording:
         found, group = self._holders.of(batch), self._recorder.target.group
         if isinstance(found, str):
             raise refusal(found, group)
-        if found is not None and not self._unseen_logged:
-            self._unseen_logged = True
-            log.warning(
-                "recording for group %s cannot see whether the query holds records back in its state, because %s: if "
-                "it does (an aggregation in append mode, a join of two streams, arbitrary state), a job that starts "
-                'at a stored offset skips those records. Record such a query with store="checkpoint:PATH".',
-                group,
-                found.why,
-            )
+        if found is not None:
+            self._warn_unseen(found)
 
-    def _searched(self, batch: DataFrame) -> Sequence[LastRecord]:
-        """The last records of the batch itself."""
-        ends = self._identity.last_records(up_to(batch, shared_ends(batch)))
+    def _warn_unseen(self, unseen: Unseen) -> None:
+        """Log once what would make stored offsets be ahead of the work, and cannot be seen."""
+        if self._unseen_logged:
+            return
+        self._unseen_logged = True
+        log.warning(
+            "recording for group %s cannot see whether the query holds records back in its state, because %s: if "
+            "it does (an aggregation in append mode, a join of two streams, arbitrary state), a job that starts "
+            'at a stored offset skips those records. Record such a query with store="checkpoint:PATH"; also one '
+            "of several sources that read the same partition, since the one that is ahead would be stored.",
+            self._recorder.target.group,
+            unseen.why,
+        )
+
+    def _shared_ends(self, batch: DataFrame) -> Mapping[tuple[str, int], int]:
+        """Of each partition that several sources read, where the one that is behind ends.
+
+        Raises ConfigError if there are several sources and this is unknown: of two in one partition, the one that is
+        ahead would be stored. A checkpoint has each source's own offset.
+        """
+        found, group = shared_ends(batch), self._recorder.target.group
+        if not isinstance(found, Unseen):
+            return found
+        if self._holders is not None:
+            if reads_several(batch):
+                raise ConfigError(
+                    f"No offset is stored for group {group}: the query has several sources, and {found.why}. Where two "
+                    "read the same partition, a job that starts at a stored offset could skip records.",
+                    hint='Record this query with store="checkpoint:PATH", its checkpointLocation; or read all topics '
+                    "by one source, or each source in a query of its own. Asynchronous progress tracking shows the "
+                    "ends too late: turn it off for this query.",
+                )
+            self._warn_unseen(found)
+        return {}
+
+    def _searched(self, batch: DataFrame, shared: Mapping[tuple[str, int], int]) -> Sequence[LastRecord]:
+        """The last records of the batch itself. ``shared``: as ``_shared_ends`` returns."""
+        ends = self._identity.last_records(up_to(batch, shared))
         if self._topics is not None:
             ends = [end for end in ends if end.at.topic in self._topics]
         recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})

@@ -98,11 +98,12 @@ class Holders:
             if running is None:
                 return Unseen("the function was not called by a streaming query")
             run = running.runId().toString()
-            if run not in self._found:  # a query's operators are the same in every batch
+            known = self._found  # another query's batch, in another thread, may replace it at any moment
+            if run not in known:  # a query's operators are the same in every batch
                 execution = running.lastExecution()
                 mode = str(execution.outputMode().toString())
-                self._found = {run: holder(state_operators(execution.executedPlan()), mode)}
-            return self._found[run]
+                known = self._found = {run: holder(state_operators(execution.executedPlan()), mode)}
+            return known[run]
         except Exception as error:  # internals of Spark may differ in any way, and must not fail the job
             log.debug("the operators of a query were not found", exc_info=True)
             return Unseen(f"this version of Spark does not show a query's operators ({type(error).__name__})")

@@ -10,8 +10,9 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
-from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, LastRecord, last_record
+from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, LastRecord, last_record
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -55,3 +56,17 @@ def _decoded(each: dict[str, Any]) -> dict[str, Any]:
         own = each.get(name) or {}
         fields[name] = plain(own["bytes"]) if "bytes" in own else own.get("value")
     return fields
+
+
+def require_id_without_payload(identity: BatchIdentity) -> None:
+    """Raise ConfigError if the identity is read from keys and values, which are to be left out."""
+    if isinstance(identity.id, str) and identity.id != "key" and not identity.id.startswith("header:"):
+        raise ConfigError(
+            f'fingerprint=False leaves keys and values out, and id = "{identity.id}" cannot be read without them.',
+            hint='Give an id that is "key", "header:NAME" or a column; or leave fingerprint at True.',
+        )
+    if isinstance(identity.timestamp, str) and identity.timestamp.startswith("json:"):
+        raise ConfigError(
+            f'fingerprint=False leaves values out, and timestamp = "{identity.timestamp}" is read from them.',
+            hint="Give a column for the timestamp, or leave fingerprint at True.",
+        )

@@ -20,27 +20,24 @@ a killed driver may be lost. The store is then a batch behind the checkpoint: th
 twice, or late, changes nothing. A report that could not be stored while the store or the cluster was away is stored
 after the next one that can be: a partition without records in the next batch would keep a row that is behind.
 
-A partition that no report has named yet (it is new since ``watch``, or was silent since the query began) is looked up
-in the cluster that the query reads: the last record before the reported offset.
+A partition whose last record no report names is looked up in the cluster that the query reads: the last record before
+the reported offset. Such are those that were added since ``watch``, where Spark observes the last records; and, for the
+anchors of a checkpoint, those that were silent since the query began.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import RLock
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from reconciler.clock import clock_ms
-from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable, as_sentence
-from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.core.errors import ConfigError, ReconcilerError, as_sentence
 from reconciler.ports import ClusterInfo, OffsetStore, TopicPartition
 from reconciler.spark.identity_columns import OWN_TIME, BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.recording.batch_range import Unseen
@@ -54,12 +51,12 @@ from reconciler.spark.recording.checkpoint import (
 )
 from reconciler.spark.recording.held_back import holder, output_mode, refusal
 from reconciler.spark.recording.listening import listen, stop_listening
-from reconciler.spark.recording.observed_text import last_records, observed, text_of
+from reconciler.spark.recording.looking_up import LookUp, Observed, added
+from reconciler.spark.recording.observed_text import last_records, observed, require_id_without_payload, text_of
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
-from reconciler.spark.recording.watched import Watched, ranges_of, source_of
+from reconciler.spark.recording.watched import Matching, Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
-from reconciler.tracking.lookback import TrackedOffset, look_back
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -68,7 +65,6 @@ log = logging.getLogger(__name__)
 
 PAYLOAD_BYTES = 64 * 1024
 """A key and value longer than this together are not observed: the record's anchor has no fingerprint."""
-LOOK_UP_S = 10.0
 MOST_UNSTORED = 100
 """Reports that are kept for later while they cannot be stored: as many as Spark itself keeps of a query."""
 
@@ -109,7 +105,7 @@ def observing(
         now_ms=now_ms,
     )
     if not fingerprint:
-        _require_id_without_payload(target.identity)
+        require_id_without_payload(target.identity)
     recorder = recorder_for(target)
     recorder.open()
     return Observer(spark, recorder, payload=fingerprint)
@@ -129,6 +125,9 @@ class Observer:
         self._units: dict[str, str] = {}
         self._watched: dict[str, Watched] = {}
         """Of the observations in ``_units``, those that only count records."""
+        self._observed: dict[str, Observed] = {}
+        """The others."""
+        self._look_up = LookUp(recorder.target, recorder.cluster)
         self._state_goes_along = isinstance(recorder, CheckpointRecorder)
         self._ranges = RangeEnds(
             recorder.target, recorder.cluster, topics=None, state_goes_along=self._state_goes_along
@@ -156,7 +155,7 @@ class Observer:
 
         Raises ConfigError for missing columns, topics that do not exist, and wrong settings.
         """
-        from reconciler.spark.handoff.cluster import topics_matching
+        from reconciler.spark.handoff.cluster import compiled, topics_matching
 
         if frame.isStreaming is False:
             raise ConfigError("watch() observes streaming sources, and this frame is a batch read.")
@@ -172,23 +171,25 @@ class Observer:
         self._units[name] = "ms" if types.get(OWN_TIME) == "timestamp" else self._identity.unit
         if self._listener is None:
             self._listener = listen(self._spark.streams, self._hear, self._started)
-        seen = self._seen(frame, places)
+        read = Matching(compiled(topics)) if isinstance(topics, str) else frozenset(names)
+        seen = self._seen(frame, places, read)
         if isinstance(seen, Watched):
             from pyspark.sql import functions as f
 
             self._watched[name] = seen
             return frame.observe(name, f.count(f.lit(1)).alias("records"))
         log.warning("Spark looks for the last records of group %s in every batch, because %s", self._group, seen.why)
+        self._observed[name] = Observed(read, frozenset(places))
         return frame.observe(name, observed(places, self._fields(frame, own, types)))
 
-    def _seen(self, frame: DataFrame, places: Sequence[TopicPartition]) -> Watched | Unseen:
+    def _seen(self, frame: DataFrame, places: Sequence[TopicPartition], read: Container[str]) -> Watched | Unseen:
         """The frame's source, if its last records can be read from Kafka."""
         if self._identity.has_columns:
             return Unseen("the id or the timestamp is a column, which only Spark can read")
         if not self._payload or not places:
             return Unseen("their keys and values are to be left out" if places else "the topics have no partitions")
         servers = self._recorder.target.cluster.bootstrap_servers
-        seen = source_of(frame, {at.topic for at in places}, servers)
+        seen = source_of(frame, read, servers)
         if isinstance(seen, Unseen):
             return seen
         return self._ranges.refusal(places[0], committed_only=seen.committed_only) or seen
@@ -299,21 +300,36 @@ class Observer:
         watched = [self._watched[name] for name in found if name in self._watched]
         texts = {name: text_of(row) for name, row in found.items() if name not in self._watched}
         ends = [last for name, text in texts.items() for last in last_records(text, self._units[name])]
-        recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
+        observations = [self._observed[name] for name in texts if name in self._observed]
+        elsewhere = self._elsewhere({at.topic for at in bounds.ends}, [*watched, *observations])
+        unnamed = {at for at in added(bounds.ends, observations) if at.topic not in elsewhere}
+        recreated = self._recorder.cluster.renumbered({at.topic for at in [*(end.at for end in ends), *unnamed]})
         ends = without_recreated(ends, recreated, self._group)
         if watched:
-            ends += self._ranges.last_records(ranges_of(sides, watched))
+            ends += self._ranges.last_records(ranges_of(sides, watched, without=elsewhere))
         if late is not None:
             ends = self._still_true(ends, late)
         last = _latest(ends, bounds.ends)
         if isinstance(self._recorder, CheckpointRecorder):
             self._keep(self._recorder, bounds, last)
         else:
-            self._recorder.batch(number, last)
+            reached = {at: bounds.ends[at] for at in unnamed if at.topic not in recreated}
+            if late is not None:
+                reached = self._still_reached(reached, late)
+            looked_up = self._look_up.of_added(reached)
+            self._recorder.batch(number, last, looked_up=looked_up)
+            self._look_up.stored({at: reached[at] for at in looked_up})
         if late is None:
             self._run = run, number
         self.trouble = None
         return True
+
+    def _elsewhere(self, topics: set[str], watched: Sequence[Watched | Observed]) -> set[str]:
+        """Of a report's topics that fit an expression, those that this cluster does not have: of a source elsewhere."""
+        cluster = self._recorder.cluster
+        known = cluster.known
+        later = topics - set(known.topics if known is not None else ())
+        return {topic for topic in later if any(topic in each.topics for each in watched) and not cluster.has(topic)}
 
     def _refuse_held_back(self, progress: Any) -> None:
         if self._state_goes_along:
@@ -339,33 +355,18 @@ class Observer:
             log.warning("group %s was set back in %s: an earlier report is not stored", self._group, ", ".join(ahead))
         return [end for end in ends if end.offset < self._reached.get(end.at, 0)]
 
+    def _still_reached(self, ends: Mapping[TopicPartition, int], then: ClusterInfo) -> dict[TopicPartition, int]:
+        """As ``_still_true``, of ends whose last records are not known yet."""
+        now = self._recorder.cluster.having({at.topic for at in ends}) if ends else then
+        return {
+            at: end for at, end in ends.items() if end <= self._reached.get(at, 0) and now.numbers_as(then, at.topic)
+        }
+
     def _keep(self, recorder: CheckpointRecorder, batch: BatchBounds, ends: Sequence[LastRecord]) -> None:
         anchors = recorder.named(ends)
         missing = dict(unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors))
-        looked_up = self._looked_up({at: end for at, end in missing.items() if end > 0})
+        looked_up = self._look_up.last_before({at: end for at, end in missing.items() if end > 0})
         recorder.keep(batch, anchors, partial(committed, looked_up=looked_up))
-
-    def _looked_up(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredOffset]:
-        """The last records before these offsets, from the cluster; one that cannot be found is left out."""
-        if not places:
-            return {}
-        # Spark did not read these records: the texts name them, and a column without a text gives no value.
-        identity = self._identity.texts
-        if not isinstance(self._identity.timestamp, str) and self._identity.config_timestamp is None:
-            identity = replace(identity, timestamp_of=lambda record: None)
-        try:
-            with closing(self._recorder.target.cluster.reader()) as reader:
-                info = self._recorder.cluster.having({at.topic for at in places})
-                inquiries = {}
-                for at, offset in places.items():
-                    topic = info.topics[at.topic]
-                    place = TrackedOffset(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
-                    inquiries[at] = Inquiry(at, partial(look_back, place, identity))
-                answers = run(reader, inquiries, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
-        except Unreachable as error:
-            log.warning("the last records of %d silent partitions could not be looked up: %s", len(places), error)
-            return {}
-        return {at: kept for at, answer in answers.items() if (kept := answer.finding.kept) is not None}
 
     def _require_one_query(self, query: str) -> None:
         if self._query is None:
@@ -401,16 +402,3 @@ def _latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) ->
         ):
             found[end.at] = end
     return [found[at] for at in sorted(found)]
-
-
-def _require_id_without_payload(identity: BatchIdentity) -> None:
-    if isinstance(identity.id, str) and identity.id != "key" and not identity.id.startswith("header:"):
-        raise ConfigError(
-            f'fingerprint=False leaves keys and values out, and id = "{identity.id}" cannot be read without them.',
-            hint='Give an id that is "key", "header:NAME" or a column; or leave fingerprint at True.',
-        )
-    if isinstance(identity.timestamp, str) and identity.timestamp.startswith("json:"):
-        raise ConfigError(
-            f'fingerprint=False leaves values out, and timestamp = "{identity.timestamp}" is read from them.',
-            hint="Give a column for the timestamp, or leave fingerprint at True.",
-        )

@@ -17,7 +17,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -29,6 +31,7 @@ from reconciler.spark.target import AnchorTarget, ClusterAccess, require_room_fo
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+NONE: Mapping[TopicPartition, StoredOffset] = MappingProxyType({})
 Describe = Callable[[Iterable[str]], ClusterInfo]
 """Returns the cluster's id and its topics' ids."""
 
@@ -104,6 +107,16 @@ class SourceCluster:
                 hint="Give recording() the bootstrap_servers of the cluster that the query reads.",
             )
         return info
+
+    def has(self, topic: str) -> bool:
+        """Whether the cluster has this topic. What is known of the others stays."""
+        known = self._info
+        if known is None or topic not in known.topics:
+            there = self._describe({topic})
+            if topic not in there.topics:
+                return False
+            self._info = there if known is None else replace(known, topics={**there.topics, **known.topics})
+        return True
 
     @property
     def known(self) -> ClusterInfo | None:
@@ -218,16 +231,19 @@ class Recorder(GroupRecorder):
     def __init__(self, target: AnchorTarget, *, describe: Describe | None = None) -> None:
         super().__init__(target, StoreKeeper(target.store, target.cluster.client, target.anchors), describe)
 
-    def batch(self, batch_id: int, ends: Sequence[LastRecord]) -> None:
+    def batch(
+        self, batch_id: int, ends: Sequence[LastRecord], *, looked_up: Mapping[TopicPartition, StoredOffset] = NONE
+    ) -> None:
         """Store each end's next offset and anchor where that moves the group forward (I1 to I3).
 
-        A partition without records in the batch keeps its row.
+        ``looked_up`` has rows of other partitions. A partition without records in the batch keeps its row.
         """
-        if not ends:
+        if not ends and not looked_up:
             return
         with self._lock:
-            anchors = self.named(ends)
-            wanted = {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}
+            anchors, now_ms = self.named(ends), self.target.now_ms
+            wanted = {end.at: StoredOffset(end.offset + 1, anchors[end.at], now_ms()) for end in ends}
+            wanted = {**looked_up, **wanted}
 
             def decide(store: OffsetStore, is_first: bool) -> list[Change]:
                 rows = _rows(store, self.target.group, {at.topic for at in wanted}, may_be_absent=is_first)

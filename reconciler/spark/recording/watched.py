@@ -7,7 +7,8 @@ does it (``range_ends``), and Spark only counts the batch's records, so that its
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,24 @@ RELATION = "StreamingRelationV2"
 
 
 @dataclass(frozen=True, slots=True)
+class Matching:
+    """The topics whose whole names an expression matches, as ``subscribePattern`` does: also those that come later."""
+
+    pattern: re.Pattern[str]
+
+    def __contains__(self, topic: object) -> bool:
+        return isinstance(topic, str) and self.pattern.fullmatch(topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Watched:
     """A source that is watched. ``committed_only``: it leaves out records of aborted transactions."""
 
-    topics: frozenset[str]
+    topics: Container[str]
     committed_only: bool
 
 
-def source_of(frame: DataFrame, topics: Iterable[str], servers: str) -> Watched | Unseen:
+def source_of(frame: DataFrame, topics: Container[str], servers: str) -> Watched | Unseen:
     """The only source of a frame, if it is Spark's Kafka source and reads from one of ``servers``."""
     if not hasattr(frame, "_jdf"):
         return Unseen("Spark Connect does not show a frame's source")
@@ -49,20 +60,26 @@ def source_of(frame: DataFrame, topics: Iterable[str], servers: str) -> Watched 
         return Unseen(f"this version of Spark does not show a frame's source ({type(error).__name__})")
     if not addresses(given) & addresses(servers):
         return Unseen(f"the frame reads from {given}, which is not known to be the cluster at {servers}")
-    return Watched(frozenset(topics), committed_only)
+    return Watched(topics, committed_only)
 
 
 def ranges_of(
-    sources: Iterable[tuple[Offsets | None, Offsets | None]], watched: Collection[Watched]
+    sources: Iterable[tuple[Offsets | None, Offsets | None]],
+    watched: Collection[Watched],
+    *,
+    without: Collection[str] = (),
 ) -> list[SourceRange]:
-    """What the reported sources (start and end of each) read of the watched topics."""
-    committed_only: dict[str, bool] = {}
-    for each in watched:  # of two on one topic, both have read what is committed
-        committed_only |= {topic: each.committed_only or committed_only.get(topic, False) for topic in each.topics}
+    """What the reported sources (start and end of each) read of the watched topics, ``without`` some."""
+
+    def committed_only(topic: str) -> bool | None:
+        said = [each.committed_only for each in watched if topic in each.topics and topic not in without]
+        return any(said) if said else None  # of two on one topic, both have read what is committed
+
     found = []
     for starts, ends in sources:
-        for only in (False, True):
-            mine = {place: end for place, end in (ends or {}).items() if committed_only.get(place[0]) is only}
+        only = {topic: committed_only(topic) for topic in {topic for topic, _ in ends or {}}}
+        for kind in (False, True):
+            mine = {place: end for place, end in (ends or {}).items() if only[place[0]] is kind}
             if mine:
-                found.append(SourceRange(starts or {}, mine, "", only))
+                found.append(SourceRange(starts or {}, mine, "", kind))
     return found

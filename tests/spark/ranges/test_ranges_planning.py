@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
-from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
+from reconciler.ports import Change, ClusterInfo, Row, TopicInfo, TopicPartition
 from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
 from reconciler.spark.ranges.reading import look
+from reconciler.spark.ranges.runner import RangeBatches
+from reconciler.stores.memory import MemoryStore
 
 HERE, THERE = "cluster-here", "cluster-there"
 
@@ -131,6 +134,73 @@ def test_a_recreated_topic_is_noticed_by_its_id():
 def test_a_group_that_was_not_handed_over_does_not_start_from_the_beginning():
     with pytest.raises(NeedsPerson, match="not handed over"):
         plan(dict([a_row(10, cluster=THERE)]), a_log((0, 30), topic="a.events"), ["a.events"], group="clicks")
+
+
+# ---------------------------------------------------------------- rows of two clusters in one group
+
+
+def written(row: tuple[TopicPartition, Row], at_ms: int | None) -> tuple[TopicPartition, Row]:
+    return row[0], replace(row[1], stored=replace(row[1].stored, written_at_ms=at_ms))
+
+
+MIRRORED = "a.events"
+
+
+@pytest.mark.parametrize(("topic", "other"), [("events", MIRRORED), (MIRRORED, "events")])
+def test_a_job_that_went_on_at_another_cluster_does_not_read_on_here_uncorrected(topic: str, other: str):
+    here, log = written(a_row(100, topic=topic), 1), a_log((0, 700), topic=topic)
+    there = written(a_row(900, 7, cluster=THERE, topic=other, topic_id="id-2"), 999)
+    with pytest.raises(
+        NeedsPerson, match=rf"{other} that are numbers of another cluster and newer .*went on"
+    ) as caught:
+        plan(dict([here, there]), log, [topic], group="clicks")
+    assert "reconciler hook" in str(caught.value.hint)
+    assert "a group of its own" in str(caught.value.hint)
+
+
+def test_a_job_that_was_handed_over_goes_on_beside_its_older_rows_of_the_other_cluster():
+    rows = written(a_row(10), 1_000), written(a_row(900, cluster=THERE, topic=MIRRORED), 999)
+    found = planned(a_log((0, 30), (0, 5)), *rows, written(a_row(2, 1), 500))
+    assert (spans(found), found.elsewhere) == ([(0, 10, 30), (1, 2, 5)], ())
+
+
+def test_another_jobs_newer_rows_of_another_cluster_do_not_stop_this_one():
+    newer = written(a_row(900, cluster=THERE, topic="audit"), 999)
+    found = planned(a_log((0, 30)), written(a_row(10), 1), newer)
+    assert (spans(found), found.elsewhere) == ([(0, 10, 30)], ("audit",)), "they may be a mirror's, by its own policy"
+    older = written(a_row(900, cluster=THERE, topic="audit"), 1)
+    assert planned(a_log((0, 30)), written(a_row(10), 1), older).elsewhere == ()
+
+
+def test_a_job_says_once_that_it_may_have_read_on_elsewhere(
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, log, spark = MemoryStore(request.node.nodeid), MemoryLog(HERE, {"events": 1}), object()
+    log.partition("events", 0).append(1_000, b"key")
+    here = Anchor(0, 1, None, "0" * 32, HERE, log.describe(["events"]).topic_id("events"))
+    there = written(a_row(900, cluster=THERE, topic="audit"), 999)[1].stored
+    rows = {TopicPartition("events", 0): StoredOffset(1, here, 1), TopicPartition("audit", 0): there}
+    store.write("clicks", [Change(at, None, row) for at, row in rows.items()], reason="test", now_ms=1)
+    job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="nowhere:1", store=store)  # type: ignore[arg-type]
+    job._reader = log
+    for _ in range(2):
+        assert job._plan(job._offsets(None), None) is None, "nothing is left to read"
+    assert caplog.text.count("group clicks also has offsets of audit, which are numbers of another cluster") == 1
+
+
+@pytest.mark.parametrize(("mine", "others"), [(None, 999), (1, None), (None, None)])
+def test_without_times_of_writing_the_mirrors_rows_are_only_told_of(mine: int | None, others: int | None):
+    rows = written(a_row(10), mine), written(a_row(900, cluster=THERE, topic=MIRRORED), others)
+    found = planned(a_log((0, 30)), *rows)
+    assert (spans(found), found.elsewhere) == ([(0, 10, 30)], (MIRRORED,))
+
+
+def test_rows_of_this_clusters_other_topics_are_other_jobs():
+    other = written(a_row(900, topic=MIRRORED, topic_id="id-2"), 999)
+    log = a_log((0, 30))
+    both = replace(log.cluster, topics={**log.cluster.topics, MIRRORED: TopicInfo(MIRRORED, "id-2", (0,))})
+    found = planned(replace(log, cluster=both), written(a_row(10), 1), other)
+    assert (spans(found), found.elsewhere) == ([(0, 10, 30)], ())
 
 
 def test_offsets_without_anchors_are_accepted():

@@ -90,6 +90,21 @@ def test_a_querys_operators_are_looked_up_once_a_run(monkeypatch: pytest.MonkeyP
     assert mine.of(BATCH) is None
 
 
+def test_another_querys_batch_in_between_takes_no_finding_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two queries may share a function, and Py4J calls it on any of its threads."""
+    running, others = {"now": query(JOIN, run="a")}, [query(Node(), run="b")]
+    monkeypatch.setattr(held_back, "running_query", lambda batch: running["now"])
+
+    class Interrupted(Holders):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "_found" and "a" in value and others:
+                running["now"] = others.pop()
+                assert self.of(BATCH) is None
+
+    assert Interrupted().of(BATCH) == "a join of two streams"
+
+
 @pytest.mark.parametrize(
     ("batch", "running", "why"),
     [

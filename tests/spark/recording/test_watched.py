@@ -61,9 +61,9 @@ class Frame:
 
 def test_a_kafka_source_on_this_cluster_is_seen() -> None:
     table = Leaf("LocalRelation", streams=False)
-    assert source_of(Frame(Leaf(), table), ["o"], HERE) == Watched(frozenset({"o"}), committed_only=False)
+    assert source_of(Frame(Leaf(), table), frozenset({"o"}), HERE) == Watched(frozenset({"o"}), committed_only=False)
     committed = Leaf(**{"kafka.isolation.level": "read_committed"})
-    assert source_of(Frame(committed), ["o"], HERE) == Watched(frozenset({"o"}), committed_only=True)
+    assert source_of(Frame(committed), frozenset({"o"}), HERE) == Watched(frozenset({"o"}), committed_only=True)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_kafka_source_on_this_cluster_is_seen() -> None:
     ],
 )
 def test_any_other_source_is_not(frame: Any, why: str) -> None:
-    found = source_of(frame, ["o"], HERE)
+    found = source_of(frame, frozenset({"o"}), HERE)
     assert isinstance(found, Unseen)
     assert why in found.why
 

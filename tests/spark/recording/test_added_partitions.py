@@ -1,0 +1,172 @@
+"""Partitions and topics that come while a query runs: what ``watch`` saw of the source does not have them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import fingerprint
+from reconciler.core.errors import Refused, Unreachable
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import ClusterInfo, TopicPartition
+from reconciler.spark.identity_columns import BatchIdentity
+from reconciler.spark.recording.looking_up import Observed, added
+from reconciler.spark.recording.observing import Observer
+from reconciler.spark.recording.store import Recorder
+from reconciler.spark.recording.watched import Matching, Watched
+from reconciler.spark.target import AnchorTarget, ClusterAccess
+from reconciler.stores.memory import MemoryStore
+from tests.spark.recording.test_observing_rules import GROUP, METRIC, Ends, hear_in_vain, report_of
+
+OLD, NEW, LATER = TopicPartition("events", 0), TopicPartition("events", 1), TopicPartition("events-2", 0)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """The cluster after ``watch``: partition 1 and the topic events-2 were added."""
+    made = MemoryLog("here", {"events": 2, "events-2": 1})
+    for at in (OLD, NEW, LATER):
+        for number in range(500):
+            made.partition(at.topic, at.partition).append(1_000 + number, b"k%d" % number, b"v%d" % number)
+    monkeypatch.setattr(ClusterAccess, "reader", lambda self, **how: made)
+    return made
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    return MemoryStore(request.node.nodeid)
+
+
+def observer(store: MemoryStore, log: MemoryLog) -> Observer:
+    def describe(topics: Iterable[str]) -> ClusterInfo:
+        return log.describe(topics)
+
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
+    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
+    mine._units[METRIC] = "ms"
+    mine._recorder.cluster.having({"events"})
+    return mine
+
+
+def observing_texts(store: MemoryStore, log: MemoryLog, *, pattern: str | None = None) -> Observer:
+    """One as ``watch`` leaves it where Spark looks for the last records: its text names partition 0."""
+    mine = observer(store, log)
+    topics: Any = frozenset({"events"}) if pattern is None else Matching(re.compile(pattern))
+    mine._observed[METRIC] = Observed(topics, frozenset({OLD}))
+    return mine
+
+
+def reaching(batch: int, **ends: int) -> dict[str, Any]:
+    """A report of a batch whose text names partition 0 only."""
+    reached: Ends = {("events", 0): 10 * batch}
+    reached |= {(name.replace("_", "-")[:-2], int(name[-1])): end for name, end in ends.items()}
+    return report_of(batch, {("events", 0): 10 * batch}, reached)
+
+
+def offsets(store: MemoryStore) -> dict[TopicPartition, int]:
+    return {row.key: row.stored.offset for row in store.read(GROUP)}
+
+
+def test_a_partition_that_was_added_gets_a_row_where_spark_looks_for_last_records(
+    store: MemoryStore, log: MemoryLog
+) -> None:
+    mine = observing_texts(store, log)
+    for batch in range(1, 4):
+        mine._hear(reaching(batch, events_1=100 * batch))
+        assert offsets(store) == {OLD: 10 * batch, NEW: 100 * batch}
+    anchor = {row.key: row.stored.anchor for row in store.read(GROUP)}[NEW]
+    assert anchor is not None
+    assert (anchor.offset, anchor.fingerprint, anchor.cluster_id) == (299, fingerprint(b"k299", b"v299"), "here")
+    assert mine.trouble is None
+
+
+def test_a_silent_partition_that_was_added_is_looked_up_once(
+    store: MemoryStore, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = observing_texts(store, log)
+    mine._hear(reaching(1, events_1=100))
+    monkeypatch.setattr(ClusterAccess, "reader", lambda self, **how: pytest.fail("it is known"))
+    mine._hear(reaching(2, events_1=100))
+    assert offsets(store) == {OLD: 20, NEW: 100}
+
+
+def test_a_row_that_could_not_be_stored_is_looked_up_again(store: MemoryStore, log: MemoryLog) -> None:
+    mine = observing_texts(store, log)
+    hear_in_vain(mine, store, reaching(1, events_1=100))
+    assert offsets(store) == {}
+    mine._hear(reaching(2, events_1=100))
+    assert offsets(store) == {OLD: 20, NEW: 100}
+
+
+def test_a_kept_report_does_not_go_ahead_of_a_query_that_was_set_back(store: MemoryStore, log: MemoryLog) -> None:
+    mine = observing_texts(store, log)
+    hear_in_vain(mine, store, reaching(1, events_1=300))
+    mine._hear({**reaching(2, events_1=100), "runId": "another"})
+    assert offsets(store) == {OLD: 20, NEW: 100}
+
+
+def test_a_recreated_topic_gives_no_old_offset_to_an_added_partition(store: MemoryStore, log: MemoryLog) -> None:
+    mine = observing_texts(store, log)
+    log.delete("events")
+    log.create("events", 2, "another id")
+    for number in range(500):
+        log.partition("events", 1).append(1_000 + number, b"n%d" % number, b"w%d" % number)
+    mine._hear(reaching(1, events_1=100))
+    assert offsets(store) == {}
+
+
+@pytest.mark.parametrize("error", [Refused("You may not read it."), Unreachable("It is away.")])
+def test_an_added_partition_that_cannot_be_looked_up_is_named_once_and_hides_no_other(
+    store: MemoryStore,
+    log: MemoryLog,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    mine = observing_texts(store, log)
+    with monkeypatch.context() as broken, caplog.at_level(logging.WARNING):
+        broken.setattr(ClusterAccess, "reader", lambda self, **how: (_ for _ in ()).throw(error))
+        mine._hear(reaching(1, events_1=100))
+        mine._hear(reaching(2, events_1=200))
+    assert offsets(store) == {OLD: 20}
+    assert caplog.text.count("events-1, added since the query began, is not stored for group clicks yet") == 1
+    mine._hear(reaching(3, events_1=200))
+    assert offsets(store) == {OLD: 30, NEW: 200}
+
+
+def test_a_topic_that_comes_later_and_fits_the_expression_gets_a_row(store: MemoryStore, log: MemoryLog) -> None:
+    mine = observing_texts(store, log, pattern=r"events(-\d+)?")
+    mine._hear(reaching(1, events_2_0=100, more_0=7))
+    assert offsets(store) == {OLD: 10, LATER: 100}
+
+
+def test_a_topic_that_comes_later_gets_a_row_where_the_ranges_are_seen(store: MemoryStore, log: MemoryLog) -> None:
+    mine = observer(store, log)
+    mine._watched[METRIC] = Watched(Matching(re.compile(r"events(-\d+)?")), committed_only=False)
+    mine._hear(reaching(1, events_1=100, events_2_0=50, more_0=7))
+    assert offsets(store) == {OLD: 10, NEW: 100, LATER: 50}
+    assert mine.trouble is None
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_topic_that_only_another_cluster_has_is_not_taken_for_one_that_came_later(
+    store: MemoryStore, log: MemoryLog, *, seen: bool
+) -> None:
+    """The query has a second source, on another cluster, which is not watched."""
+    mine = observing_texts(store, log, pattern=r"(a\.)?events")
+    if seen:
+        mine._watched[METRIC] = Watched(mine._observed.pop(METRIC).topics, committed_only=False)
+    mine._hear(reaching(1, **{"a.events_0": 40}))
+    assert offsets(store) == {OLD: 10}
+    assert mine.trouble is None
+
+
+def test_an_observation_names_its_own_partitions() -> None:
+    one, other = (Observed(frozenset({"events"}), frozenset({at})) for at in (OLD, NEW))
+    assert added([OLD, NEW, LATER], [one]) == {NEW}
+    assert added([OLD, NEW, LATER], [one, other]) == set()
+    assert added([OLD, NEW], []) == set()
