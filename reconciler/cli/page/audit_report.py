@@ -120,9 +120,8 @@ def _cells(row: PartitionResult, result: AuditResult) -> list[Cell]:
     for name in _FIGURES:
         count = row.figures[name] if judged.get(name, True) else None
         figures.append(count_cell(count, "bad" if count and name in _BAD else None))
-    name = row.topic if row.partition is None else str(TopicPartition(row.topic, row.partition))
     offsets = [count_cell(row.stored_offset), count_cell(row.resume_offset)]
-    return [Cell(name, "good" if row.is_clean else "bad"), *offsets, *figures]
+    return [Cell(row.name, "good" if row.is_clean and row.is_compared else "bad"), *offsets, *figures]
 
 
 def _where(example: Example) -> str:
@@ -156,8 +155,9 @@ def report_of_stays(result: StaysResult) -> Report:
 def _sides(result: StaysResult) -> list[list[Cell]]:
     rows = []
     for side in (*result.clusters, result.sink):
-        count = result.order.count(side.name) if side is not result.sink else None
-        name = Cell(side.name, "good" if side.records else "bad")
+        is_sink = side is result.sink
+        count = None if is_sink else result.order.count(side.name)
+        name = Cell(side.name, "good" if side.is_compared or (is_sink and side.records) else "bad")
         rows.append([name, count_cell(count), count_cell(side.records), count_cell(side.nameless)])
     return rows
 

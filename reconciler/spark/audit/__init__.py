@@ -28,7 +28,8 @@ output. All figures are sums over these numbers, so equal records are counted as
 - A3  If it is dead, the destination's log stands for it. A record that is there more than once may have been sent more
       than once: figures that depend on that are ``possibly`` lost or doubled, unless ids are declared unique.
 - A4  Order is judged for records that occur equally often on both sides; the result says how many were not judged.
-- A5  ``unknown`` lists everything that was not compared; without a source and an output no result is clean.
+- A5  ``unknown`` lists everything that was not compared. No result is clean unless every record of the logs was: not
+      without a source and an output, nor with records that have no id, or that no log has any more.
 
 ``spans`` and ``result`` are plain Python; other modules import pyspark.
 """

@@ -36,10 +36,20 @@ class ReadStretch:
     def range(self) -> OffsetRange:
         return OffsetRange(self.at.topic, self.at.partition, self.start, self.end)
 
+    @property
+    def is_short(self) -> bool:
+        """True if the log ends before its cut: it is no longer the log that the plan was made for."""
+        return self.end < self.cut
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if the log has deleted records from the cut on which the audit does not leave out by their time."""
+        return is_cut_off(self.cut, self.log_start, self.start)
+
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """One cluster's side of the audit. ``silent`` are partitions of the source that are in no plan."""
+    """One cluster's side of the audit. ``silent`` are partitions of the source that hold records and are in no plan."""
 
     cluster: ClusterAccess
     cluster_id: str
@@ -97,14 +107,28 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
                 )
         edges = edges_of(reader, places, since_ms)
         require_anchors(reader, {at: span.row for at, span in places.items()}, edges)
-    there = [place for info in found.topics.values() for place in info.places]
+        others = [at for info in found.topics.values() for at in info.places if at not in places]
+        ends = reader.log_ends(others) if others else {}
     stretches = tuple(
         ReadStretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
         for at, span in places.items()
         for edge in [edges[at]]
     )
-    silent = tuple(sorted(at for at in there if at not in places))
-    return LogExtent(cluster, found.cluster_id, stretches, silent)
+    return LogExtent(cluster, found.cluster_id, stretches, tuple(sorted(at for at in others if ends[at])))
+
+
+def gaps(destination: LogExtent, source: LogExtent | None) -> set[TopicPartition]:
+    """The destination's partitions of which no log has all records that the job should have read after the cut."""
+    known = {s.span.row.key for s in source.stretches if not s.is_cut_off} if source is not None else set()
+    return {s.at for s in destination.stretches if s.is_short or (s.is_cut_off and s.at not in known)}
+
+
+def is_cut_off(cut: int, log_start: int, start: int) -> bool:
+    """True if a log that is read from ``start`` on has deleted records from ``cut`` on.
+
+    Where reading begins behind the log's own start, the audit begins at a time, and leaves out what is before that.
+    """
+    return cut < log_start == start
 
 
 def is_planned_log(found: ClusterInfo, at: TopicPartition, topic_id: str | None) -> bool:

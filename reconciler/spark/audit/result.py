@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.formats.json_fields import canonical
 from reconciler.formats.plan import digest
@@ -35,9 +36,14 @@ FIGURES = (
     "order_unknown",
     "only_at_destination",
     "nameless",
+    "nameless_at_source",
+    "nameless_at_destination",
     "output_unknown",
 )
-"""Every figure counts records (of the output: rows), each as often as it occurs."""
+"""Every figure counts records (of the output: rows), each as often as it occurs.
+
+``nameless`` ones were not compared. All that are in neither log are rows of the output.
+"""
 
 
 class AsJson:
@@ -59,7 +65,10 @@ class ReadOffsets(AsJson):
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """One partition, or a whole topic where partitions do not correspond (``partition`` None)."""
+    """One partition, or a whole topic where partitions do not correspond (``partition`` None).
+
+    ``has_gap``: no log that was read has all records that the job should have read from the resume offset on.
+    """
 
     source_topic: str
     topic: str
@@ -73,10 +82,31 @@ class PartitionResult:
     destination_read: ReadOffsets | None
     counts: Mapping[str, int]
     figures: Mapping[str, int]
+    has_gap: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.topic if self.partition is None else str(TopicPartition(self.topic, self.partition))
 
     @property
     def is_clean(self) -> bool:
         return not any(self.figures[name] for name in ("lost", "possibly_lost", "doubled_beyond", "reordered"))
+
+    @property
+    def nameless_in_logs(self) -> int:
+        """Records of both logs that were not compared, since they have no id."""
+        return self.figures["nameless_at_source"] + self.figures["nameless_at_destination"]
+
+    @property
+    def has_no_id(self) -> bool:
+        """True if the logs have records, and none of them could be compared."""
+        in_logs = sum(count for name, count in self.counts.items() if name != "output")
+        return 0 < in_logs == self.nameless_in_logs
+
+    @property
+    def is_compared(self) -> bool:
+        """True if every record of the logs was compared."""
+        return not self.has_gap and not self.nameless_in_logs
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -113,7 +143,10 @@ class Example(AsJson):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(ABC):
-    """What every audit's result holds. ``compared``: what each figure compares; ``unknown``: what cannot be known."""
+    """What every audit's result holds. ``compared``: what each figure compares; ``unknown``: what cannot be known.
+
+    ``left_out``: a partition, or records that no log has any more, could not be compared; ``unknown`` names them.
+    """
 
     FORMAT: ClassVar[str]
 
@@ -127,11 +160,12 @@ class Result(ABC):
     since_ms: int | None
     compared: tuple[str, ...]
     unknown: tuple[str, ...]
+    left_out: bool = False
 
     @property
     @abstractmethod
     def verdict(self) -> str:
-        """``clean``, ``unclean``, or ``unknown`` where a side was not there, or nothing of it could be compared."""
+        """``clean``, ``unclean``, or ``unknown`` where nothing was found and not all of the logs could be compared."""
 
     @abstractmethod
     def found(self) -> dict[str, Any]:
@@ -177,37 +211,54 @@ class AuditResult(Result):
     partitions: tuple[PartitionResult, ...]
     examples: tuple[Example, ...]
     output_elsewhere: int = 0
-    """Rows of the output that belong to no partition of the plan."""
+    """Rows of the output that match no record, and belong to no partition of the plan."""
+    nameless_elsewhere: int = 0
+    """Rows of the output that do not identify a record, and belong to no partition of the plan."""
 
     @property
     def totals(self) -> dict[str, int]:
-        """The sum of each figure over all partitions."""
+        """The sum of each figure over all partitions, with the rows that belong to none."""
         sums = {name: sum(row.figures[name] for row in self.partitions) for name in FIGURES}
-        return {**sums, "output_unknown": sums["output_unknown"] + self.output_elsewhere}
+        elsewhere = {"output_unknown": self.output_elsewhere, "nameless": self.nameless_elsewhere}
+        return {**sums, **{name: sums[name] + count for name, count in elsewhere.items()}}
 
     @property
     def verdict(self) -> str:
         if not all(row.is_clean for row in self.partitions):
             return UNCLEAN
         is_compared = self.has_output or self.source_cluster_id is not None
-        return CLEAN if is_compared and not self.empty_sides else UNKNOWN
+        is_whole = not self.left_out and all(row.is_compared for row in self.partitions)
+        return CLEAN if is_compared and is_whole and not self.empty_sides else UNKNOWN
+
+    @property
+    def nameless_rows(self) -> int:
+        """Rows of the output that do not identify a record."""
+        return self.totals["nameless"] - sum(row.nameless_in_logs for row in self.partitions)
 
     @property
     def empty_sides(self) -> tuple[str, ...]:
-        """The sides that were compared, and of which nothing was read: they prove nothing."""
+        """The sides that were compared, and of which nothing with a name was read: they prove nothing."""
         sums = {name: sum(row.counts[name] for row in self.partitions) for name in COUNTS}
-        read = {"the destination's log": sum(sums[name] for name in COUNTS if name.startswith("destination"))}
+        totals = self.totals
+        at_destination = sum(sums[name] for name in COUNTS if name.startswith("destination"))
+        read = {"the destination's log": at_destination - totals["nameless_at_destination"]}
         if self.source_cluster_id is not None:
-            read["the source's log"] = sums["source_processed"] + sums["source_unprocessed"]
+            at_source = sums["source_processed"] + sums["source_unprocessed"]
+            read["the source's log"] = at_source - totals["nameless_at_source"]
         if self.has_output:
-            read["the output"] = sums["output"] + self.output_elsewhere
-        return tuple(side for side, count in read.items() if not count)
+            rows = sums["output"] + self.output_elsewhere + self.nameless_elsewhere
+            read["the output"] = rows - self.nameless_rows
+        return tuple(side for side, count in read.items() if count <= 0)
 
     def found(self) -> dict[str, Any]:
         return {
             "source": {"alive": self.source_cluster_id is not None, "cluster_id": self.source_cluster_id},
             "destination": {"cluster_id": self.destination_cluster_id},
-            "output": {"given": self.has_output, "elsewhere": self.output_elsewhere},
+            "output": {
+                "given": self.has_output,
+                "elsewhere": self.output_elsewhere,
+                "elsewhere_nameless": self.nameless_elsewhere,
+            },
             "totals": self.totals,
             "partitions": [row.to_json() for row in self.partitions],
             "examples": [example.to_json() for example in self.examples],

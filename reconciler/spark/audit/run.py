@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from reconciler.spark.audit.findings import (
     refuse_unwritable,
     write_parquet,
 )
-from reconciler.spark.audit.looking import LogExtent, is_dead, look_at_destination, look_at_source
+from reconciler.spark.audit.looking import LogExtent, gaps, is_dead, look_at_destination, look_at_source
 from reconciler.spark.audit.naming import OFFSET, By, Naming
 from reconciler.spark.audit.order import destination_order, output_order
 from reconciler.spark.audit.output import Output, offset_name
@@ -120,11 +121,13 @@ def audit(
             unknown=(),
             partitions=partitions,
             examples=shown,
-            output_elsewhere=elsewhere,
+            output_elsewhere=elsewhere["output_unknown"],
+            nameless_elsewhere=elsewhere["nameless"],
+            left_out=bool(about.undecided or auditing.gaps or (here is not None and here.silent)),
         )
-        nothing = [f"Nothing was read of {side}: it shows nothing." for side in result.empty_sides]
-        hidden = words.unknown(about, naming, found.rules, result.totals, there, here, why_dead)
-        result = replace(result, unknown=(*nothing, *hidden))
+        result = replace(
+            result, unknown=tuple(words.unknown(about, naming, found.rules, result, there, here, why_dead))
+        )
         if parquet is not None:
             write_parquet(spark, parquet, result, all_found, places)
         return result
@@ -159,6 +162,10 @@ class _Audit:
     output: Output | None
     since_ms: int | None
 
+    @cached_property
+    def gaps(self) -> set[TopicPartition]:
+        return gaps(self.there, self.here)
+
     def seen(self) -> DataFrame:
         """Every record of both logs."""
         logs = [(self.there, DESTINATION_SIDES)]
@@ -189,13 +196,14 @@ class _Audit:
 
     def results(
         self, found: _Counted, late: DataFrame | None, semantics: str
-    ) -> tuple[tuple[PartitionResult, ...], int]:
-        """The figures of each place, and how many rows of the output belong to none."""
+    ) -> tuple[tuple[PartitionResult, ...], dict[str, int]]:
+        """The figures of each place, and those of the output's rows that belong to none."""
         counted = {row["place"]: row for row in sums(found.names)}
         reordered = (
             {} if late is None else {row["place"]: row["count"] for row in late.groupBy("place").count().collect()}
         )
-        elsewhere = sum(row["output_unknown"] for number, row in counted.items() if number < 0)
+        outside = [row for number, row in counted.items() if number < 0]
+        elsewhere = {name: sum(row[name] for row in outside) for name in ("output_unknown", "nameless")}
         found_at = (
             self._result(place, counted.get(number, {}), reordered.get(number, 0), semantics)
             for number, place in enumerate(self.places.all)
@@ -243,6 +251,7 @@ class _Audit:
             destination_read=_read(self.there, single),
             counts={name: int(found.get(name) or 0) for name in COUNTS},
             figures=figures,
+            has_gap=any(span.row.key in self.gaps for span in spans),
         )
 
 

@@ -29,6 +29,8 @@ FIGURES = (
     "possibly_doubled",
     "only_at_destination",
     "nameless",
+    "nameless_at_source",
+    "nameless_at_destination",
     "output_unknown",
     "order_unknown",
 )
@@ -171,9 +173,18 @@ def _with_output(rules: Rules) -> dict[str, Column]:
         name: f.when(of_log, column).when(from_source, only_once.get(name, zero)).otherwise(zero)
         for name, column in figures.items()
     }
-    everywhere = n.m + n.copies + n.dl + n.out
+    there = n.copies + n.dl
+    not_named = {
+        "nameless": n.m + there + n.out,
+        "nameless_at_source": n.m,
+        "nameless_at_destination": there,
+    }
     unknown = f.when(~in_log & ~nameless & ~from_source, n.out).otherwise(0)
-    return {**named, "nameless": f.when(nameless, everywhere).otherwise(0), "output_unknown": unknown}
+    return {
+        **named,
+        **{name: f.when(nameless, column).otherwise(0) for name, column in not_named.items()},
+        "output_unknown": unknown,
+    }
 
 
 def _against_source(n: _Counts, rules: Rules) -> dict[str, Column]:

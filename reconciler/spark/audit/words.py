@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from reconciler.clock import stamp
 from reconciler.formats.decimal_text import some
-from reconciler.spark.audit.looking import LogExtent
+from reconciler.spark.audit.looking import LogExtent, gaps
 from reconciler.spark.audit.naming import By, Naming
+from reconciler.spark.audit.result import AuditResult
 from reconciler.spark.audit.spans import AuditedJob
 from reconciler.spark.audit.tally import Rules
 
@@ -47,18 +49,42 @@ def unknown(
     planned: AuditedJob,
     naming: Naming,
     rules: Rules,
-    totals: Mapping[str, int],
+    result: AuditResult,
     destination: LogExtent,
     source: LogExtent | None,
     why_dead: str | None,
 ) -> list[str]:
     """What was not compared, and what the figures may hide."""
     return [
+        *(f"Nothing was read of {side} that could be compared: it shows nothing." for side in result.empty_sides),
         *_of_source(rules, why_dead),
         *_of_logs(planned, destination, source),
-        *_of_names(naming, rules, totals),
-        *_of_order(rules, totals),
+        *of_since(result.since_ms),
+        *_of_names(naming, rules, result),
+        *_of_order(rules, result.totals),
     ]
+
+
+def of_since(since_ms: int | None) -> Iterable[str]:
+    if since_ms is not None:
+        yield f"Records of the logs older than {stamp(since_ms)} were left out, as the audit was told to."
+
+
+def of_nameless(naming: Naming, records: int, places: Sequence[str], bare: Sequence[str], rows: int) -> Iterable[str]:
+    """On ``records`` of the logs, which are at ``places``, and ``rows`` of the output. At ``bare`` no record has an id.
+
+    Only where records are distinguished by id can those of a log be without a name.
+    """
+    if records:
+        yield (
+            f"{records:,} records of the logs have no id, and were not compared: they are of {some(places)}. Correct "
+            "the job's id, or name the output's key and value, or its fingerprint: every record has these."
+        )
+    if bare:
+        yield f"No record of {some(bare)} has an id: nothing of it was compared."
+    if rows:
+        lacking = "have no id" if naming.by is By.ID else "do not identify a record"
+        yield f"{rows:,} rows of the output {lacking}, and were not compared."
 
 
 def _of_source(rules: Rules, why_dead: str | None) -> Iterable[str]:
@@ -74,12 +100,23 @@ def _of_source(rules: Rules, why_dead: str | None) -> Iterable[str]:
 def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | None) -> Iterable[str]:
     if planned.undecided:
         yield f"The plan gives no offset for {some([str(at) for at in planned.undecided])}: not compared."
-    gone = [str(s.at) for s in destination.stretches if s.log_start > s.cut]
-    if gone:
-        yield f"The destination has deleted records after the resume offset of {some(gone)}: not compared."
-    short = [str(s.at) for s in destination.stretches if s.end < s.cut]
+    missing = gaps(destination, source)
+    deleted = [s for s in destination.stretches if s.log_start > s.cut and not s.is_short]
+    fates = {
+        "not compared": [s for s in deleted if s.at in missing],
+        "only the source's log has them": [s for s in deleted if s.at not in missing and s.is_cut_off],
+        "left out, as older ones": [s for s in deleted if not s.is_cut_off],
+    }
+    for fate, stretches in fates.items():
+        if stretches:
+            places = some([str(s.at) for s in stretches])
+            yield f"The destination has deleted records after the resume offset of {places}: {fate}."
+    short = [str(s.at) for s in destination.stretches if s.is_short]
     if short:
-        yield f"The log of {some(short)} ends before the resume offset: was it recreated?"
+        yield (
+            f"The log of {some(short)} ends before the resume offset, so that nothing after it was compared: was it "
+            "recreated, or its end cut off?"
+        )
     unread = [str(s.at) for s in destination.stretches if s.until <= s.cut < s.end]
     if unread:
         yield f"By the given positions (until) the job has read nothing of {some(unread)} yet."
@@ -95,10 +132,12 @@ def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
         yield f"Partitions of {some(spread)} do not correspond: compared as a whole, and not by order."
 
 
-def _of_names(naming: Naming, rules: Rules, totals: Mapping[str, int]) -> Iterable[str]:
-    if totals["nameless"]:
-        lacking = "without an id" if naming.by is By.ID else "that do not identify a record"
-        yield f"{totals['nameless']:,} records and rows {lacking} were not compared."
+def _of_names(naming: Naming, rules: Rules, result: AuditResult) -> Iterable[str]:
+    totals = result.totals
+    nameless = [row for row in result.partitions if row.nameless_in_logs]
+    records = sum(row.nameless_in_logs for row in nameless)
+    bare = [row.name for row in nameless if row.has_no_id]
+    yield from of_nameless(naming, records, [row.name for row in nameless], bare, result.nameless_rows)
     if totals["possibly_lost"]:
         yield (
             f"{totals['possibly_lost']:,} records may be lost: they are in the log more often than in the output. The "

@@ -12,7 +12,7 @@ from reconciler.formats.plan import Plan
 from reconciler.formats.plan_rows import PlanAnchor
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.looking import look_at_destination, look_at_source
+from reconciler.spark.audit.looking import LogExtent, gaps, look_at_destination, look_at_source
 from reconciler.spark.audit.spans import planned
 from reconciler.spark.target import ClusterAccess
 from tests.spark.audit.test_audit_rules import plan, row
@@ -23,9 +23,10 @@ AT = TopicPartition("events", 0)
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
-    """Ten records at the source, which every connection reads."""
+    """Ten records at the source and one in another partition of three, which every connection reads."""
     log = MemoryLog("a-id")
-    log.create("events", 2)
+    log.create("events", 3)
+    log.partition("events", 1).append(0, b"k", b"other")
     for number in range(10):
         log.partition("events", 0).append(number, b"k", b"%d" % number)
     monkeypatch.setattr(ClusterAccess, "reader", lambda *_, **__: log)
@@ -39,7 +40,9 @@ def stopped_at(stored: int, *, named: int | None = None) -> Plan:
     return plan(replace(row(0), stored_offset=stored, anchor=anchor))
 
 
-def test_the_sources_log_is_cut_at_the_stored_offset_and_other_partitions_are_silent(source: MemoryLog) -> None:
+def test_the_sources_log_is_cut_at_the_stored_offset_and_other_partitions_with_records_are_silent(
+    source: MemoryLog,
+) -> None:
     found = look_at_source(planned([stopped_at(7)]), CLUSTER, since_ms=None)
     (stretch,) = found.stretches
     assert (stretch.at, stretch.start, stretch.cut, stretch.end, stretch.until) == (AT, 0, 7, 10, 10)
@@ -65,3 +68,45 @@ def test_a_recreated_destination_is_refused(source: MemoryLog) -> None:
     source.create("a.events", 1, "another")
     with pytest.raises(Changed, match=r"a\.events-0 is no longer the log .* deleted or recreated"):
         look_at_destination(about, CLUSTER, until=None, since_ms=None)
+
+
+# ---------------------------------------------------------------- what no log shows
+
+
+def there(log: MemoryLog, *, since_ms: int | None = None) -> LogExtent:
+    """The destination's side of a plan that resumes at 5, in ``log``."""
+    about = replace(planned([stopped_at(7)]), destination_cluster_id="a-id")
+    return look_at_destination(about, CLUSTER, until=None, since_ms=since_ms)
+
+
+def fill(log: MemoryLog, records: int = 10) -> None:
+    log.create("a.events", 1, "id")
+    for number in range(records):
+        log.partition("a.events", 0).append(number, b"k", b"%d" % number)
+
+
+def test_a_log_that_ends_before_the_resume_offset_is_a_gap_whatever_the_source_has(source: MemoryLog) -> None:
+    here = look_at_source(planned([stopped_at(7)]), CLUSTER, since_ms=None)
+    fill(source, records=4)
+    assert gaps(there(source), here) == gaps(there(source), None) == {TopicPartition("a.events", 0)}
+    fill(source, records=5)
+    assert gaps(there(source), None) == set(), "it ends at the resume offset: the job has read all of it"
+
+
+def test_records_deleted_from_the_resume_offset_on_are_a_gap_unless_the_source_has_them(source: MemoryLog) -> None:
+    fill(source)
+    log, about = source.partition("a.events", 0), planned([stopped_at(7)])
+    log.delete_before(5)
+    assert gaps(there(source), None) == set(), "only records before the resume offset are gone"
+    log.delete_before(6)
+    lives = look_at_source(about, CLUSTER, since_ms=None)
+    assert (gaps(there(source), None), gaps(there(source), lives)) == ({TopicPartition("a.events", 0)}, set())
+    source.partition("events", 0).delete_before(8)
+    assert gaps(there(source), look_at_source(about, CLUSTER, since_ms=None)), "the source has deleted them, too"
+
+
+def test_deleted_records_that_a_person_has_left_out_by_time_are_no_gap(source: MemoryLog) -> None:
+    fill(source)
+    source.partition("a.events", 0).delete_before(6)
+    assert gaps(there(source, since_ms=6), None), "the deleted ones may be later than that time"
+    assert gaps(there(source, since_ms=8), None) == set()

@@ -152,6 +152,11 @@ def result(figures: dict[str, int], *, source: str | None = "a-id", output: bool
         ({"possibly_lost": 1}, None, True, "unclean", ExitCode.NEEDS_PERSON),
         ({"reordered": 1}, "a-id", False, "unclean", ExitCode.NEEDS_PERSON),
         ({"possibly_doubled": 9, "output_unknown": 9}, None, True, "clean", ExitCode.OK),
+        ({"nameless": 7}, "a-id", True, "unknown", ExitCode.NEEDS_PERSON),
+        ({"nameless": 4}, "a-id", True, "clean", ExitCode.OK),
+        ({"nameless": 1, "nameless_at_source": 1}, "a-id", True, "unknown", ExitCode.NEEDS_PERSON),
+        ({"nameless": 1, "nameless_at_destination": 1}, None, True, "unknown", ExitCode.NEEDS_PERSON),
+        ({"nameless": 1, "nameless_at_source": 1, "lost": 1}, "a-id", True, "unclean", ExitCode.NEEDS_PERSON),
         ({}, None, False, "unknown", ExitCode.NEEDS_PERSON),
     ],
 )
@@ -177,6 +182,34 @@ def test_a_side_of_which_nothing_was_read_leaves_the_verdict_unknown(side: str, 
     if side != "destination":
         less = replace(found, source_cluster_id=None) if side == "source" else replace(found, has_output=False)
         assert less.verdict == "clean", "it was not compared"
+
+
+@pytest.mark.parametrize(
+    ("side", "figure"), [("source", "nameless_at_source"), ("destination", "nameless_at_destination"), ("output", "")]
+)
+def test_a_side_without_a_record_that_could_be_compared_is_as_an_empty_one(side: str, figure: str) -> None:
+    whole = sum(7 for each in COUNTS if each.startswith(side))
+    found = result({"nameless": whole, **({figure: whole} if figure else {})})
+    assert [name for name in found.empty_sides if side in name] == list(found.empty_sides) != []
+    assert found.verdict == "unknown"
+
+
+@pytest.mark.parametrize("gap", [{"left_out": True}, {"has_gap": True}], ids=["partition", "records"])
+def test_what_was_left_out_is_not_clean_and_what_was_found_outweighs_it(gap: dict[str, bool]) -> None:
+    def with_gap(found: AuditResult) -> AuditResult:
+        if "left_out" in gap:
+            return replace(found, left_out=True)
+        return replace(found, partitions=tuple(replace(each, has_gap=True) for each in found.partitions))
+
+    assert with_gap(result({})).verdict == "unknown"
+    assert with_gap(result({"lost": 1})).verdict == "unclean"
+
+
+def test_a_row_of_what_was_not_compared_is_not_shown_as_well() -> None:
+    def tone(figures: dict[str, int]) -> str | None:
+        return report_of(result(figures)).rows[0][0].tone
+
+    assert (tone({}), tone({"lost": 1}), tone({"nameless": 1, "nameless_at_source": 1})) == ("good", "bad", "bad")
 
 
 def test_the_json_is_canonical_and_sealed() -> None:

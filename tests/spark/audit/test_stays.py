@@ -209,12 +209,24 @@ def result(**changed: Any) -> StaysResult:
         ({"unanswered": True}, "unknown"),
         ({"sink": ComparedSide("files:/out", 0, 9)}, "unknown"),
         ({"clusters": (ComparedSide("A", 60, 0), ComparedSide("B", 0, 0))}, "unknown"),
+        ({"clusters": (ComparedSide("A", 30, 30), ComparedSide("B", 60, 0))}, "unknown"),
+        ({"clusters": (ComparedSide("A", 60, 0), ComparedSide("B", 59, 1))}, "unknown"),
+        ({"clusters": (ComparedSide("A", 30, 30), ComparedSide("B", 60, 0)), "totals": {"lost": 1}}, "unclean"),
+        ({"left_out": True}, "unknown"),
+        ({"left_out": True, "totals": {"doubled": 2, "doubled_beyond": 2}}, "unclean"),
     ],
 )
-def test_nothing_found_is_clean_only_where_every_side_was_read(changed: dict[str, Any], verdict: str) -> None:
+def test_nothing_found_is_clean_only_where_all_of_every_side_was_compared(
+    changed: dict[str, Any], verdict: str
+) -> None:
     found = result(**changed)
     assert found.verdict == verdict
     assert found.exit_code is (ExitCode.OK if verdict == "clean" else ExitCode.NEEDS_PERSON)
+
+
+def test_a_cluster_with_records_that_were_not_compared_is_not_shown_as_well() -> None:
+    sides = (ComparedSide("A", 30, 30), ComparedSide("B", 60, 0))
+    assert [cells[0].tone for cells in report_of_stays(result(clusters=sides)).rows] == ["bad", "good", "good"]
 
 
 def test_the_result_is_shown_as_text_page_and_sealed_json() -> None:

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.failovers.extents import announce, look_at
+from reconciler.spark.audit.failovers.extents import announce, gaps, look_at
 from reconciler.spark.audit.failovers.stays import stays
 from reconciler.spark.target import ClusterAccess
 from tests.spark.audit.test_stays import SAME, plan, row
@@ -92,3 +92,28 @@ def test_a_log_that_is_shorter_than_the_plans_say_is_another_one(logs: dict[str,
     short.create("events", 2)
     with pytest.raises(Changed, match="is not the log that the job has read"):
         look("A", "B")
+
+
+def test_a_log_that_ends_before_the_last_resume_offset_is_a_gap(logs: dict[str, MemoryLog]) -> None:
+    short = logs["A"] = MemoryLog("A")
+    short.create("events", 2)
+    for number in range(8):
+        short.partition("events", 0).append(number, b"k", b"%d" % number)
+    found = look("A", "B")
+    assert gaps(THERE_AND_BACK, found.logs) == [AT]
+    assert any("On cluster A the log of events-0 ends before" in said for said in announce(found.logs))
+
+
+def test_records_deleted_where_a_stay_began_are_a_gap_unless_the_log_that_it_left_has_them(
+    logs: dict[str, MemoryLog],
+) -> None:
+    """The first stay, on A, began with the log: what retention took of it before any plan is no gap."""
+    a, b = logs["A"].partition("events", 0), logs["B"].partition("events", 0)
+    a.delete_before(6)
+    assert gaps(THERE_AND_BACK, look("A", "B").logs) == []
+    b.delete_before(5)
+    assert gaps(THERE_AND_BACK, look("A", "B").logs) == [], "A has what it had to hand over at 6"
+    a.delete_before(7)
+    assert gaps(THERE_AND_BACK, look("A", "B").logs) == [AT]
+    a.delete_before(10)
+    assert gaps(THERE_AND_BACK, look("A").logs) == [AT], "B was not given, and the stay on A began at 9"

@@ -53,7 +53,7 @@ HELP = Help(
         ExitCode.OK: "clean",
         ExitCode.USAGE: "",
         ExitCode.NEEDS_PERSON: "something was lost, perhaps lost, doubled beyond the plan's bound, or reordered; "
-        "or there was nothing to compare",
+        "or not everything could be compared",
         ExitCode.CHANGED: "a log is not the plan's, or lost records during the audit",
         ExitCode.UNREACHABLE: "the destination is not reachable, or Spark could not finish",
     },

@@ -11,7 +11,15 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
-from reconciler.spark.audit.looking import TIMEOUT_S, PartitionEdges, edges_of, is_dead, is_planned_log, require_anchors
+from reconciler.spark.audit.looking import (
+    TIMEOUT_S,
+    PartitionEdges,
+    edges_of,
+    is_cut_off,
+    is_dead,
+    is_planned_log,
+    require_anchors,
+)
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
 
@@ -34,6 +42,15 @@ class Reach:
     @property
     def range(self) -> OffsetRange:
         return OffsetRange(self.at.topic, self.at.partition, self.start, self.end)
+
+    @property
+    def is_short(self) -> bool:
+        """True if the log ends before an offset of the plans."""
+        return any(self.end < max(bounds) for bounds in self.read)
+
+    def is_cut_off(self, cut: int) -> bool:
+        """As ``looking.is_cut_off``: records from the cut on are gone, and not left out by their time."""
+        return is_cut_off(cut, self.log_start, self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +187,27 @@ def announce(logs: Sequence[ClusterLog]) -> Iterable[str]:
         cut = [str(each.at) for each in log.reaches if each.log_start > 0]
         if cut:
             yield f"Cluster {log.cluster_id} has deleted the first records of {some(cut)}: they are not known."
-        short = [str(each.at) for each in log.reaches if _ends_early(each)]
+        short = [str(each.at) for each in log.reaches if each.is_short]
         if short:
             yield f"On cluster {log.cluster_id} the log of {some(short)} ends before an offset of the plans."
 
 
-def _ends_early(reach: Reach) -> bool:
-    return any(reach.end < end for _, end in reach.read)
+def gaps(found: Stays, logs: Sequence[ClusterLog]) -> list[TopicPartition]:
+    """The partitions of which no log that was read has all records that a stay should have read.
+
+    Their log ends before an offset of the plans; or it has deleted records from a resume offset on, and so has the log
+    that the job had left, from the stored offset on.
+    """
+    named = {each.cluster_id for each in found.clusters}
+    reaches = {
+        (log.cluster_id if log.cluster_id in named else None, reach.at): reach for log in logs for reach in log.reaches
+    }
+    gone = {reach.at for reach in reaches.values() if reach.is_short}
+    for hop in found.hops:
+        for row in hop.rows:
+            there, here = reaches.get((hop.destination_id, row.key)), reaches.get((hop.source_id, row.source_key))
+            if there is None or row.resume_offset is None or not there.is_cut_off(row.resume_offset):
+                continue
+            if here is None or here.is_cut_off(row.stored_offset or 0):
+                gone.add(row.key)
+    return sorted(gone)

@@ -43,6 +43,11 @@ class ComparedSide:
     nameless: int
     read: tuple[Range, ...] = ()
 
+    @property
+    def is_compared(self) -> bool:
+        """True if there are records, and every one of them could be compared."""
+        return self.records > 0 and not self.nameless
+
     def to_json(self) -> dict[str, Any]:
         ranges = [each.to_json() for each in self.read]
         return {"name": self.name, "records": self.records, "nameless": self.nameless, "read": ranges}
@@ -93,7 +98,8 @@ class StaysResult(Result):
         bad = ["lost", "possibly_lost", "doubled_beyond", *(["unknown_rows"] if self.logs_are_whole else [])]
         if any(self.totals[name] for name in bad):
             return UNCLEAN
-        return UNKNOWN if self.unanswered or not all(side.records for side in (*self.clusters, self.sink)) else CLEAN
+        is_compared = self.sink.records > 0 and all(side.is_compared for side in self.clusters)
+        return CLEAN if is_compared and not (self.unanswered or self.left_out) else UNKNOWN
 
     def found(self) -> dict[str, Any]:
         return {
@@ -107,7 +113,11 @@ class StaysResult(Result):
 
 def empty_sides(clusters: tuple[ComparedSide, ...], sink: ComparedSide) -> list[str]:
     """A sentence for each side of which nothing could be compared."""
-    found = [f"Nothing was read of cluster {side.name}: it shows nothing." for side in clusters if not side.records]
+    found = [
+        f"Nothing was read of cluster {side.name} that could be compared: it shows nothing."
+        for side in clusters
+        if not side.records
+    ]
     if not sink.records:
         found.append(f"Nothing was read of {sink.name}: it has no row with a name.")
     return found

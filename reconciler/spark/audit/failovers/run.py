@@ -17,7 +17,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.errors import plan_of, spark_errors, writing_findings
-from reconciler.spark.audit.failovers.extents import ClusterLog, announce, look_at
+from reconciler.spark.audit.failovers.extents import ClusterLog, announce, gaps, look_at
 from reconciler.spark.audit.failovers.result import (
     ComparedSide,
     Range,
@@ -42,6 +42,7 @@ from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import AT_LEAST_ONCE, require_known, split_doubled
 from reconciler.spark.audit.sightings import small_table
 from reconciler.spark.audit.tally import PART_SHIFT
+from reconciler.spark.audit.words import of_nameless, of_since
 from reconciler.spark.target import ClusterAccess
 
 
@@ -98,13 +99,16 @@ def audit_stays(
         for number, log in enumerate(looked.logs)
     )
     rows = ComparedSide(sink, sums["named"], sums["nameless"])
+    missing = gaps(found, looked.logs)
     unknown = [
         *looked.dead,
         *(f"Cluster {each} was not read: what only it has is not known." for each in looked.absent),
         *empty_sides(sides, rows),
         *found.assumed,
         *_unknown(found, naming, sums, sides, rows),
+        *of_since(since_ms),
         *announce(looked.logs),
+        *_of_gaps(missing),
     ]
     is_read = len(looked.logs) == len(found.clusters) and since_ms is None
     return StaysResult(
@@ -125,6 +129,7 @@ def audit_stays(
         unknown=tuple(unknown),
         logs_are_whole=is_read and not any(reach.log_start for log in looked.logs for reach in log.reaches),
         unanswered=bool(looked.dead),
+        left_out=bool(found.undecided or missing),
     )
 
 
@@ -203,16 +208,24 @@ def _compared(naming: Naming) -> Iterator[str]:
     yield "unknown rows: rows of the sink that match no record of a log."
 
 
+def _of_gaps(missing: Sequence[TopicPartition]) -> Iterator[str]:
+    if missing:
+        yield (
+            f"Of {some([str(at) for at in missing])} no log has all records that the job should have read after a "
+            "resume offset: not compared. To leave older stays out, audit the later plans alone, or with --since."
+        )
+
+
 def _unknown(
     found: Stays, naming: Naming, sums: Mapping[str, int], sides: Sequence[ComparedSide], rows: ComparedSide
 ) -> Iterator[str]:
     if found.undecided:
         places = [str(at) for at in found.undecided]
-        yield f"A plan gives no offset for {some(places)}."
-    nameless = sum(side.nameless for side in (*sides, rows))
-    if nameless:
-        lacking = "without an id" if naming.by is By.ID else "that do not identify a record"
-        yield f"{nameless:,} records and rows {lacking} were not compared."
+        yield f"A plan gives no offset for {some(places)}: not compared from there on."
+    nameless = [side for side in sides if side.nameless]
+    names = [f"cluster {side.name}" for side in nameless]
+    bare = [f"cluster {side.name}" for side in nameless if not side.records]
+    yield from of_nameless(naming, sum(side.nameless for side in nameless), names, bare, rows.nameless)
     if sums["possibly_lost"]:
         yield (
             f"{sums['possibly_lost']:,} records may be lost: a log has them more often than the sink. A mirror "

@@ -34,10 +34,20 @@ class ClusterStays:
 
 
 @dataclass(frozen=True, slots=True)
+class Hop:
+    """One failover: the rows of all its plans."""
+
+    source_id: str | None
+    destination_id: str
+    rows: tuple[PartitionPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stays:
     """One job's stays. ``order`` has the cluster of each; ``announced`` is the sum of the plans' replay bounds.
 
-    ``undecided`` are partitions without an offset in a plan; ``assumed`` says what no plan states.
+    ``undecided`` are partitions without an offset in a plan; ``assumed`` says what no plan states. Each of ``hops``
+    ends one stay and begins the next.
     """
 
     job: str
@@ -47,15 +57,7 @@ class Stays:
     announced: int
     undecided: tuple[TopicPartition, ...]
     assumed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Hop:
-    """One failover: the rows of all its plans."""
-
-    source_id: str | None
-    destination_id: str
-    rows: tuple[PartitionPlan, ...]
+    hops: tuple[Hop, ...]
 
 
 def is_several(plans: Sequence[Plan]) -> bool:
@@ -74,9 +76,9 @@ def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
         raise ConfigError("An audit needs the plans that the job was started with.", hint="Name their files.")
     if len({found.name for _, found in chosen}) > 1:
         raise ConfigError("The plans are for different jobs.", hint="Audit them one at a time.")
-    hops: list[_Hop] = []
+    hops: list[Hop] = []
     for plan, found in chosen:
-        hop = _Hop(plan.source_cluster_id, plan.cluster_id, found.starts.partitions)
+        hop = Hop(plan.source_cluster_id, plan.cluster_id, found.starts.partitions)
         if hops and hops[-1].destination_id == hop.destination_id:
             hops[-1] = _joined(hops[-1], hop, plan.created_at)
         else:
@@ -109,22 +111,23 @@ def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
         announced=sum(row.replay_at_most or 0 for row in rows),
         undecided=tuple(sorted({row.key for row in rows if row.resume_offset is None})),
         assumed=tuple(dict.fromkeys(assumed)),
+        hops=tuple(hops),
     )
 
 
-def _joined(hop: _Hop, other: _Hop, created_at: str) -> _Hop:
+def _joined(hop: Hop, other: Hop, created_at: str) -> Hop:
     """Several plans of one failover are one hop, if they share no partition."""
     if {row.key for row in hop.rows} & {row.key for row in other.rows}:
         raise ConfigError(
             f"The plan of {created_at} leads to the same cluster as the one before it, for the same partitions.",
             hint="Name each applied plan once, and those of the way back too.",
         )
-    return _Hop(hop.source_id or other.source_id, hop.destination_id, (*hop.rows, *other.rows))
+    return Hop(hop.source_id or other.source_id, hop.destination_id, (*hop.rows, *other.rows))
 
 
-def _with_sources(hops: Sequence[_Hop]) -> list[_Hop]:
+def _with_sources(hops: Sequence[Hop]) -> list[Hop]:
     """The hops with their source clusters: each begins where the one before it led to. Raises ConfigError if not."""
-    found: list[_Hop] = []
+    found: list[Hop] = []
     for number, hop in enumerate(hops):
         before = found[-1].destination_id if found else None
         # The first plan need not name its source. On the way there and back it is where the second one led to.
@@ -135,12 +138,12 @@ def _with_sources(hops: Sequence[_Hop]) -> list[_Hop]:
                 f"Plan {number} led to cluster {before}, and plan {number + 1} begins at cluster {source}.",
                 hint="A plan in between is missing: name every applied plan of the job.",
             )
-        found.append(_Hop(source, hop.destination_id, hop.rows))
+        found.append(Hop(source, hop.destination_id, hop.rows))
     return found
 
 
 def _stay(
-    number: int, before: _Hop | None, behind: _Hop | None, assumed: list[str]
+    number: int, before: Hop | None, behind: Hop | None, assumed: list[str]
 ) -> Iterable[tuple[TopicPartition, Interval]]:
     """The partitions of one stay: from the resume offsets of the plan ``before`` to the stored ones of ``behind``."""
     starts = {} if before is None else {row.key: row.resume_offset for row in before.rows}
@@ -163,7 +166,7 @@ def _stay(
             yield at, Interval(number, start, max(start, stored or 0))
 
 
-def _topic_ids(hops: Sequence[_Hop], cluster_id: str | None) -> dict[str, str]:
+def _topic_ids(hops: Sequence[Hop], cluster_id: str | None) -> dict[str, str]:
     """The ids of the cluster's topics. Raises ConfigError if a topic was recreated between two plans."""
     found: dict[str, str] = {}
     for hop in hops:
