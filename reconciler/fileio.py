@@ -258,16 +258,32 @@ def sync_names(folder: str | Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of an existing file; other processes wait for it. The kernel releases it when its holder dies.
 
+    It is the lock of the file that has the name when the wait ends: the one before may have been replaced meanwhile.
     Raises ``ConfigError`` if another process, perhaps another user's, keeps it for ``LOCK_S``. On a file system without
     locks this does not wait, and only the stores' compare-and-set protects the rows.
     """
     with ExitStack() as held:
         is_held = True
         with suppress(OSError):
-            is_held = wait_for_lock(held.enter_context(path.open("rb")).fileno())
+            is_held = _hold_lock(path, held)
         if not is_held:
             raise held_too_long(str(path))
         yield
+
+
+def _hold_lock(path: Path, held: ExitStack) -> bool:
+    """Take the lock of the file at a path until ``held`` ends. Returns and raises as ``wait_for_lock`` does."""
+    until = time.monotonic() + LOCK_S
+    while True:
+        with ExitStack() as opened:
+            descriptor = opened.enter_context(path.open("rb")).fileno()
+            if not wait_for_lock(descriptor):
+                return False
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                held.push(opened.pop_all())
+                return True
+        if time.monotonic() > until:
+            return False
 
 
 def wait_for_lock(descriptor: int) -> bool:

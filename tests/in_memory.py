@@ -14,7 +14,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.failover.writing.apply import prepare, write
-from reconciler.formats.plan import JobPlan, PartitionPlan
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
@@ -96,11 +96,17 @@ class Memory:
     def apply(self, extra: str = "", by_hand: ByHand | None = None) -> None:
         checked, config = self.check(extra, by_hand), self.config(extra)
         path = self.folder / f"{self.clock}.plan.json"
-        write(prepare(checked.plan, config, self.outside), checked.plan, path, self.outside)
+        write(prepare(checked.plan, config, self.outside), checked.plan, on_disk(checked.plan, path), self.outside)
         self.clock += 1
 
     def rows(self) -> list[Row]:
         return self.store.read(GROUP)
+
+
+def on_disk(plan: Plan, path: Path) -> Path:
+    """The path, with the plan's file there: nothing is written for a plan whose file is gone."""
+    path.write_text(plan.to_text())
+    return path
 
 
 def found(row: PartitionPlan) -> tuple[Verdict, int | None]:

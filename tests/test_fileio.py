@@ -114,6 +114,25 @@ def test_a_lock_that_is_given_back_is_waited_for(tmp_path: Path) -> None:
     timer.join()
 
 
+def test_the_lock_is_that_of_the_file_that_replaced_the_one_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "plan"
+    path.touch()
+    other = path.open("rb")
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def replaced() -> None:
+        write_whole(path, "another")
+        other.close()
+
+    timer = threading.Timer(0.05, replaced)
+    timer.start()
+    with locked(path), path.open("rb") as third:
+        assert third.read() == b"another"
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    timer.join()
+
+
 def test_the_audit_logs_lock_has_the_same_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fileio, "LOCK_S", 0.1)
     with (world.folder / "audit.log").open("wb") as other:

@@ -43,8 +43,18 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_optional_config(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """-c for commands that work without a configuration, too."""
-    parser.add_argument("-c", "--config", metavar="FILE", type=Path, help=purpose)
+    """-c for commands that work without a configuration, too: the environment names one, none is looked for here."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    by_variable = Path(named) if named else None
+    parser.set_defaults(by_variable=by_variable)
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=by_variable,
+        help=f"{purpose} (default: ${CONFIG_VARIABLE}, else none)",
+    )
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.copying import CopyDisplay
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
+from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
@@ -30,9 +32,24 @@ if TYPE_CHECKING:
 
 PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
 
+log = logging.getLogger("reconciler")
+
 
 def read_config(options: argparse.Namespace) -> Config:
     return load_config(options.config)
+
+
+def config_if_named(options: argparse.Namespace) -> Config | None:
+    """The configuration of a command that needs none (``add_optional_config``); None if none is named."""
+    if options.config is None or options.config is not options.by_variable:
+        return None if options.config is None else read_config(options)
+    log.info("Configuration: %s, named by %s.", options.config, CONFIG_VARIABLE)
+    try:
+        return read_config(options)
+    except ConfigError as error:
+        without = f"This command needs no configuration: to leave it out, put {CONFIG_VARIABLE}= before the command."
+        error.hint = f"{error.hint} {without}" if error.hint else without
+        raise
 
 
 def one_job(config: Config, name: str | None) -> Job:
@@ -48,7 +65,8 @@ def one_job(config: Config, name: str | None) -> Job:
 
 def start_policy(options: argparse.Namespace, plan: Plan) -> StartPolicy:
     """The policy of the configuration if one is named, else the plan's."""
-    return read_config(options).policy.start if options.config else plan.policy
+    config = config_if_named(options)
+    return plan.policy if config is None else config.policy.start
 
 
 def read_plan(path: Path) -> Plan:

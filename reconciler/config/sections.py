@@ -24,6 +24,7 @@ def search(table: Table) -> SearchSettings:
 
 def trust(table: Table, config: Path) -> TrustSettings:
     """``config`` is the configuration's own file, to which no command may append."""
+    is_open = table.gives("signatures") and not table.gives("require_signature")
     settings = TrustSettings(
         trusted_keys=table.texts("trusted_keys", "must be a list of files."),
         require_signature=table.take("require_signature", bool, False),
@@ -36,6 +37,12 @@ def trust(table: Table, config: Path) -> TrustSettings:
     if settings.audit_heads and not settings.audit_log and not table.is_faulty("audit_log"):
         table.fault("audit_heads", "vouches for audit_log, which is not there.", "Add it, or leave out audit_heads.")
     _refuse_one_file(table, settings, config)
+    if is_open and not table.is_faulty("signatures"):
+        table.fault(
+            "signatures",
+            f"= {settings.signatures}, and require_signature is not set: plans without a signature would be applied.",
+            "Add require_signature = true. Or write = false, if such plans may be applied.",
+        )
     known = len(set(settings.trusted_keys))
     if settings.require_signature and not table.is_faulty("trusted_keys", "signatures"):
         if not known:

@@ -144,13 +144,20 @@ def _gateway(config: Config) -> Iterator[TrialResult]:
 
 def _keys(config: Config) -> Iterator[TrialResult]:
     trust = config.trust
+    are_usable = True
     for number, key in enumerate(trust.trusted_keys, start=1):
         try:
             ((name, _),) = signing.trusted(replace(trust, trusted_keys=(key,))).values()
         except ConfigError as error:
+            are_usable = False
             yield failed("trust", error)
         else:
             yield ok("trust", f"the key {name if len(trust.trusted_keys) == 1 else f'{number}, {name},'} can be used")
+    if are_usable:
+        try:
+            signing.trusted(trust)
+        except ConfigError as error:
+            yield failed("trust", error)
     if trust.signing_key is not None:
         try:
             signing.private_key(Path(trust.signing_key), trust.signing_passphrase)

@@ -197,7 +197,7 @@ def _policy(config: Config) -> Iterator[str]:
 
 def _signed(trust: TrustSettings) -> str:
     if not trust.require_signature:
-        return ""
+        return " Plans without a signature may be applied, too." if trust.trusted_keys else ""
     signs = "signs its own" if trust.signing_key and trust.signatures == 1 else "does not sign its own"
     return f" It must be signed by {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys; hook {signs}."
 

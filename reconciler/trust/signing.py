@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.visible import command
-from reconciler.fileio import locked, open_regular, write_whole
+from reconciler.fileio import LARGEST_FILE, locked, open_regular, write_whole
 from reconciler.formats.json_fields import FieldError, Fields, json_value
 
 if TYPE_CHECKING:
@@ -96,22 +96,37 @@ def has_passphrase(path: Path) -> bool:
 
 
 def trusted(trust: TrustSettings) -> dict[str, tuple[str, PublicKey]]:
-    """The trusted keys with their names, by key id. Raises ConfigError for an unusable one."""
+    """The trusted keys with their names, by key id.
+
+    Raises ConfigError for an unusable one, and where so many are listed twice that no plan could be signed by enough.
+    """
     found: dict[str, tuple[str, PublicKey]] = {}
+    listed: dict[str, str] = {}
+    twins: list[str] = []
     for number, setting in enumerate(trust.trusted_keys, start=1):
         if setting.startswith("-----BEGIN"):  # the key itself, from the environment or a secret file
-            name, pem = f"number {number} of trusted_keys", setting.encode(errors="surrogateescape")
+            name = shown = f"number {number} of trusted_keys"
+            pem = setting.encode(errors="surrogateescape")
         else:
-            name, pem = Path(setting).name, _content(Path(setting), "key")
+            name, shown, pem = Path(setting).name, setting, _content(Path(setting), "key")
         key: PublicKey = _ed25519().public_key(pem, f"[trust] trusted_keys: {name}")
+        if key.id in found:
+            twins.append(f"{shown} is the same key as {listed[key.id]}")
         found.setdefault(key.id, (name, key))
+        listed.setdefault(key.id, shown)
+    if twins and trust.require_signature and len(found) < trust.signatures:
+        raise ConfigError(
+            f"[trust] signatures = {trust.signatures}, and the different keys in trusted_keys are {len(found)}: "
+            f"{', '.join(twins)}.",
+            hint="List the key of another signer in its place.",
+        )
     return found
 
 
-def _content(path: Path, what: str) -> bytes:
+def _content(path: Path, what: str, most: int = LARGEST_KEY) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(LARGEST_KEY)
+            return file.read(most)
     except OSError as error:
         raise ConfigError(f"The {what} {path} cannot be read: {error.strerror or error}.") from error
 
@@ -129,9 +144,14 @@ def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> 
 
 
 def add(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature) -> Signer:
-    """Add a signature to those present. Raises Changed if it, or one of them, does not fit."""
+    """Add a signature to those present. Raises Changed if it, or one of them, does not fit, or the file has changed."""
     path = path_for(plan_path)
     with locked(plan_path):
+        if _content(plan_path, "plan", LARGEST_FILE + 1) != content:
+            raise Changed(
+                f"{plan_path} is not the file any more that was shown. Nothing was signed.",
+                hint="Look at the plan that is there now, then sign that.",
+            )
         there = load_signatures(path, plan_sha256)
         _verify(path, content, there)
         kept = {each.key_id: each for each in (*there, signature)}
@@ -179,6 +199,8 @@ def check(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSetting
             hint="Have it signed with a trusted key, or add this key to trusted_keys.",
         )
     if trust.require_signature and len(known) < trust.signatures:
+        if trust.signatures > 1:
+            trusted(trust)  # more signatures may not help
         state = "is not signed by enough trusted keys" if known else "is not signed"
         raise Changed(
             f"The plan {state}: {len(known)} of {trust.signatures} required signatures present "

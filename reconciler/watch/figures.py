@@ -102,17 +102,18 @@ def figures_of(
     single_cluster: bool = False,
     now_ms: float = math.inf,
 ) -> CheckFigures:
-    """The figures of one job in a check. A partition with two positions counts once, by the worse of them.
+    """The figures of one job in a check, by the rows that decide whether it may start (``Checked.decided``).
 
+    A partition with two positions counts once, for whatever one of them says; its verdict is the worse of the two, its
+    replay the larger.
     ``lags_ms``: how far the mirror is behind, for the partitions where that is known.
     ``single_cluster``: the jobs run on no other cluster, so a row in another one's numbering is a mismatch too.
     ``now_ms``: anchors that claim to be stored much later than this do not count as the newest.
     """
     own = {place.destination for place in gathered.places if place.own or (single_cluster and _is_numbered(place))}
-    rows: dict[str, dict[int, PartitionPlan]] = {place.destination.topic: {} for place in gathered.places}
+    rows: dict[str, dict[int, list[PartitionPlan]]] = {place.destination.topic: {} for place in gathered.places}
     for row in plan.partitions:
-        others = rows.setdefault(row.topic, {})
-        others[row.partition] = max(others.get(row.partition, row), row, key=lambda each: each.verdict.badness)
+        rows.setdefault(row.topic, {}).setdefault(row.partition, []).append(row)
     topics = {
         topic: _with_mirror(_topic(list(found.values()), own, policy, lags_ms or {}), topic, mirror or MirrorFigures())
         for topic, found in rows.items()
@@ -133,25 +134,32 @@ def _with_mirror(figures: TopicFigures, topic: str, mirror: MirrorFigures) -> To
 
 
 def _topic(
-    rows: Sequence[PartitionPlan],
+    partitions: Sequence[Sequence[PartitionPlan]],
     own: Iterable[TopicPartition],
     policy: StartPolicy,
     lags_ms: Mapping[TopicPartition, int],
 ) -> TopicFigures:
-    verdicts = [row.verdict for row in rows]
-    here = [row for row in rows if row.key in own]
-    stopped = [row for row in rows if why_stopped(row, policy) is not None]
+    """The figures of one topic; ``partitions`` has the rows of each, one for every position."""
+    verdicts = [max(row.verdict for row in rows) for rows in partitions]
+    every = [row for rows in partitions for row in rows]
+    here = [row for row in every if row.key in own]
+    stopped = [row for row in every if why_stopped(row, policy) is not None]
+    behind = [row for row in every if row.verdict is Verdict.BEHIND]
     return TopicFigures(
         {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
-        own=len(here),
-        mismatched=sum(row.verdict not in RIGHT for row in here),
-        blocked=len(stopped),
-        over_budget=sum(row.verdict in NEEDS_BUDGET for row in stopped),
-        without_rows=sum(row.no_rows for row in rows),
-        shortfall=verdicts.count(Verdict.BEHIND),
-        replay=sum(row.replay_at_most or 0 for row in rows),
-        lag_s=_farthest_s([row for row in rows if row.verdict is Verdict.BEHIND], lags_ms),
+        own=_partitions(here),
+        mismatched=_partitions(row for row in here if row.verdict not in RIGHT),
+        blocked=_partitions(stopped),
+        over_budget=_partitions(row for row in stopped if row.verdict in NEEDS_BUDGET),
+        without_rows=_partitions(row for row in every if row.no_rows),
+        shortfall=_partitions(behind),
+        replay=sum(max(row.replay_at_most or 0 for row in rows) for rows in partitions),
+        lag_s=_farthest_s(behind, lags_ms),
     )
+
+
+def _partitions(rows: Iterable[PartitionPlan]) -> int:
+    return len({row.partition for row in rows})
 
 
 def _farthest_s(behind: Sequence[PartitionPlan], lags_ms: Mapping[TopicPartition, int]) -> float:

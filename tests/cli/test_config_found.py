@@ -45,6 +45,67 @@ def test_without_one_the_command_line_is_wrong(world: World) -> None:
     assert "There is no ./reconciler.toml. Give the configuration with -c FILE" in ended.err
 
 
+# ---------------------------------------------------------------- commands that need none
+
+UNSIGNED = "The plan is not signed: 0 of 1 required signatures present"
+NAMED = "Configuration: strict.toml, named by RECONCILER_CONFIG.\n"
+
+
+@pytest.fixture
+def strict(world: World) -> World:
+    """A plan without a signature, and a configuration besides ./reconciler.toml that requires one."""
+    assert world.run("plan", "--job", "ready", "-o", "p.json").code == 0
+    text = world.read("reconciler.toml")
+    world.file("strict.toml", f'{text}\n[trust]\nrequire_signature = true\ntrusted_keys = ["a"]\naudit_log = "log"\n')
+    return world
+
+
+def test_a_configuration_of_the_environment_decides_who_must_sign(strict: World) -> None:
+    unknown = strict.run("verify", "p.json")
+    assert (unknown.code, "required  not known: no configuration was named" in unknown.out) == (0, True)
+    named = strict.run("verify", "p.json", "-c", "strict.toml")
+    strict.environ(**{CONFIG_VARIABLE: "strict.toml"})
+    found = strict.run("verify", "p.json")
+    assert (found.code, found.out, found.err) == (named.code, named.out, NAMED + named.err)
+    assert (found.code, UNSIGNED in found.err) == (5, True)
+    strict.environ(**{CONFIG_VARIABLE: ""})
+    assert strict.run("verify", "p.json").code == 0
+
+
+def test_a_copy_of_a_checkpoint_needs_the_signatures_too_and_is_logged(strict: World) -> None:
+    clone = ("checkpoint", "clone", "from", "to", "--plan", "p.json")
+    assert strict.run(*clone).code == 6, "there is no checkpoint"
+    strict.environ(**{CONFIG_VARIABLE: "strict.toml"})
+    ended = strict.run(*clone)
+    assert (ended.code, UNSIGNED in ended.err) == (5, True), ended.err
+    assert '"action":"clone"' in strict.read("log").replace('": "', '":"')
+    assert strict.run("audit-log", "show").out == strict.run("audit-log", "show", "-c", "strict.toml").out
+
+
+def test_a_log_that_is_given_is_not_compared_with_the_heads_of_the_environments(strict: World) -> None:
+    strict.run("apply", "p.json", "-c", "strict.toml", "--yes")
+    strict.file(
+        "other.toml", strict.read("strict.toml").replace('audit_log = "log"', 'audit_log = "b"\naudit_heads = "h"')
+    )
+    strict.run("apply", "p.json", "-c", "other.toml", "--yes")
+    strict.environ(**{CONFIG_VARIABLE: "other.toml"})
+    assert strict.run("audit-log", "verify", "log").code == 0
+    assert "h vouches for" in strict.run("audit-log", "verify").out
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "sign"])
+def test_a_broken_configuration_of_the_environment_can_be_left_out(strict: World, command: str) -> None:
+    strict.file("broken.toml", "[destination]\n")
+    strict.environ(**{CONFIG_VARIABLE: "broken.toml"})
+    ended = strict.run(command, "p.json", *(["--key", "none.pem"] if command == "sign" else []))
+    assert ended.code == 2
+    assert (
+        "This command needs no configuration: to leave it out, put RECONCILER_CONFIG= before the command" in ended.err
+    )
+    assert "broken.toml: " in ended.err
+    assert strict.run("verify", "p.json", "--trust", "none.pem").err.startswith("The key none.pem cannot be read")
+
+
 def test_help_explains_the_words_that_it_uses(world: World) -> None:
     shown = world.run("hook", "--help").out
     assert "verdict  the finding for one partition" in shown

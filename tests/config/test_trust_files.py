@@ -1,4 +1,4 @@
-"""``[trust]``: the audit log, the file of its heads and the configuration are three files."""
+"""``[trust]``: its three files are three, and what it requires is required."""
 
 from __future__ import annotations
 
@@ -28,3 +28,19 @@ def test_the_log_its_heads_and_the_configuration_are_three_files(tmp_path: Path,
     found = read_config(path)
     assert isinstance(found, list)
     assert [words in each.message for each in found] == [True], found
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_signatures_that_nothing_requires_are_a_fault(tmp_path: Path, count: int) -> None:
+    """An unsigned plan would be applied, and a person who wrote this does not expect it."""
+    path = tmp_path / "reconciler.toml"
+    lines = f'\n[trust]\ntrusted_keys = ["a.pem", "b.pem"]\nsignatures = {count}\n'
+    path.write_text(LEAST + lines)
+    found = read_config(path)
+    assert isinstance(found, list)
+    (fault,) = found
+    assert f"[trust] signatures = {count}, and require_signature is not set" in fault.message
+    assert "Add require_signature = true." in (fault.hint or "")
+    for said in ("true", "false"):
+        path.write_text(f"{LEAST}{lines}require_signature = {said}\n")
+        assert not isinstance(read_config(path), list), said

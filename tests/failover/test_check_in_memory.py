@@ -18,7 +18,7 @@ from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import why_stopped
 from reconciler.ports import ClusterInfo, OffsetStore, TopicInfo, TopicPartition
-from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, stored
+from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, on_disk, stored
 
 CALLED_NEW = f'''
 [[jobs]]
@@ -340,7 +340,7 @@ def test_two_jobs_that_share_a_topic_have_their_own_offsets(memory: Memory) -> N
         "fast": (Verdict.MOVED, 9),
         "slow": (Verdict.MOVED, 3),
     }
-    write(prepare(plan, config, memory.outside), plan, memory.folder / "plan.json", memory.outside)
+    write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
     offsets = {
         g: [row.stored.offset for row in memory.store.read(g, ["a.events"])] for g in ("fast-readers", "slow-readers")
     }
@@ -424,7 +424,7 @@ def test_an_offset_behind_records_that_ids_prove_done_can_be_applied(memory: Mem
     config = memory.config(jobs=f'{job}[jobs.identity]\nid = "key"\nid_order = "increasing"\n')
     plan = check(config, config.jobs, memory.outside).plan
     assert found(plan.jobs[0].partitions[0]) == (Verdict.MOVED, 8)
-    write(prepare(plan, config, memory.outside), plan, memory.folder / "plan.json", memory.outside)
+    write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
     assert check(config, config.jobs, memory.outside).to_write == frozenset()
 
 

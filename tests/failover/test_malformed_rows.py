@@ -25,7 +25,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from reconciler.stores.sql_rows import COLUMNS
-from tests.in_memory import GROUP, NOW, Memory, stored
+from tests.in_memory import GROUP, NOW, Memory, on_disk, stored
 
 JOBS = "".join(
     f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\nstore = "STORE"\n'
@@ -101,7 +101,8 @@ class Damaged:
     def apply(self, by_hand: ByHand) -> None:
         checked = self.checked(by_hand, "clicks")
         config = self.memory.config("", JOBS.replace("STORE", self.address))
-        write(prepare(checked.plan, config, self.outside), checked.plan, self.path.with_suffix(".plan"), self.outside)
+        path = on_disk(checked.plan, self.path.with_suffix(".plan"))
+        write(prepare(checked.plan, config, self.outside), checked.plan, path, self.outside)
 
 
 @pytest.fixture
@@ -201,9 +202,9 @@ def test_a_row_that_became_malformed_after_the_plan_stops_its_job_alone(damaged,
     assert caught.value.hint == "Make a new plan once that is done."
     assert len(other.intended) == 3
     before = damaged.path.read_bytes()
-    write([clicks], plan, damaged.path.with_suffix(".plan"), damaged.outside)
+    write([clicks], plan, on_disk(plan, damaged.path.with_suffix(".plan")), damaged.outside)
     assert damaged.path.read_bytes() == before
-    write(changes, plan, damaged.path.with_suffix(".plan"), damaged.outside)
+    write(changes, plan, on_disk(plan, damaged.path.with_suffix(".plan")), damaged.outside)
     assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.MATCH}
 
 

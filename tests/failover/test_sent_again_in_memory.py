@@ -11,7 +11,7 @@ from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.writing.apply import prepare, write
-from tests.in_memory import BASE, GROUP, Memory, anchor
+from tests.in_memory import BASE, GROUP, Memory, anchor, on_disk
 
 JOB = f'''
 [[jobs]]
@@ -49,7 +49,7 @@ def test_the_plan_steps_over_where_ids_are_said_to_be_unique(memory_sent_again: 
 def test_apply_writes_it_and_the_next_check_changes_nothing(memory_sent_again: Memory) -> None:
     memory, plan = memory_sent_again, checked(memory_sent_again, UNIQUE).plan
     config = memory.config(jobs=UNIQUE)
-    write(prepare(plan, config, memory.outside), plan, memory.folder / "plan.json", memory.outside)
+    write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
     (row,) = checked(memory, UNIQUE).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.MATCH, 13, 0)
 

@@ -131,6 +131,7 @@ WORDS = [
         with_section('[trust]\nrequire_signature = true\ntrusted_keys = ["a", "b"]\nsigning_key = "a"'),
         "It must be signed by 1 of 2 trusted keys; hook signs its own.",
     ),
+    (with_section('[trust]\ntrusted_keys = ["a"]'), "Plans without a signature may be applied, too."),
     (with_section("[watch]\nsingle_cluster = true"), "All jobs are taken to run on this cluster"),
     (with_section('[trust]\naudit_log = "/var/log/a"'), "add a line to /var/log/a about every write, or do not write."),
 ]
@@ -605,6 +606,16 @@ def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path:
 
 
 QUIET = '[watch]\nlisten = "127.0.0.1:0"\n'
+
+
+def test_a_key_that_is_listed_twice_does_not_count_for_two(local: Callable[[str], Tries], tmp_path: Path) -> None:
+    make_keys(tmp_path)
+    lines = 'trusted_keys = ["FOLDER/public.pem", "FOLDER/./public.pem"]\nrequire_signature = true\n'
+    assert local(f"{QUIET}[trust]\n{lines}").code is ExitCode.OK
+    found = local(f"{QUIET}[trust]\n{lines}signatures = 2\n")
+    (said,) = found.messages(Level.FAIL, "trust")
+    assert "the different keys in trusted_keys are 1: " in said
+    assert found.code is ExitCode.USAGE
 
 
 @pytest.mark.parametrize(

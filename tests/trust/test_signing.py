@@ -124,11 +124,17 @@ def test_four_eyes_are_two_keys(plan: Path, ada: Key, ben: Key) -> None:
     assert check(plan, trust) == ["ada.pub.pem", "ben.pub.pem"]
 
 
-def test_one_key_under_two_names_is_one_key(plan: Path, ada: Key, tmp_path: Path) -> None:
+def test_one_key_under_two_names_is_one_key(plan: Path, ada: Key, ben: Key, tmp_path: Path) -> None:
     again = Key(ada.private, tmp_path / "again.pub.pem")
     shutil.copy(ada.public, again.public)
-    ada.sign(plan)
-    assert "1 of 2 required signatures present" in refused(plan, trusting(ada, again, signatures=2))
+    for signed in (False, True):  # no signature more would help
+        if signed:
+            ada.sign(plan)
+        with pytest.raises(ConfigError, match="the different keys in trusted_keys are 1: ") as caught:
+            signing.check(plan, CONTENT, SHA256, trusting(ada, again, signatures=2))
+        assert f"{again.public} is the same key as {ada.public}." in caught.value.message
+    assert check(plan, trusting(ada, again)) == ["ada.pub.pem"]
+    assert "1 of 2 required signatures present" in refused(plan, trusting(ada, again, ben, signatures=2))
 
 
 def test_a_trusted_key_may_be_written_in_the_configuration(plan: Path, ada: Key) -> None:
@@ -174,6 +180,13 @@ def test_the_product_verifies_what_openssl_signed(plan: Path, ada: Key, ben: Key
     with pytest.raises(Changed, match="does not fit"):
         signing.add(plan, CONTENT, SHA256, signing.made_elsewhere(raw, ben.public))
     assert check(plan, trusting(ada)) == ["ada.pub.pem"]
+
+
+def test_a_plan_that_was_replaced_while_a_person_was_asked_is_not_signed(plan: Path, ada: Key) -> None:
+    plan.write_bytes(CONTENT + b" of another plan")
+    with pytest.raises(Changed, match="is not the file any more that was shown"):
+        ada.sign(plan)
+    assert not signing.path_for(plan).exists()
 
 
 def _flip(name: str, place: int) -> Callable[[dict[str, Any]], None]:

@@ -9,11 +9,14 @@ import pytest
 
 from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import check
+from reconciler.failover.gather import GatheredJob
+from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
 from reconciler.mirror.record_times import lags_ms
 from reconciler.ports import TopicPartition
 from reconciler.watch.figures import CheckFigures, TopicFigures, figures_of
+from tests.cli.page.shown_plans import row
 from tests.in_memory import BEGIN, NOW, Memory, anchor, stored
 
 ALONE = '[topics]\npolicy = "identity"\n'
@@ -288,3 +291,33 @@ def test_the_age_of_the_anchors_is_that_of_the_newest_stored_one(memory: Memory)
     memory.deliver(range(10), 1)
     memory.save({0: stored(4, written_at_ms=NOW - 5_000), 1: stored(5, 1, written_at_ms=NOW - 90_000)})
     assert figures(memory, memory.config()).anchored_ms == NOW - 5_000
+
+
+# ---------------------------------------------------------------- a checkpoint that repeats a batch
+
+MOST = StartPolicy().max_replay
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "verdict", "counts"),
+    [
+        ((Verdict.BOUNDED, MOST + 1), (Verdict.BEHIND, 0), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
+        ((Verdict.BOUNDED, 10), (Verdict.BOUNDED, MOST + 1), Verdict.BOUNDED, (1, 1, 0, MOST + 1)),
+        ((Verdict.BOUNDED, MOST + 1), (Verdict.BOUNDED, 10), Verdict.BOUNDED, (1, 1, 0, MOST + 1)),
+        ((Verdict.BEHIND, 0), (Verdict.BOUNDED, MOST + 1), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
+        ((Verdict.BEHIND, 0), (Verdict.BEHIND, 0), Verdict.BEHIND, (0, 0, 1, 0)),
+        ((Verdict.BOUNDED, 10), (Verdict.BOUNDED, 30), Verdict.BOUNDED, (0, 0, 0, 30)),
+        ((Verdict.LOST, 0), (Verdict.LOST, 0), Verdict.LOST, (1, 0, 0, 0)),
+    ],
+)
+def test_what_one_position_of_a_repeated_batch_says_is_not_hidden_by_the_other(
+    start: tuple[Verdict, int], end: tuple[Verdict, int], verdict: Verdict, counts: tuple[int, ...], memory: Memory
+) -> None:
+    positions = {Position.START: start, Position.END: end}
+    rows = [row(0, found, at_most=replay, position=position) for position, (found, replay) in positions.items()]
+    plan = JobPlan("clicks", "readers", "checkpoint:/c", (*rows, row(1)))
+    seen = figures_of(plan, GatheredJob(memory.config().jobs[0], plan.store, ()), StartPolicy())
+    found = seen.topics["a.events"]
+    assert found.verdicts == {verdict: 1, Verdict.MOVED: 1}
+    assert (found.blocked, found.over_budget, found.shortfall, found.replay) == counts
+    assert seen.outcome == ("person" if any(why_stopped(each, StartPolicy()) for each in rows) else "ok")

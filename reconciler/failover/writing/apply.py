@@ -29,8 +29,8 @@ from reconciler.failover.writing.plan_checks import (
 )
 from reconciler.failover.writing.refusals import Refusal, of_store
 from reconciler.failover.writing.reread import Planned, anchors_for, check_in_place
-from reconciler.fileio import locked, read_regular, write_whole
-from reconciler.formats import snapshot
+from reconciler.failover.writing.snapshots import keep_snapshot
+from reconciler.fileio import locked
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
@@ -306,38 +306,6 @@ def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:
         now = rows.get(tp)
         if (now.version if now else None) != (row.version if row else None):
             raise Changed(f"{_conflict(change.job, tp)}. Nothing was written.", hint=AGAIN)
-
-
-def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
-    """Keep what the changes replace, beside the plan, in one piece. It is never overwritten with less.
-
-    It holds raw ids, as the stores do: readable by its owner only. Raises ConfigError if it cannot be written.
-    """
-    kept = load_snapshot(snapshot.path_for(plan_path), plan.sha256)
-    rows = {
-        (change.job.name, item.key): snapshot.Replaced(
-            change.job.group,
-            item.now.stored if item.now else None,
-            item.new,
-            item.now.text if item.now else None,
-        )
-        for change in writing
-        for item in change.intended
-    }
-    # The way back leads to what an earlier run of this plan replaced, not to what that run wrote.
-    first = {key: kept[key] for key, row in rows.items() if key in kept and snapshot.same(row.before, kept[key].after)}
-    write_whole(snapshot.beside_file(plan_path), snapshot.dump(plan.sha256, {**kept, **rows, **first}))
-
-
-def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.Replaced]:
-    """The snapshot's rows; empty if there is none. Raises ``Changed`` for another plan's or a damaged one."""
-    try:
-        text = read_regular(path).decode()
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise snapshot.unreadable(path, str(error)) from error
-    return snapshot.load(text, plan_sha256, path)
 
 
 def put(

@@ -14,8 +14,9 @@ from pathlib import Path
 from reconciler import written
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing.apply import JobChanges, keep_snapshot, name_of
+from reconciler.failover.writing.apply import JobChanges, name_of
 from reconciler.failover.writing.plan_checks import AGAIN
+from reconciler.failover.writing.snapshots import keep_snapshot
 from reconciler.fileio import locked
 from reconciler.formats.plan import Plan
 from reconciler.ports import HandsOver

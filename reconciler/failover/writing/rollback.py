@@ -25,8 +25,9 @@ from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Skips
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key, select
-from reconciler.failover.writing.apply import is_applied, load_snapshot, name_of, one_of, opened, put_all
+from reconciler.failover.writing.apply import is_applied, name_of, one_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
+from reconciler.failover.writing.snapshots import load_snapshot
 from reconciler.fileio import locked
 from reconciler.formats import snapshot
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan

@@ -31,7 +31,7 @@ def test_the_policy_of_a_configuration_forbids_offsets_as_it_forbids_the_start(w
     refused = world.run(*SHOW, "clicks", "-c", "strict.toml")
     assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")
     assert "more than max_replay = 2" in refused.err
-    hint = "The [policy] is that of -c FILE; the one that the plan was made with lets it start."
+    hint = "The [policy] is the configuration's; the one that the plan was made with lets it start."
     assert hint in " ".join(refused.err.split())
 
 

@@ -87,7 +87,7 @@ def test_verify_prints_a_forged_plan_as_what_it_is(estate: Estate) -> None:
     ended = harmless(estate.world.run("verify", "p.json"))
     assert ended.code == 0
     begins = [each.split(" ")[0] for each in ended.out.splitlines()]
-    assert begins == ["plan", "made", "expires", "signed"]
+    assert begins == ["plan", "made", "expires", "signed", "required"]
     assert "signed    no signatures: anyone who can write the file" in ended.out
 
 

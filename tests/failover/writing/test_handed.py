@@ -23,6 +23,7 @@ from tests.cli.page.shown_plans import job, plan, row
 pytest.importorskip("deltalake")
 pytest.importorskip("pyarrow")
 
+from tests.in_memory import on_disk
 from tests.stores.sink_job import append_delta
 
 NEW = StoredOffset(3_679, Anchor(3_678, 5, fingerprint=fingerprint(b"k", b"v"), cluster_id="destination"), 7)
@@ -45,7 +46,7 @@ def handing(folder: Path, config: Config, topic: str, *, anchors: str | None) ->
     item = Intended(planned, TopicPartition(topic, 0), None, NEW, None)
     opener: Any = partial(open_store, anchors=anchors)
     outside = Outside(reader=None, open_store=opener, monotonic=time.monotonic, now_ms=lambda: 9)  # type: ignore[arg-type]
-    path = folder / "failover.plan.json"
+    path = on_disk(made, folder / "failover.plan.json")
     hand_over([JobChanges(config.jobs[0], (item,))], made, path, outside)
     return path
 

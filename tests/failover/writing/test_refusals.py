@@ -18,7 +18,7 @@ from reconciler.failover.writing.apply import prepare, write
 from reconciler.failover.writing.refusals import AHEAD_MS
 from reconciler.formats.start import Side
 from reconciler.hook.side import choose
-from tests.in_memory import NOW, Memory, found, stored
+from tests.in_memory import NOW, Memory, found, on_disk, stored
 
 HOUR_MS = 3_600_000
 
@@ -34,7 +34,8 @@ def test_a_source_whose_clock_is_a_little_ahead_does_not_take_the_job_back(memor
     memory.deliver(range(3, 50))
     memory.save({0: stored(6, written_at_ms=NOW + ahead_ms)})
     checked, config = planned(memory, Verdict.MOVED, 4), memory.config()
-    write(prepare(checked.plan, config, memory.outside), checked.plan, memory.folder / "p.json", memory.outside)
+    path = on_disk(checked.plan, memory.folder / "p.json")
+    write(prepare(checked.plan, config, memory.outside), checked.plan, path, memory.outside)
     (again,) = prepare(checked.plan, config, memory.outside)
     assert (again.intended, len(again.already)) == ((), 1)
     assert planned(memory, Verdict.MATCH, 4).to_write == frozenset()
@@ -50,7 +51,7 @@ def test_one_whose_clock_is_far_ahead_is_a_persons_to_correct(memory: Memory, da
     (change,) = changes = prepare(checked.plan, memory.config(), memory.outside)
     ((_, why),) = change.refused
     assert "would count as later than any row that the job writes here" in why
-    write(changes, checked.plan, memory.folder / "p.json", memory.outside)
+    write(changes, checked.plan, on_disk(checked.plan, memory.folder / "p.json"), memory.outside)
     assert memory.rows() == before
 
 

@@ -18,10 +18,11 @@ from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.formats import snapshot
 from reconciler.kafka.memory import MemoryPartition
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
-from tests.in_memory import BASE, NOW, Memory, anchor, found, memory, stored
+from tests.in_memory import BASE, NOW, Memory, anchor, found, memory, on_disk, stored
 
 __all__ = ["memory"]
 PLACE = TopicPartition("a.events", 0)
@@ -135,7 +136,8 @@ def test_nor_is_one_that_this_plan_has_put_there(memory: Memory) -> None:
     memory.deliver(range(20))
     memory.save({0: stored(15)})
     checked, config = planned(memory, Verdict.MOVED, 16), memory.config()
-    write(prepare(checked.plan, config, memory.outside), checked.plan, memory.folder / "p.json", memory.outside)
+    path = on_disk(checked.plan, memory.folder / "p.json")
+    write(prepare(checked.plan, config, memory.outside), checked.plan, path, memory.outside)
     refill(memory, range(10, 40))
     with pytest.raises(Changed, match="another record is at 15 now"):
         prepare(checked.plan, config, memory.outside)
@@ -190,6 +192,32 @@ def test_the_answer_to_the_prompt_may_come_too_late(
     code = main(["apply", str(path), "-c", str(memory.folder / "reconciler.toml")])
     assert (code, reason in capsys.readouterr().err) == (ExitCode.CHANGED, True)
     assert memory.rows() == before
+
+
+@pytest.mark.parametrize("meanwhile", ["another plan", "no plan"])
+def test_a_plan_whose_file_was_replaced_before_the_answer_is_not_applied(
+    meanwhile: str, memory: Memory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory.deliver(range(20))
+    memory.save({0: stored(5)})
+    path = on_disk(memory.check().plan, memory.folder / "p.json")
+    before = memory.rows()
+    other = replace(memory.check().plan, tool_version="another")
+
+    def answer(question: str, *, yes: bool) -> None:
+        path.unlink()
+        if meanwhile == "another plan":
+            on_disk(other, path)
+
+    monkeypatch.setattr(command, "confirm", answer)
+    monkeypatch.setattr(context, "outside", lambda config: _opened(memory.outside))
+    code = main(["apply", str(path), "-c", str(memory.folder / "reconciler.toml")])
+    said = capsys.readouterr()
+    reason = "is another plan now than the one that was shown" if path.exists() else "cannot be read any more"
+    assert (code, reason in said.err, "Nothing was written." in said.err) == (ExitCode.CHANGED, True, True), said.err
+    assert "To undo" not in said.out
+    assert memory.rows() == before
+    assert not snapshot.path_for(path).exists(), "it would be another plan's, or nobody's"
 
 
 @contextmanager
@@ -274,4 +302,4 @@ def test_a_row_that_cannot_be_read_back_was_written_all_the_same(memory: Memory)
     store = Watched(memory.store, lambda: None, lambda row: replace(row, stored=bad))
     outside = replace(memory.outside, open_store=lambda _: store)
     with pytest.raises(OutcomeUnknown, match="was written, and does not read back: The row holds text"):
-        write(changes, checked.plan, memory.folder / "p.json", outside)
+        write(changes, checked.plan, on_disk(checked.plan, memory.folder / "p.json"), outside)

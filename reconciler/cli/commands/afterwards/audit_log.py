@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show_json
 from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.config.settings import TrustSettings
@@ -38,6 +38,7 @@ HELP = Help(
         ExitCode.CHANGED: "a line was altered, removed, moved or inserted, the log holds no record, or a hash kept "
         "elsewhere does not fit",
     },
+    environment=OPTIONAL_CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/trusted-plans.md",),
 )
 OPEN = "open"
@@ -65,7 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    trust = context.read_config(options).trust if options.config else TrustSettings()
+    if options.path is not None and options.config is options.by_variable:
+        trust = TrustSettings()  # that log may be another one than the configuration's
+    else:
+        config = context.config_if_named(options)
+        trust = TrustSettings() if config is None else config.trust
     path = _path(options, trust)
     if options.way == "show":
         return _show(path, options)

@@ -16,7 +16,7 @@ from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.failover.check import Checked, outcome
 from reconciler.failover.decisions import SeveralJobs
-from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
+from reconciler.fileio import LARGEST_FILE, locked, making, refuse_unwritable, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
 from reconciler.trust import signing
@@ -62,11 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
-    if os.path.lexists(snapshot.path_for(options.output)):
-        raise ConfigError(
-            f"{options.output} was applied, and only its snapshot can undo that.",
-            hint="Write the new plan under another name.",
-        )
+    _refuse_applied(options.output)
     refuse_unwritable(options.output, replaces=outputs.PLAN, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     try:
@@ -97,11 +93,26 @@ def run(options: argparse.Namespace) -> ExitCode:
     return code
 
 
+def _refuse_applied(path: Path) -> None:
+    """Raise ConfigError if the plan that is there was applied."""
+    if os.path.lexists(snapshot.path_for(path)):
+        raise ConfigError(
+            f"{path} was applied, and only its snapshot can undo that.",
+            hint="Write the new plan under another name.",
+        )
+
+
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
-    """Remove the signatures of the file's previous plan before writing the new one."""
-    with making(path):
-        signing.path_for(path).unlink(missing_ok=True)
-    write_whole(path, _readable(plan.texts()))
+    """Remove the signatures of the file's previous plan before writing the new one.
+
+    Under the lock of the previous plan, which ``apply`` holds while it writes: a search takes long enough for others to
+    apply that plan.
+    """
+    with locked(path):
+        _refuse_applied(path)
+        with making(path):
+            signing.path_for(path).unlink(missing_ok=True)
+        write_whole(path, _readable(plan.texts()))
     if key is not None:
         signing.sign(path, plan.to_text().encode(), plan.sha256, key)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reconciler.cli import arguments, context, outputs
-from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, show_json_text, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
 from reconciler.core.errors import ExitCode, NeedsPerson
@@ -32,7 +32,11 @@ HELP = Help(
         "ambiguous",
         ExitCode.CHANGED: "the file is not a plan, or was altered",
     },
-    environment={"NO_COLOR": "any value turns colours off", "COLUMNS": "the width of tables"},
+    environment={
+        "NO_COLOR": "any value turns colours off",
+        "COLUMNS": "the width of tables",
+        **OPTIONAL_CONFIG_ENVIRONMENT,
+    },
     see_also=("reconciler plan", "docs/reference/formats.md"),
 )
 
@@ -83,5 +87,5 @@ def _refuse_newly_stopped(plan: Plan, policy: StartPolicy) -> None:
             if (why := why_stopped(row, policy)) and why_stopped(row, plan.policy) is None:
                 raise NeedsPerson(
                     f'Job "{job.name}" must not start: {row.key}: {why}.',
-                    hint="The [policy] is that of -c FILE; the one that the plan was made with lets it start.",
+                    hint="The [policy] is the configuration's; the one that the plan was made with lets it start.",
                 )

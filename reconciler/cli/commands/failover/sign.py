@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import plan_text
@@ -30,7 +30,10 @@ HELP = Help(
         ExitCode.USAGE: "an unusable key, or not confirmed",
         ExitCode.CHANGED: "the plan was altered, or an existing signature is not valid",
     },
-    environment={context.PASSPHRASE: "the key's passphrase, if it has one (default: a prompt)"},
+    environment={
+        context.PASSPHRASE: "the key's passphrase, if it has one (default: a prompt)",
+        **OPTIONAL_CONFIG_ENVIRONMENT,
+    },
     files={"PLAN.sig": "the signatures (reconciler.signatures/1)"},
     see_also=("reconciler verify", "docs/how-to/trusted-plans.md"),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say
 from reconciler.clock import clock_ms, stamp
 from reconciler.config.settings import TrustSettings
@@ -27,6 +28,7 @@ HELP = Help(
         ExitCode.USAGE: "usage or configuration, or an unusable key",
         ExitCode.CHANGED: "altered, or a signature is not valid or missing",
     },
+    environment=OPTIONAL_CONFIG_ENVIRONMENT,
     see_also=("reconciler sign", "docs/how-to/trusted-plans.md"),
 )
 
@@ -40,22 +42,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    trust = context.read_config(options).trust if options.config else TrustSettings()
-    if options.trust:
-        trust = TrustSettings(
-            require_signature=True, signatures=len(set(options.trust)), trusted_keys=tuple(map(str, options.trust))
-        )
+    trust = _trust(options)
     plan, content = context.read_plan_file(options.plan)
     say(f"plan      {options.plan}, sha256 {plan.sha256}: its checksum fits")
     say(f"made      {plan.created_at} by version {plan.tool_version}, for cluster {plan.cluster_id}")
     word = "expired" if stamp(clock_ms()) >= plan.expires_at else "expires"
     say(f"{word}   at {plan.expires_at}")
-    signers = signing.signers_of(options.plan, content, plan.sha256, trust)
+    signers = signing.signers_of(options.plan, content, plan.sha256, trust or TrustSettings())
     for signer in signers:
         say(f"signed    by {signer.name or 'a key that is not trusted'}, key {signer.key_id}")
     if not signers:
         say("signed    no signatures: anyone who can write the file can have made or altered it")
-    signing.check(options.plan, content, plan.sha256, trust)
-    if trust.require_signature:
-        say(f"required  {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys: present")
+    signing.check(options.plan, content, plan.sha256, trust or TrustSettings())
+    if trust is None:
+        say("required  not known: no configuration was named (-c FILE), so none said who must sign")
+    elif trust.require_signature:
+        say(f"required  {trust.signatures} of {len(signing.trusted(trust))} trusted keys: present")
     return ExitCode.OK
+
+
+def _trust(options: argparse.Namespace) -> TrustSettings | None:
+    """What the command line requires: each of the keys that it names, or what the configuration requires.
+
+    None if it names neither.
+    """
+    if options.trust:
+        keys = TrustSettings(trusted_keys=tuple(map(str, options.trust)))
+        return replace(keys, require_signature=True, signatures=len(signing.trusted(keys)))
+    config = context.config_if_named(options)
+    return None if config is None else config.trust

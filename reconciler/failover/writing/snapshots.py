@@ -1,0 +1,72 @@
+"""The snapshot beside a plan: what ``apply`` and ``hook`` keep before they write, and ``rollback`` reads.
+
+It belongs to the plan whose file it is beside. A caller that writes one holds the lock of the plan's file
+(``fileio.locked``), and so does ``plan`` while it replaces a file: no snapshot comes beside another plan's file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.core.errors import Changed
+from reconciler.fileio import read_regular, why, write_whole
+from reconciler.formats import snapshot
+from reconciler.formats.plan import Plan
+
+if TYPE_CHECKING:
+    from reconciler.failover.writing.apply import JobChanges
+
+
+def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
+    """Keep what the changes replace, beside the plan, in one piece. It is never overwritten with less.
+
+    It holds raw ids, as the stores do: readable by its owner only. Raises ConfigError if it cannot be written, Changed
+    if the plan's file is another plan's by now, or is gone.
+    """
+    _refuse_replaced(plan, plan_path)
+    kept = load_snapshot(snapshot.path_for(plan_path), plan.sha256)
+    rows = {
+        (change.job.name, item.key): snapshot.Replaced(
+            change.job.group,
+            item.now.stored if item.now else None,
+            item.new,
+            item.now.text if item.now else None,
+        )
+        for change in writing
+        for item in change.intended
+    }
+    # The way back leads to what an earlier run of this plan replaced, not to what that run wrote.
+    first = {key: kept[key] for key, row in rows.items() if key in kept and snapshot.same(row.before, kept[key].after)}
+    write_whole(snapshot.beside_file(plan_path), snapshot.dump(plan.sha256, {**kept, **rows, **first}))
+
+
+def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.Replaced]:
+    """The snapshot's rows; empty if there is none. Raises ``Changed`` for another plan's or a damaged one."""
+    try:
+        text = read_regular(path).decode()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise snapshot.unreadable(path, str(error)) from error
+    return snapshot.load(text, plan_sha256, path)
+
+
+def _refuse_replaced(plan: Plan, plan_path: Path) -> None:
+    """Raise Changed if the plan's file does not name this plan's digest: nothing could undo what it would write.
+
+    Its content was checked when it was read, perhaps hours ago, before a person answered.
+    """
+    try:
+        is_there = plan.sha256.encode() in read_regular(plan_path)
+    except OSError as error:
+        raise Changed(
+            f"The plan {plan_path} cannot be read any more: {why(error)}. Nothing was written.",
+            hint="Restore the file, or make a new plan.",
+        ) from error
+    if not is_there:
+        raise Changed(
+            f"{plan_path} is another plan now than the one that was shown. Nothing was written.",
+            hint="Run this again, and look at what it shows.",
+        )
