@@ -68,6 +68,8 @@ class Passes:
             found[key] = replace(found[key], finding=finding, probes=found[key].probes + by_time.probes)
         found.update(self._by_time([*spread, *proven]))
         found.update({at.key: unresolved(at.fault) for at in faulty})
+        for at in (at for places in topics for at in places if at.translated and at.key in found):
+            found[at.key] = replace(found[at.key], finding=_up_to_commit(at, found[at.key].finding))
         return found
 
     def _by_anchor(self, keys: Sequence[Key]) -> dict[Key, Found]:
@@ -169,6 +171,24 @@ class Passes:
                 inquiries[key] = Inquiry(key[1], partial(judged, remap, question, span.earliest_ms, span.latest_ms))
         found.update(self.ask(inquiries))
         return found
+
+
+def _up_to_commit(at: JobPartition, finding: Finding) -> Finding:
+    """The finding of a copied row, if the group has committed an offset behind its place at the destination.
+
+    MirrorMaker translates to no later record than the group had reached. So the consumer has gone on here, or the copy
+    is older than the mirror's last translation: what lies between was processed.
+    """
+    here = next((row for row in (at.selected.replaced, at.selected.row) if row and row.key == at.destination), None)
+    copied, resume = at.selected.row, finding.resume_offset
+    if at.own or here is None or copied is None or copied.stored.anchor is None or finding.replay_at_most is None:
+        return finding
+    again = here.stored.offset - (resume or 0)
+    if resume is None or again <= 0:
+        return finding
+    detail = f"{finding.detail}; the group has committed {here.stored.offset} here, and what lies between comes again"
+    most, verdict = max(finding.replay_at_most, again), max(finding.verdict, Verdict.BOUNDED)
+    return replace(finding, verdict=verdict, replay_at_most=most, replay_exact=None, detail=detail)
 
 
 def unresolved(detail: str) -> Found:
