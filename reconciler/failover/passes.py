@@ -177,17 +177,16 @@ def _up_to_commit(at: JobPartition, finding: Finding) -> Finding:
     """The finding of a copied row, if the group has committed an offset behind its place at the destination.
 
     MirrorMaker translates to no later record than the group had reached. So the consumer has gone on here, or the copy
-    is older than the mirror's last translation: what lies between was processed.
+    is older than the mirror's last translation: what lies between was processed. With one topic name on both sides a
+    row does not show whether its number is the commit's or the copy's.
     """
-    here = next((row for row in (at.selected.replaced, at.selected.row) if row and row.key == at.destination), None)
-    copied, resume = at.selected.row, finding.resume_offset
-    if at.own or here is None or copied is None or copied.stored.anchor is None or finding.replay_at_most is None:
+    copied, here, resume = at.selected.row, at.selected.replaced, finding.resume_offset
+    if at.own or copied is None or copied.stored.anchor is None or here is None or here.key == copied.key:
         return finding
-    again = here.stored.offset - (resume or 0)
-    if resume is None or again <= 0:
+    if resume is None or finding.replay_at_most is None or here.stored.offset <= resume:
         return finding
     detail = f"{finding.detail}; the group has committed {here.stored.offset} here, and what lies between comes again"
-    most, verdict = max(finding.replay_at_most, again), max(finding.verdict, Verdict.BOUNDED)
+    most, verdict = max(finding.replay_at_most, here.stored.offset - resume), max(finding.verdict, Verdict.BOUNDED)
     return replace(finding, verdict=verdict, replay_at_most=most, replay_exact=None, detail=detail)
 
 
