@@ -68,8 +68,6 @@ class Passes:
             found[key] = replace(found[key], finding=finding, probes=found[key].probes + by_time.probes)
         found.update(self._by_time([*spread, *proven]))
         found.update({at.key: unresolved(at.fault) for at in faulty})
-        for at in (at for places in topics for at in places if at.translated and at.key in found):
-            found[at.key] = replace(found[at.key], finding=_up_to_commit(at, found[at.key].finding))
         return found
 
     def _by_anchor(self, keys: Sequence[Key]) -> dict[Key, Found]:
@@ -171,23 +169,6 @@ class Passes:
                 inquiries[key] = Inquiry(key[1], partial(judged, remap, question, span.earliest_ms, span.latest_ms))
         found.update(self.ask(inquiries))
         return found
-
-
-def _up_to_commit(at: JobPartition, finding: Finding) -> Finding:
-    """The finding of a copied row, if the group has committed an offset behind its place at the destination.
-
-    MirrorMaker translates to no later record than the group had reached. So the consumer has gone on here, or the copy
-    is older than the mirror's last translation: what lies between was processed. With one topic name on both sides a
-    row does not show whether its number is the commit's or the copy's.
-    """
-    copied, here, resume = at.selected.row, at.selected.replaced, finding.resume_offset
-    if at.own or copied is None or copied.stored.anchor is None or here is None or here.key == copied.key:
-        return finding
-    if resume is None or finding.replay_at_most is None or here.stored.offset <= resume:
-        return finding
-    detail = f"{finding.detail}; the group has committed {here.stored.offset} here, and what lies between comes again"
-    most, verdict = max(finding.replay_at_most, here.stored.offset - resume), max(finding.verdict, Verdict.BOUNDED)
-    return replace(finding, verdict=verdict, replay_at_most=most, replay_exact=None, detail=detail)
 
 
 def unresolved(detail: str) -> Found:

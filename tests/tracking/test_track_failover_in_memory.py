@@ -163,33 +163,6 @@ def test_with_one_name_on_both_sides_the_copy_leads_to_the_exact_offset_too(grou
     assert group.track().elsewhere == (EVENTS,)
 
 
-def test_what_the_group_has_committed_there_behind_the_copys_place_is_replay(group: Tracked) -> None:
-    """The consumer was started from MirrorMaker's translation, without a correction, and went on."""
-    group.make(range(10))
-    group.job_stores(7)
-    group.track()
-    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
-    there.anchors = group.anchors
-    there.deliver(range(3, 10))
-    there.job_stores(6, topic="a.events")
-    row = there.row()
-    assert (found(row), row.replay_at_most, row.replay_exact) == ((Verdict.BOUNDED, 4), 2, None)
-    assert "the group has committed 6 here" in row.detail
-
-
-def test_with_one_name_a_copy_alone_is_no_commit(group: Tracked) -> None:
-    """Its number is the source's, under a name that both sides use."""
-    group.make(range(10))
-    group.job_stores(9)
-    group.track()
-    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
-    there.anchors = group.anchors
-    there.log.create("events", 1)
-    there.deliver(range(3, 10), topic="events")
-    row = there.row('[topics]\npolicy = "identity"\n')
-    assert (found(row), row.replay_exact) == ((Verdict.MOVED, 6), 0)
-
-
 def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None:
     group.make(range(10))
     own = StoredOffset(7, replace(named(6), id=b"from the job"), NOW - 5)
