@@ -2,7 +2,8 @@
 
 Of two processes that begin a copy there at once, one gets the path where the store creates files on condition (S3,
 GCS); elsewhere both may write the barrier, and the one whose text stays goes on. A process that goes on with a copy
-that was cut off shares its barrier with whoever may still be at work on it: it is gone when either is done.
+that was cut off shares its barrier with the process that began it, if that is still at work: the one that ends first
+removes it.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def translate(found: Checkpoint, job: JobPlan, *, empty: bool = False) -> Transl
     that is not understood.
     """
     if empty:
-        job = replace(job, partitions=tuple(row for row in job.partitions if row.position != END))
+        job = job.without_ends
     topics = _topics(job)
     if found.last is not None and found.repartitions:
         raise Refused(

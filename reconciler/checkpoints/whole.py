@@ -54,8 +54,8 @@ def whole_or_empty(
     refuse_undecided(replace(job, partitions=tuple(_stopping_anyway(job))), policy)
     batch = -1 if found.last is None else found.last.batch
     if at_most and rows and all(row.last_taken != batch for row in rows):
+        job = job.without_ends
         moved = translate(found, job, empty=True)
-        job = replace(job, partitions=tuple(row for row in job.partitions if row.position != END))
         at_most = 0 if all(_lacks(row, batch) for row in rows) else unproven(found, moved, job)
     refuse_undecided(job, policy)
     return job, moved, at_most

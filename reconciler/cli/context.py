@@ -41,8 +41,10 @@ def read_config(options: argparse.Namespace) -> Config:
 
 def config_if_named(options: argparse.Namespace) -> Config | None:
     """The configuration of a command that needs none (``add_optional_config``); None if none is named."""
-    if options.config is None or options.config is not options.by_variable:
-        return None if options.config is None else read_config(options)
+    if options.config is None:
+        return None
+    if options.config is not options.by_variable:
+        return read_config(options)
     log.info("Configuration: %s, named by %s.", options.config, CONFIG_VARIABLE)
     try:
         return read_config(options)

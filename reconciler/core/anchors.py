@@ -165,6 +165,11 @@ class StoredOffset:
     def is_sentinel(self) -> bool:
         return self.offset < 0
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster in whose numbering the offset is, by its anchor."""
+        return None if self.anchor is None else self.anchor.cluster_id
+
 
 UNKNOWN_PARTITION = -1
 """The partition of a malformed row whose partition is what cannot be read."""

@@ -87,13 +87,8 @@ def is_of_third(ours: Row, theirs: Row | None) -> bool:
 
     Only an anchor of the row of the source's name tells which cluster the source is.
     """
-    id_ = numbering(ours)
-    return id_ is not None and (theirs is None or id_ != numbering(theirs))
-
-
-def numbering(row: Row) -> str | None:
-    """The cluster in whose numbering the row's offset is, by its anchor."""
-    return None if row.stored.anchor is None else row.stored.anchor.cluster_id
+    id_ = ours.stored.cluster_id
+    return id_ is not None and (theirs is None or id_ != theirs.stored.cluster_id)
 
 
 def topic_ids(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:

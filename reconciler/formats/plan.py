@@ -95,8 +95,13 @@ class JobPlan:
     @property
     def starts(self) -> JobPlan:
         """The job with one row a partition: where the next records are read, without the ends of a repeated batch."""
-        starts = (row for row in self.partitions if row.position != Position.END)
-        return replace(self, partitions=tuple(replace(row, position=Position.NEXT) for row in starts))
+        rows = self.without_ends.partitions
+        return replace(self, partitions=tuple(replace(row, position=Position.NEXT) for row in rows))
+
+    @property
+    def without_ends(self) -> JobPlan:
+        """The job without the ends of a repeated batch: a copy repeats it empty."""
+        return replace(self, partitions=tuple(row for row in self.partitions if row.position != Position.END))
 
     @property
     def stopped_by(self) -> SinkRow | None:

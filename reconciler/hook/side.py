@@ -33,7 +33,7 @@ from reconciler.core.policies import StartPlace
 from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key, is_later_bare, is_of_third, is_own, is_unread, numbering, went_back
+from reconciler.failover.selection import by_key, is_later_bare, is_of_third, is_own, is_unread, went_back
 from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark
@@ -102,7 +102,7 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
                 handed_over = True
         elif held.translated or is_unread(ours.stored):
             continue
-        elif numbering(ours) is None:
+        elif ours.stored.cluster_id is None:
             unclear = True
         elif theirs is not ours and not went_back(ours, theirs):
             perhaps = perhaps or is_later_bare(theirs, ours)
@@ -117,7 +117,7 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
 def asks_for_cluster(held: Held, names: Mapping[str, str]) -> bool:
     """True if only the destination's cluster id tells whose numbering a row is in, and the job may live there."""
     return any(
-        numbering(ours) is not None and (theirs is ours or not went_back(ours, theirs))
+        ours.stored.cluster_id is not None and (theirs is ours or not went_back(ours, theirs))
         for ours, theirs in _pairs(held, names)
     )
 
@@ -132,7 +132,7 @@ def _pairs(held: Held, names: Mapping[str, str]) -> Iterator[tuple[Row, Row | No
 
 def numberings(rows: Iterable[Row]) -> list[str]:
     """The clusters in whose numbering the rows are, by their anchors."""
-    return sorted({found for row in rows if (found := numbering(row)) is not None})
+    return sorted({found for row in rows if (found := row.stored.cluster_id) is not None})
 
 
 # ---------------------------------------------------------------- the choice

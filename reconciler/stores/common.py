@@ -173,11 +173,6 @@ def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str])
     return tuple(change.key for change in changes if versions.get(change.key) != change.expected)
 
 
-def cluster_of(stored: StoredOffset | None) -> str | None:
-    """The cluster in whose numbering the offset is, by its anchor."""
-    return stored.anchor.cluster_id if stored is not None and stored.anchor is not None else None
-
-
 def is_later(one: StoredOffset, other: StoredOffset) -> bool:
     """True if ``one`` was surely written after ``other``; a row without a time of writing is the earlier one."""
     times = [stored.written_at_ms for stored in (one, other)]

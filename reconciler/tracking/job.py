@@ -183,8 +183,11 @@ class TrackedJob:
                 return False
             anchor = exact[0].stored.anchor  # of the record before the offset: the two are in one numbering
             return exact[0] is aside or (anchor is not None and anchor.is_bare)
-        differ = self._is_of_another(aside) if main is None else _cluster_of(main) != _cluster_of(aside)
-        return (aside is not None and differ) or self._has_no_cluster(key, main)
+        if aside is not None:
+            differ = self._is_of_another(aside) if main is None else main.stored.cluster_id != aside.stored.cluster_id
+            if differ:
+                return True
+        return self._has_no_cluster(key, main)
 
     def _exact(self, key: TopicPartition) -> list[Row]:
         """The kept rows that were made for the stored offset."""
@@ -193,13 +196,9 @@ class TrackedJob:
 
     def _is_of_another(self, row: Row | None) -> bool:
         assert self.cluster is not None
-        return _cluster_of(row) not in (None, self.cluster.cluster_id)
+        return row is not None and row.stored.cluster_id not in (None, self.cluster.cluster_id)
 
     def _has_no_cluster(self, key: TopicPartition, kept: Row | None) -> bool:
         """True for an anchor in no cluster's numbers, under a name that both sides use."""
         anchor = None if kept is None else kept.stored.anchor
         return anchor is not None and anchor.cluster_id is None and key.topic in self.one_name
-
-
-def _cluster_of(row: Row | None) -> str | None:
-    return row.stored.anchor.cluster_id if row is not None and row.stored.anchor is not None else None

@@ -14,7 +14,7 @@ from reconciler.sinks.iceberg import IcebergSink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
 from tests.fuzz import attempt, documents, fuzz, lines, sized
-from tests.sinks.iceberg_table import Iceberg
+from tests.sinks.tables.iceberg_table import Iceberg
 
 REFUSALS = (ExitCode.UNREACHABLE, ExitCode.USAGE)
 

@@ -16,8 +16,8 @@ from reconciler.sinks.guard import Standing, judge, lacks
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
-from tests.sinks.delta_table import Delta
-from tests.sinks.iceberg_table import Iceberg
+from tests.sinks.tables.delta_table import Delta
+from tests.sinks.tables.iceberg_table import Iceberg
 from tests.sinks.world import Query, query
 
 __all__ = ["query"]

@@ -13,8 +13,8 @@ import pytest
 
 from reconciler.failover.sinks import of_checkpoint, of_new_checkpoint
 from tests import ROOT
-from tests.sinks.delta_table import Delta
-from tests.sinks.iceberg_table import Iceberg
+from tests.sinks.tables.delta_table import Delta
+from tests.sinks.tables.iceberg_table import Iceberg
 from tests.sinks.world import Query, query
 
 __all__ = ["query"]

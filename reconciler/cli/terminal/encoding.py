@@ -26,7 +26,7 @@ _ERRORS = "reconciler.plain"
 
 
 class _Pipe(io.FileIO):
-    """The pipe of a stream, also when nobody reads it any more: then nothing is written.
+    """The pipe of a stream. Once its reader has ended, nothing is written.
 
     It keeps the stream, which would close its descriptor with it.
     """
@@ -58,7 +58,7 @@ def prepare_streams() -> None:
 
 
 def is_read(stream: TextIO) -> bool:
-    """False once a text for the stream was lost, since nobody reads it."""
+    """False once a text for the stream was lost, because its reader had ended."""
     stream.flush()
     raw = _raw(stream)
     return not isinstance(raw, _Pipe) or raw.is_read

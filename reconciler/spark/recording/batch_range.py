@@ -17,9 +17,10 @@ and whatever is not found as expected is an ``Unseen`` with its reason: the call
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from reconciler.formats.checkpoint.layout import Offsets, by_partition, kafka_offsets
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 QUERY_ID = "sql.streaming.queryId"
 """The property in which Spark gives a batch's thread the id of its query (``StreamExecution.QUERY_ID_KEY``)."""
@@ -99,7 +102,7 @@ class BatchRanges:
 
     def __init__(self, *, state_goes_along: bool) -> None:
         self._state_goes_along = state_goes_along
-        self._held_back: dict[str, str | None] = {}
+        self._held_back: OfLastRun[str | None] = OfLastRun()
         """By run of a query, the operator that is not known to pass every record on."""
 
     def of(self, batch: DataFrame) -> tuple[SourceRange, ...] | Unseen:
@@ -120,7 +123,11 @@ class BatchRanges:
         if _kind(shown) != "LogicalRDD" or shown.rdd().id() != execution.toRdd().id():
             return Unseen("the frame is not the query's own batch, but derived from it")
         plan = execution.logical()
-        held_back = None if self._state_goes_along else self._holds_back(running.runId().toString(), plan)
+        held_back = (
+            None
+            if self._state_goes_along
+            else self._held_back.get(running.runId().toString(), partial(holds_back, plan))
+        )
         if held_back is not None:
             return Unseen(f"the query's operator {held_back} is not known to pass every record on")
         found = []
@@ -141,10 +148,17 @@ class BatchRanges:
             found += [SourceRange(ends, ends, "", False) for ends in _planned(running)]
         return tuple(found)
 
-    def _holds_back(self, run: str, plan: Any) -> str | None:
-        known = self._held_back  # another query's batch, in another thread, may replace it at any moment
-        if run not in known:  # a query's plan is the same in every batch
-            known = self._held_back = {run: holds_back(plan)}
+
+class OfLastRun(Generic[T]):
+    """What was found for the last run of a query: its plan and its operators are the same in every batch."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, T] = {}
+
+    def get(self, run: str, find: Callable[[], T]) -> T:
+        known = self._found  # another query's batch, in another thread, may replace it at any moment
+        if run not in known:
+            known = self._found = {run: find()}
         return known[run]
 
 

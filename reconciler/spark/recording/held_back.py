@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError
-from reconciler.spark.recording.batch_range import Unseen, each_of, running_query
+from reconciler.spark.recording.batch_range import OfLastRun, Unseen, each_of, running_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,7 +88,7 @@ class Holders:
     """Finds what holds records back in the query whose batch runs, once a run. Runs no Spark job."""
 
     def __init__(self) -> None:
-        self._found: dict[str, str | None] = {}
+        self._found: OfLastRun[str | None] = OfLastRun()
 
     def of(self, batch: DataFrame) -> str | Unseen | None:
         """In words; None if nothing does."""
@@ -97,13 +98,12 @@ class Holders:
             running = running_query(batch)
             if running is None:
                 return Unseen("the function was not called by a streaming query")
-            run = running.runId().toString()
-            known = self._found  # another query's batch, in another thread, may replace it at any moment
-            if run not in known:  # a query's operators are the same in every batch
-                execution = running.lastExecution()
-                mode = str(execution.outputMode().toString())
-                known = self._found = {run: holder(state_operators(execution.executedPlan()), mode)}
-            return known[run]
+            return self._found.get(running.runId().toString(), partial(_holder_in, running))
         except Exception as error:  # internals of Spark may differ in any way, and must not fail the job
             log.debug("the operators of a query were not found", exc_info=True)
             return Unseen(f"this version of Spark does not show a query's operators ({type(error).__name__})")
+
+
+def _holder_in(running: Any) -> str | None:
+    execution = running.lastExecution()
+    return holder(state_operators(execution.executedPlan()), str(execution.outputMode().toString()))

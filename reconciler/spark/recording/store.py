@@ -241,9 +241,8 @@ class Recorder(GroupRecorder):
         if not ends and not looked_up:
             return
         with self._lock:
-            anchors, now_ms = self.named(ends), self.target.now_ms
-            wanted = {end.at: StoredOffset(end.offset + 1, anchors[end.at], now_ms()) for end in ends}
-            wanted = {**looked_up, **wanted}
+            anchors, wanted = self.named(ends), dict(looked_up)
+            wanted |= {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}
 
             def decide(store: OffsetStore, is_first: bool) -> list[Change]:
                 rows = _rows(store, self.target.group, {at.topic for at in wanted}, may_be_absent=is_first)

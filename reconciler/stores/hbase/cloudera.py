@@ -14,7 +14,7 @@ A kill before the end of 4 has changed nothing for any reader; after it, the wri
 row and the offsets in it, so an offset never takes another's anchor, and a second ``apply`` completes the write. Of two
 writers that start from the same row, the second one's compare-and-set fails. Where one writer comes between the other's
 steps, at most one reports success, and its row is the later one. The other one's row may still come, even after the
-successor has given up or was killed: so a claim also names those claimed rows before it that nobody has seen. A job
+successor has given up or was killed: so a claim also names those claimed rows before it that no reader has seen. A job
 that writes at that moment makes no claim, so step 5 can only detect it.
 
 A rollback deletes the latest row, so that the one before is the latest again, with its own date. To delete all offsets

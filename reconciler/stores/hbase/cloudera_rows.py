@@ -13,7 +13,7 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import TopicPartition
-from reconciler.stores.common import cluster_of, is_later
+from reconciler.stores.common import is_later
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
 from reconciler.stores.hbase.layouts.cdap_companion import Meaning, continued
 from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
@@ -113,7 +113,7 @@ class LatestBatch:
     def _is_in_doubt(self, partition: int) -> bool:
         """True if the job may have continued from one or another of this product's last rows, of two numberings."""
         seen = self.companion_before.get(partition)
-        return seen is not None and any(cluster_of(each) != cluster_of(seen) for each in self._claimed(partition))
+        return seen is not None and any(each.cluster_id != seen.cluster_id for each in self._claimed(partition))
 
     def _claimed(self, partition: int) -> list[StoredOffset]:
         return [row[partition] for row in self.claimed if partition in row]

@@ -12,8 +12,8 @@ job has reached from the offset that was handed over. To hand X' over while the 
 
 After a kill before step 2, the row laid aside has the anchor that is kept: nothing was handed over, and the row reads
 as before. After step 2 it has another one. Then, as long as the table's row is the one laid aside, the pair reads as X'
-with A': every start is given the same offsets, whoever chose them. Once the job has stored a row, that one pairs with
-A' (``rules.by_offset``). The row laid aside stays: it means nothing for other rows.
+with A': every start is given the same offsets, also those that a person chose. Once the job has stored a row, that one
+pairs with A' (``rules.by_offset``). The row laid aside stays: it means nothing for other rows.
 
 The table's row is the one laid aside if it has the same number and no later time. Without times (Delta's ``txn``,
 ``columns``) the number decides: a job that comes to that very number reads again from X', and skips nothing.

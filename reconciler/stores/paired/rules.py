@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.ports import Row, TopicPartition
-from reconciler.stores.common import cluster_of, is_later
+from reconciler.stores.common import is_later
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def pair(offset: int, kept: AnchorRows) -> PairedAnchor:
             return PairedAnchor(row.stored.anchor, written_at_ms=row.stored.written_at_ms)
     if offset < 0 or kept.main is None or kept.main.stored.anchor is None:
         return PairedAnchor()
-    if kept.aside is not None and cluster_of(kept.aside.stored) != cluster_of(kept.main.stored):
+    if kept.aside is not None and kept.aside.stored.cluster_id != kept.main.stored.cluster_id:
         return _of_either(offset, kept.main.stored, kept.aside.stored)
     made_for, anchor = kept.main.stored.offset, kept.main.stored.anchor
     if made_for > offset:

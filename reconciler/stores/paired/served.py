@@ -29,7 +29,6 @@ from reconciler.ports import (
     WriteResult,
     groups_of,
 )
-from reconciler.stores.common import cluster_of
 from reconciler.stores.paired.rules import AnchorRows, lacks_anchor
 from reconciler.stores.paired.steps import same
 from reconciler.stores.paired.store import PairedState, PairedStore, notes
@@ -173,4 +172,5 @@ def _is_laid_aside(row: Row, kept: AnchorRows) -> bool:
 def _changes_numbering(row: Row | None, change: Change) -> bool:
     if row is not None and row.malformed is not None:
         return False
-    return change.restores or cluster_of(row.stored if row else None) != cluster_of(change.new)
+    before, after = (each and each.cluster_id for each in (row and row.stored, change.new))
+    return change.restores or before != after

@@ -34,16 +34,6 @@ ROOT = Path(output.__file__).parents[2]
 CONFIG = ("-c", "reconciler.toml")
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def estate(world: World) -> Estate:
-    return Estate(world)
-
-
 def hidden(text: str) -> list[str]:
     return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
 

@@ -1,4 +1,4 @@
-"""Whoever reads the output may go away: a command does what it would have done, and ends with the same code."""
+"""A program that reads the output may end: a command does what it would have done, and ends with the same code."""
 
 from __future__ import annotations
 
@@ -13,20 +13,9 @@ import pytest
 
 from reconciler.cli.main import main
 from tests.golden.corpus import Estate
-from tests.golden.world import World
 
 CONFIG = ("-c", "reconciler.toml")
 HOOK = ("hook", "--to", "destination", *CONFIG, "--plans", "plans", "--job")
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def estate(world: World) -> Estate:
-    return Estate(world)
 
 
 @pytest.fixture
@@ -83,7 +72,7 @@ def test_a_hook_whose_variables_nobody_reads_does_not_let_the_job_start(
 ) -> None:
     unread("stdout")
     assert main([*HOOK, "clicks"]) == 2
-    assert 'Nobody reads the variables of job "clicks"' in capsys.readouterr().err
+    assert 'The variables of job "clicks" were not read' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

@@ -12,7 +12,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.recording import foreach_batch, held_back
-from reconciler.spark.recording.batch_range import Unseen
+from reconciler.spark.recording.batch_range import OfLastRun, Unseen
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.foreach_batch import Recording
 from reconciler.spark.recording.held_back import Holders, holder
@@ -95,14 +95,18 @@ def test_another_querys_batch_in_between_takes_no_finding_away(monkeypatch: pyte
     running, others = {"now": query(JOIN, run="a")}, [query(Node(), run="b")]
     monkeypatch.setattr(held_back, "running_query", lambda batch: running["now"])
 
-    class Interrupted(Holders):
+    mine = Holders()
+
+    class Interrupted(OfLastRun[str | None]):
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, value)
-            if name == "_found" and "a" in value and others:
+            if "a" in value and others:
                 running["now"] = others.pop()
-                assert self.of(BATCH) is None
+                assert mine.of(BATCH) is None
 
-    assert Interrupted().of(BATCH) == "a join of two streams"
+    mine._found = Interrupted()
+    assert mine.of(BATCH) == "a join of two streams"
+    assert others == []
 
 
 @pytest.mark.parametrize(

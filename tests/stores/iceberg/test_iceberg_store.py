@@ -15,7 +15,7 @@ from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.sinks.iceberg import IcebergSink
 from reconciler.stores.registry import open_store
-from tests.sinks.iceberg_table import Iceberg
+from tests.sinks.tables.iceberg_table import Iceberg
 from tests.world import environment
 
 pytest.importorskip("pyiceberg")

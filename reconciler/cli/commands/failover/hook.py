@@ -170,7 +170,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         if options.env_file is None and not is_read(sys.stdout):
             hook_figures.deliver(config.metrics, figures, ExitCode.USAGE)
             raise ConfigError(
-                f'Nobody reads the variables of job "{job.name}": the program that reads this output has ended.',
+                f'The variables of job "{job.name}" were not read: the program that reads this output has ended.',
                 hint="Do not start the job without them. Run this again; or give it --env-file, or the job's command "
                 "behind --.",
             )

@@ -10,7 +10,7 @@ anchors it exists only where the row's time is not the offset's: for partitions 
 ``!reconciler:TOPIC:GROUP:``, column ``claim``: ``{"format": "reconciler.hbase-claim/1", "nonce", "epoch_ms", "before",
 "settled", "unseen"}``: the time of this product's last row, written or intended; whether a reader has seen that row in
 place; the time of its row before that one which a reader has seen (null: none); and the times of rows in between that
-other writers had claimed, and nobody had seen (left out: none).
+other writers had claimed, and no reader had seen (left out: none).
 """
 
 from __future__ import annotations

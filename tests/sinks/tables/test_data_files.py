@@ -12,7 +12,7 @@ from reconciler.core.errors import Refused
 from reconciler.sinks.delta import DeltaSink
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.iceberg import IcebergSink
-from tests.sinks.iceberg_table import Iceberg
+from tests.sinks.tables.iceberg_table import Iceberg
 
 
 @pytest.mark.parametrize(

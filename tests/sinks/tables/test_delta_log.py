@@ -12,7 +12,7 @@ from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
-from tests.sinks.delta_table import Delta
+from tests.sinks.tables.delta_table import Delta
 from tests.sinks.world import Query, query
 
 __all__ = ["query"]

@@ -17,7 +17,7 @@ from reconciler.preflight.sinks import job_sinks
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
-from tests.sinks.iceberg_table import Iceberg
+from tests.sinks.tables.iceberg_table import Iceberg
 from tests.sinks.world import Query, query
 
 __all__ = ["query"]
