@@ -95,6 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not within_another:
                 signals.over()
             if arguments is None:
+                if code >= ExitCode.NEEDS_PERSON:
+                    # An error's frames keep Kafka clients alive in cycles. A client that still runs when the process
+                    # exits can crash it: its threads use OpenSSL, which is cleaned up before them.
+                    gc.collect()
                 gc.freeze()  # the process is ending: spare it a last pass over all objects
             return code
         except KeyboardInterrupt:
