@@ -23,7 +23,7 @@ from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside, connect
 from reconciler.fileio import read_regular, why
-from reconciler.formats.plan import Plan, StartPolicy, parse_plan
+from reconciler.formats.plan import NOT_BY_HAND, Plan, StartPolicy, parse_plan
 from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ def read_plan_file(path: Path) -> tuple[Plan, bytes]:
         text = content.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError as error:
         raise ConfigError(f"There is no plan {path}.", hint="Make one with: reconciler plan -c FILE -o PLAN") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise Changed(f"{path}: The file is not a plan: it is not text.", hint=NOT_BY_HAND) from error
+    except OSError as error:
         raise ConfigError(
             f"The plan {path} cannot be read: {why(error)}.", hint="Give the path of a plan that this user may read."
         ) from error

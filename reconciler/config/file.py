@@ -43,6 +43,8 @@ __all__ = ["Cluster", "Config", "Job", "Policy", "SearchSettings", "TopicNames",
 
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
+MOST_BITS = 4096
+"""Of an integer. Python prints none of more than 4,300 decimal digits (``sys.get_int_max_str_digits``)."""
 _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"})
 """Properties of the Kafka client that load libraries, or start a command."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
@@ -105,9 +107,19 @@ def _parsed(text: str) -> dict[str, Any]:
     if _ENDLESS_KEY.search(text):
         raise ConfigError("it has a name of more than 40 parts with dots between them.", hint="Correct that line.")
     try:
-        return tomllib.loads(text)
+        found = tomllib.loads(text)
     except ValueError as error:  # TOML's own, and Python's for a number of thousands of digits
         raise ConfigError(f"it is not TOML: {error}.", hint=_how_to_write(text, str(error))) from error
+    if _is_endless(found):  # in hexadecimal; no message could show it
+        raise ConfigError("it has a number of thousands of digits.", hint="TOML's integers have 64 bits: correct it.")
+    return found
+
+
+def _is_endless(value: object) -> bool:
+    """Whether a number is too long for Python to print it in decimal digits."""
+    if isinstance(value, dict | list):
+        return any(map(_is_endless, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and value.bit_length() > MOST_BITS
 
 
 def _how_to_write(text: str, problem: str) -> str:

@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 FORMAT = "reconciler.plan/1"
+NOT_BY_HAND = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
+"""The hint for a file that is not a plan, or no longer one."""
 
 _PLAN = frozenset(
     ("format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256"),
@@ -261,27 +263,26 @@ def parse_plan(text: str) -> Plan:
     The checksum detects accidents. A person who alters a plan on purpose can make the checksum fit, so every field is
     checked as well; only signatures restrict who may decide what a plan says.
     """
-    again = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
     if not text.strip():
-        raise Changed("The file is not a plan: it is empty.", hint=again)
+        raise Changed("The file is not a plan: it is empty.", hint=NOT_BY_HAND)
     try:
         content = json_value(text, fractions=False)
     except FieldError as error:
-        raise Changed(f"The file is not a plan: {error.sentence}.", hint=again) from error
+        raise Changed(f"The file is not a plan: {error.sentence}.", hint=NOT_BY_HAND) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
         named = "names no format" if found is None else f"says {_excerpt(found)}"
-        raise Changed(f"The file is not a plan of format {FORMAT} (it {named}).", hint=again)
+        raise Changed(f"The file is not a plan of format {FORMAT} (it {named}).", hint=NOT_BY_HAND)
     try:
         sha256 = digest(content)
     except FieldError:  # text that is not Unicode, or values nested without end
         sha256 = None
     if sha256 is None or content.get("sha256") != sha256:
-        raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=again)
+        raise Changed("The plan was altered after it was made: its sha256 does not fit its content.", hint=NOT_BY_HAND)
     try:
         return _plan(content)
     except FieldError as error:
-        raise Changed(f"The plan is not as this product writes plans: {error.sentence}.", hint=again) from error
+        raise Changed(f"The plan is not as this product writes plans: {error.sentence}.", hint=NOT_BY_HAND) from error
 
 
 def _excerpt(value: object) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -96,15 +95,18 @@ class Marks:
             return False
         return True
 
-    def remove(self, job: str) -> None:
-        """Remove the job's mark, if it has one, also one that cannot be understood.
+    def remove(self, job: str) -> bool:
+        """Remove the job's mark, also one that cannot be understood; False if it has none.
 
         Raises ConfigError for one of another direction.
         """
-        with suppress(Refused):
-            self.of(job)
+        try:
+            marked = self.of(job) is not None
+        except Refused:
+            marked = True
         self._require_folder()
         self._folder.remove(file_name(job))
+        return marked
 
     def _require_folder(self) -> None:
         """Raise Refused where a named folder of this machine is not there: a share that is not mounted has no marks."""

@@ -20,7 +20,8 @@ from reconciler.core.errors import ReconcilerError, as_sentence
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import Outages
 from reconciler.watch.checker import CLUSTER, JobChecker
-from reconciler.watch.figures import CheckFigures, Figures
+from reconciler.watch.figures import CheckFigures
+from reconciler.watch.metrics import Figures
 
 BATCH_EVERY_S = 1.0
 """Seconds between batches, about: smaller ones would cost more requests than the even load is worth."""

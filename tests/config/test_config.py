@@ -272,6 +272,7 @@ def inside(section: str, line: str) -> str:
         (f"{LEAST}identity = {{ id = 'key', id = 'none' }}\n", "That key is given twice: leave one out."),
         (f"{LEAST}[source]\n", "That table is given twice: leave one out."),
         (f"{LEAST}[jobs]\n", "Write [[jobs]], in double brackets, over each of them."),
+        (f"{LEAST}[search]\ndeadline = 0x{'f' * 6000}", "it has a number of thousands of digits. TOML's integers have"),
         ("source = 1\n" + LEAST.replace('[source]\nalias = "a"', ""), "[source] must be a table, not 1"),
     ],
 )

@@ -105,6 +105,9 @@ def test_a_failover_makes_the_hook_move_the_job_until_it_ends(job: Job, run) -> 
     ended = run("failover end")
     assert (ended.code, "clicks: ended; it starts at the source" in ended.out) == (0, True)
     assert variables(run("hook"))
+    again = run("failover end")
+    place = job.folder / "reconciler.failover"
+    assert (again.code, f"clicks: had no mark in {place}; it starts at the source" in again.out) == (0, True)
 
 
 def test_a_failover_that_marks_no_job_asks_for_no_restart(job: Job, run) -> None:

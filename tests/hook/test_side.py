@@ -317,8 +317,7 @@ def test_a_mark_is_there_from_start_to_end(memory: Memory) -> None:
     assert marks.set("clicks", MARK)
     assert not marks.set("clicks", Mark("later", "you@there"))
     assert (marks.of("clicks"), marks.of("views")) == (MARK, None)
-    marks.remove("clicks")
-    marks.remove("clicks")
+    assert (marks.remove("clicks"), marks.remove("clicks")) == (True, False)
     assert marks.of("clicks") is None
 
 

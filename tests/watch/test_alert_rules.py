@@ -11,7 +11,7 @@ import yaml
 
 from reconciler.core.errors import ConfigError
 from reconciler.hook.figures import HookRun
-from reconciler.watch.figures import Figures
+from reconciler.watch.metrics import Figures
 from tests import ROOT
 from tests.lab.servers.prometheus import program
 from tests.waiting import LIMIT_S

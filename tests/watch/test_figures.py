@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler import __version__
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.watch.figures import CheckFigures, Figures, TopicFigures
+from reconciler.watch.figures import CheckFigures, TopicFigures
+from reconciler.watch.metrics import Figures
 from tests import ROOT
 
 NOW = 1_800_000_000_000

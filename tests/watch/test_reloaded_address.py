@@ -12,8 +12,8 @@ import pytest
 from reconciler.cli.commands.prepare import watch
 from reconciler.kafka import opening
 from reconciler.kafka.rate_limit import RateLimit
-from reconciler.watch.figures import Figures
 from reconciler.watch.listener import Access, ListenAddress, Site
+from reconciler.watch.metrics import Figures
 from reconciler.watch.mirrored import LastKnown
 
 Reload = Callable[[str], list[str]]

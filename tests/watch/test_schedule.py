@@ -16,7 +16,8 @@ from reconciler.identity import identity_from_spec
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import MOST_CAUSES
 from reconciler.watch.checker import CLUSTER, JobCheck
-from reconciler.watch.figures import CheckFigures, Figures, TopicFigures
+from reconciler.watch.figures import CheckFigures, TopicFigures
+from reconciler.watch.metrics import Figures
 from reconciler.watch.schedule import LARGEST_BATCH, Requested, Setup, Watch, batches
 
 FINE = CheckFigures({"t": TopicFigures({Verdict.MATCH: 1})})

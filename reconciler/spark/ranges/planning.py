@@ -22,6 +22,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
 from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, Row, TopicPartition
+from reconciler.spark.ranges.sharing import taken
 
 CORRECT_THEM = (
     "Start the job by `reconciler hook -c FILE -- COMMAND`, or run `reconciler plan` and `reconciler apply`, which "
@@ -154,11 +155,11 @@ def plan(
         if at in from_ and since <= from_[at] <= until <= log.ends[at]:
             from_[at] = until
     waiting = {at: max(0, log.ends[at] - offset) for at, offset in sorted(from_.items())}
-    taken = _taken(waiting, caps, turn=sum(from_.values()))
+    shared = taken(waiting, caps, turn=sum(from_.values()))
     ranges = tuple(
-        OffsetRange(at.topic, at.partition, from_[at], from_[at] + count) for at, count in taken.items() if count
+        OffsetRange(at.topic, at.partition, from_[at], from_[at] + count) for at, count in shared.items() if count
     )
-    return RangePlan(ranges, begin, lost, left, sum(waiting.values()) - sum(taken.values()), elsewhere)
+    return RangePlan(ranges, begin, lost, left, sum(waiting.values()) - sum(shared.values()), elsewhere)
 
 
 def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
@@ -363,40 +364,6 @@ def lost_while_reading(ranges: Sequence[OffsetRange], *, saved: bool = False) ->
         ),
         hint=prevent if saved else f"Run this again: the policy for retention (overtaken) then decides. {prevent}",
     )
-
-
-# ---------------------------------------------------------------- how far they go
-
-
-def _taken(waiting: Mapping[TopicPartition, int], caps: Caps, *, turn: int) -> dict[TopicPartition, int]:
-    most = caps.per_partition
-    wants = [count if most is None else min(count, most) for count in waiting.values()]
-    if caps.per_run is not None:
-        wants = shares(wants, caps.per_run, turn=turn)
-    return dict(zip(waiting, wants, strict=True))
-
-
-def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
-    """Shares of ``total``, none above its want, as even as possible (P4). ``turn`` rotates who gets the remainder.
-
-    shares([10, 2, 10], 12)  # [5, 2, 5]
-    """
-    given = [0] * len(wants)
-    hungry = sorted((index for index, want in enumerate(wants) if want > 0), key=lambda index: wants[index])
-    left = total
-    while hungry:
-        each = left // len(hungry)
-        if wants[hungry[0]] > each:
-            break
-        index = hungry.pop(0)
-        given[index] = wants[index]
-        left -= wants[index]
-    if hungry:
-        each, rest = divmod(left, len(hungry))
-        in_turn = sorted(hungry)
-        for place, index in enumerate(in_turn):
-            given[index] = each + (1 if (place - turn) % len(in_turn) < rest else 0)
-    return given
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError
@@ -15,7 +15,35 @@ from reconciler.ports import TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity, LastRecord, last_record
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
+
+PAYLOAD_BYTES = 64 * 1024
+"""A key and value longer than this together are not observed: the record's anchor has no fingerprint."""
+
+
+def fields_of(frame: DataFrame, identity: BatchIdentity, types: Mapping[str, str], *, payload: bool) -> list[Column]:
+    """What Spark observes of a record, without key and value if not ``payload``.
+
+    ``types``: of the identity's own columns, by name.
+    """
+    from pyspark.sql import functions as f
+
+    fields = [f.col("topic"), f.col("partition"), f.col("offset"), f.unix_millis("timestamp").alias("timestamp")]
+    if "timestampType" in frame.columns:
+        fields.append(f.col("timestampType"))
+    size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
+    fits = size <= PAYLOAD_BYTES if payload else f.lit(False)
+    fields.append(fits.alias("payload_known"))
+    key_is_id = isinstance(identity.id, str) and identity.id == "key"
+    key = f.col("key") if key_is_id else f.when(fits, f.col("key"))
+    fields += [key.alias("key"), f.when(fits, f.col("value")).alias("value")]
+    if identity.needs_headers:
+        fields.append(f.col("headers"))
+    for name, column in identity.own_columns(frame).items():
+        column = f.unix_millis(column) if types[name] == "timestamp" else column
+        kind = "bytes" if types[name] == "binary" else "value"
+        fields.append(f.struct(column.alias(kind)).alias(name))
+    return fields
 
 
 def observed(places: Sequence[TopicPartition], fields: Sequence[Column]) -> Column:

@@ -52,19 +52,23 @@ from reconciler.spark.recording.checkpoint import (
 from reconciler.spark.recording.held_back import holder, output_mode, refusal
 from reconciler.spark.recording.listening import listen, stop_listening
 from reconciler.spark.recording.looking_up import LookUp, Observed, added
-from reconciler.spark.recording.observed_text import last_records, observed, require_id_without_payload, text_of
+from reconciler.spark.recording.observed_text import (
+    fields_of,
+    last_records,
+    observed,
+    require_id_without_payload,
+    text_of,
+)
 from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Matching, Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
-PAYLOAD_BYTES = 64 * 1024
-"""A key and value longer than this together are not observed: the record's anchor has no fingerprint."""
 MOST_UNSTORED = 100
 """Reports that are kept for later while they cannot be stored: as many as Spark itself keeps of a query."""
 
@@ -180,7 +184,7 @@ class Observer:
             return frame.observe(name, f.count(f.lit(1)).alias("records"))
         log.warning("Spark looks for the last records of group %s in every batch, because %s", self._group, seen.why)
         self._observed[name] = Observed(read, frozenset(places))
-        return frame.observe(name, observed(places, self._fields(frame, own, types)))
+        return frame.observe(name, observed(places, fields_of(frame, self._identity, types, payload=self._payload)))
 
     def _seen(self, frame: DataFrame, places: Sequence[TopicPartition], read: Container[str]) -> Watched | Unseen:
         """The frame's source, if its last records can be read from Kafka."""
@@ -215,26 +219,6 @@ class Observer:
             self._units.clear()  # Spark may have begun to pass on a report before it took the listener away
             self._ranges.close()
             self._recorder.close()
-
-    def _fields(self, frame: DataFrame, own: Mapping[str, Column], types: Mapping[str, str]) -> list[Column]:
-        from pyspark.sql import functions as f
-
-        fields = [f.col("topic"), f.col("partition"), f.col("offset"), f.unix_millis("timestamp").alias("timestamp")]
-        if "timestampType" in frame.columns:
-            fields.append(f.col("timestampType"))
-        size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
-        fits = size <= PAYLOAD_BYTES if self._payload else f.lit(False)
-        fields.append(fits.alias("payload_known"))
-        key_is_id = isinstance(self._identity.id, str) and self._identity.id == "key"
-        key = f.col("key") if key_is_id else f.when(fits, f.col("key"))
-        fields += [key.alias("key"), f.when(fits, f.col("value")).alias("value")]
-        if self._identity.needs_headers:
-            fields.append(f.col("headers"))
-        for name, column in own.items():
-            column = f.unix_millis(column) if types[name] == "timestamp" else column
-            kind = "bytes" if types[name] == "binary" else "value"
-            fields.append(f.struct(column.alias(kind)).alias(name))
-        return fields
 
     # ------------------------------------------------------------ the reports' side
 

@@ -97,6 +97,13 @@ def test_a_plan_file_of_anything_is_refused(folder: Path, command: str, content:
     assert command_line.main([name, str(path), *options, *more]) in (2, 5)
 
 
+def test_a_plan_that_is_not_text_is_said_to_be_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "plan.json"
+    path.write_bytes(CONTENTS["no UTF-8"]())
+    assert command_line.main(["show", str(path)]) == 5
+    assert f"{path}: The file is not a plan: it is not text." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.parametrize("piped", [False, True], ids=["a file", "a pipe"])
 def test_anchor_lines_of_anything_are_imported_or_refused(

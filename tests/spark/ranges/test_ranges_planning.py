@@ -13,9 +13,10 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import Change, ClusterInfo, Row, TopicInfo, TopicPartition
-from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
+from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan
 from reconciler.spark.ranges.reading import look
 from reconciler.spark.ranges.runner import RangeBatches
+from reconciler.spark.ranges.sharing import shares
 from reconciler.stores.memory import MemoryStore
 
 HERE, THERE = "cluster-here", "cluster-there"

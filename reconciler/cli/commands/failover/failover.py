@@ -103,21 +103,22 @@ def _end(config: Config, jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCo
             codes.append(ExitCode.OK if isinstance(found, Chosen) else found.exit_code)
             if isinstance(found, Chosen | NeedsPerson):
                 try:
-                    marks.remove(job.name)
+                    marked = marks.remove(job.name)
                 except ReconcilerError as error:
                     say(f"{job.name}: not ended. {error}")
                     codes.append(error.exit_code)
                     continue
-                removed += 1
+                removed += marked
+                done = "ended" if marked else f"had no mark in {marks.place}"
             if isinstance(found, NeedsPerson):
-                say(f"{job.name}: ended. {found}")
+                say(f"{job.name}: {done}. {found}")
             elif not isinstance(found, Chosen):
                 say(f"{job.name}: not ended. {found}")
             elif found.side is Side.DESTINATION:
                 moved = True
-                say(f"{job.name}: ended; it stays at the destination: {found.why}")
+                say(f"{job.name}: {done}; it stays at the destination: {found.why}")
             else:
-                say(f"{job.name}: ended; it starts at the source: {_why(job, found)}")
+                say(f"{job.name}: {done}; it starts at the source: {_why(job, found)}")
     if moved:
         say("To take jobs back to the source: docs/how-to/failback.md")
     return removed, worst(codes)

@@ -23,8 +23,8 @@ from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
-from reconciler.watch.figures import Figures
 from reconciler.watch.listener import Access, ListenAddress, Listener, Site
+from reconciler.watch.metrics import Figures
 from reconciler.watch.mirrored import LastKnown
 from reconciler.watch.schedule import Requested, Setup, Watch
 
