@@ -28,7 +28,7 @@ from reconciler.failover import check
 from reconciler.formats import anchor_text as anchor_json
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.hook import start as hook_start
-from reconciler.kafka import opening
+from reconciler.kafka import opening, survey
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.hbase.layouts import anchored as hbase_anchored
@@ -46,7 +46,7 @@ from reconciler.stores.zookeeper import anchor_node as zookeeper_anchor
 from reconciler.stores.zookeeper import layouts as zookeeper_layouts
 from reconciler.stores.zookeeper import single_text as zookeeper_single
 from reconciler.trust import command_trail as trail
-from reconciler.watch import figures
+from reconciler.watch import metrics
 
 __all__ = [
     "COMMANDS",
@@ -88,7 +88,7 @@ __all__ = [
 
 NOW_MS = 1_800_000_000_000
 PID = 4242
-_VERSIONED = (main, trail, init, check, figures, checkpoint_clone, hook_start)
+_VERSIONED = (main, trail, init, check, metrics, checkpoint_clone, hook_start)
 _WHO = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "ops-1", "pid": PID}
 
 run_main = main.main
@@ -100,7 +100,7 @@ def actions_of(command: str) -> list[str]:
     return [each.prog.rpartition(" ")[2] for each in help.actions(parser)]
 
 
-_OPEN_LOG = opening.open_log
+_OPEN_LOG, _SURVEYOR = opening.open_log, survey.Surveyor
 
 
 def _reader(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: Any) -> Any:
@@ -108,11 +108,17 @@ def _reader(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: An
     return logs.get(client["bootstrap.servers"]) or _OPEN_LOG(client, **more)
 
 
-class _Surveyor:
-    """The topics of the cluster at ``bootstrap.servers``, in the place of ``init``'s survey."""
+def _surveyor(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: Any) -> Any:
+    """The survey of the cluster at ``bootstrap.servers``, as ``_reader`` reads it."""
+    log = logs.get(client["bootstrap.servers"])
+    return _SURVEYOR(client, **more) if log is None else _Surveyor(log)
 
-    def __init__(self, logs: Mapping[str, MemoryLog], client: Mapping[str, str], **_: object) -> None:
-        self._log = logs[client["bootstrap.servers"]]
+
+class _Surveyor:
+    """The topics of a cluster in memory."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
 
     def topics(self) -> dict[str, int]:
         described = self._log.describe(sorted(self._log.topic_ids)).topics
@@ -130,7 +136,8 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
     reader = partial(_reader, logs)
     monkeypatch.setattr(opening, "open_log", reader)
     monkeypatch.setattr(init, "open_log", reader)
-    monkeypatch.setattr(init, "Surveyor", partial(_Surveyor, logs))
+    for module in (init, survey):
+        monkeypatch.setattr(module, "Surveyor", partial(_surveyor, logs))
     for module in _VERSIONED:
         monkeypatch.setattr(module, "__version__", "0.0.0")
     who = trail.who

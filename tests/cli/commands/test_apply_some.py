@@ -91,6 +91,8 @@ def test_a_destination_that_does_not_answer_is_no_single_jobs_fault(
         raise Away("kafka-b:9092 does not answer.")
 
     monkeypatch.setattr(planned.destination, "read", silent)
+    config = planned.read("reconciler.toml")
+    planned.file("reconciler.toml", f'{config}[search]\ndeadline = "1s"\n')
     ended = planned.run(*APPLY)
     assert (ended.code, ended.err) == (ExitCode.UNREACHABLE, "kafka-b:9092 does not answer.\n")
 
