@@ -33,7 +33,7 @@ def _sized(few: int, many: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("runs", [pytest.param(few, id="few-inputs"), thorough])
 
 
-sized, sized_for_commands = _sized(FEW, MANY), _sized(FEW // 2, MANY)
+sized, sized_for_commands = _sized(FEW, MANY), _sized(FEW // 4, MANY)
 """For tests that take ``runs``; a whole command takes longer than the function that reads its file."""
 
 LONGEST_S = 5.0

@@ -159,7 +159,7 @@ def planted(
     return Planted(world, secrets, gateway, secured.logins, str(secured.certificates.authority))
 
 
-@pytest.mark.parametrize("loud", ["text", "json"], indirect=True)
+@pytest.mark.parametrize("loud", [pytest.param("text", marks=pytest.mark.thorough), "json"], indirect=True)
 def test_where_all_goes_well(secured: Secured, planted: Planted, loud: tuple[str, ...]) -> None:
     client = {**secured.scram, "sasl.password": "${KAFKA_B_PASSWORD}", "debug": "security,broker,protocol"}
     config = planted.config(secured.sasl, client)
@@ -196,7 +196,13 @@ def test_where_all_goes_well(secured: Secured, planted: Planted, loud: tuple[str
 
 @pytest.mark.parametrize(
     ("loud", "wrong"),
-    [("text", "password"), ("json", "password"), ("text", "address"), ("text", "property"), ("text", "key")],
+    [
+        ("text", "password"),
+        pytest.param("json", "password", marks=pytest.mark.thorough),
+        ("text", "address"),
+        ("text", "property"),
+        ("text", "key"),
+    ],
     indirect=["loud"],
 )
 def test_where_nothing_goes_well(secured: Secured, planted: Planted, loud: tuple[str, ...], wrong: str) -> None:

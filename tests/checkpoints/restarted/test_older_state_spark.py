@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, str]] = {
     "rocksdb-second": {PROVIDER: ROCKSDB, **CHANGES, **SECOND},
 }
 BEFORE, AFTER, KEYS = 7, 3, 3
-FIRST = ("hdfs", "rocksdb-second")
+FIRST = ("hdfs",)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.sizes import sampled
 from tests.stores.bare_store import bare_scheme
 from tests.stores.postgresql.fixtures import GROUPED, TABLES
 from tests.world import World, source_record
@@ -144,7 +145,7 @@ def world(clusters, world_on: Callable[..., World]) -> World:
     return world_on(clusters.destination, "")
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=sampled(STORES, keep=5))
 def job(request, world, topics, tmp_path) -> Callable[[str], Job]:
     """Makes the job of one store, on one of the topics."""
 

@@ -379,7 +379,7 @@ def flowlet_rows(world: World) -> Rows:
             (metrics_rows, "thrift", (3, UNANSWERED)),
             (flowlet_rows, "thrift", (4, BEFORE)),
         ],
-        keep=2,
+        keep=1,
     ),
 )
 def test_a_server_killed_in_the_middle_of_an_apply(

@@ -14,6 +14,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.ports import Change, Row, TopicPartition
+from tests.sizes import sampled
 from tests.stores.hbase.fixtures import KEY, Tables, change, only
 from tests.stores.store_cases import NOW
 
@@ -60,6 +61,9 @@ def die(_: object) -> None:
 def do_and_die(call: Callable[[], Any]) -> None:
     call()
     raise Killed
+
+
+HOW = [pytest.param(die, marks=pytest.mark.thorough), do_and_die]
 
 
 def lose_the_answer(call: Callable[[], Any]) -> None:
@@ -129,7 +133,7 @@ def each_step(open_again: Callable[[], Any], instead: Callable[[Callable[[], Any
 # ---------------------------------------------------------------- a writer that dies
 
 
-@pytest.mark.parametrize("how", [die, do_and_die])
+@pytest.mark.parametrize("how", HOW)
 def test_after_a_kill_at_any_step_a_row_is_old_or_new_and_a_second_write_completes_it(open_again, how):
     """An offset never has the anchor of the other."""
     change(open_again(), StoredOffset(7, OLD.anchor), OTHER)
@@ -145,7 +149,7 @@ def test_after_a_kill_at_any_step_a_row_is_old_or_new_and_a_second_write_complet
         assert rows(open_again())[OTHER].anchor == OLD.anchor
 
 
-@pytest.mark.parametrize("how", [die, do_and_die])
+@pytest.mark.parametrize("how", HOW)
 def test_after_a_kill_at_any_step_of_a_rollback_a_second_one_completes_it(open_again, how):
     for step in range(1, 20):
         store = open_again()
@@ -169,7 +173,7 @@ def test_after_a_kill_at_any_step_of_a_rollback_a_second_one_completes_it(open_a
     pytest.fail("the write never ended")
 
 
-@pytest.mark.parametrize("how", [die, do_and_die])
+@pytest.mark.parametrize("how", HOW)
 def test_after_a_kill_at_any_step_of_a_deletion_the_row_exists_whole_or_not_at_all(open_again, how):
     for step in range(1, 20):
         store = open_again()
@@ -190,7 +194,7 @@ def test_after_a_kill_at_any_step_of_a_deletion_the_row_exists_whole_or_not_at_a
     pytest.fail("the write never ended")
 
 
-@pytest.mark.parametrize("how", [die, do_and_die])
+@pytest.mark.parametrize("how", HOW)
 def test_after_a_kill_at_any_step_an_old_row_of_cdap_can_still_be_restored_byte_for_byte(tables, how):
     """It had no time beside the offset. The corrected row has one, and deleting it takes a step of its own."""
     store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
@@ -368,6 +372,7 @@ def writing_again(store: Any, found: Row, step: int) -> bool:
     return bool(result.written)
 
 
+@pytest.mark.parametrize("layout", sampled(LAYOUTS, keep=1), indirect=True)
 def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_it(hbase, tables, layout):
     tables.made(layout)
     patient, store = tables.open(layout), tables.open(layout)

@@ -17,6 +17,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores import postgresql
+from tests.sizes import sampled
 from tests.stores.postgresql.fixtures import MAPPED, PATIENT, TABLES, a_server
 from tests.stores.store_cases import NOW, put
 from tests.waiting import LIMIT_S, wait_until
@@ -248,7 +249,7 @@ def mortal(disposable) -> Any:
     return disposable
 
 
-@pytest.fixture(params=["own", "mapped"])
+@pytest.fixture(params=sampled(["own", "mapped"], keep=1))
 def fragile(request, mortal) -> Iterator[Any]:
     store = postgresql.open_address(
         f"{mortal.url()}?timeout={PATIENCE}" + (f"&{MAPPED}" if request.param == "mapped" else "")
