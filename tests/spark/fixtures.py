@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark.archived import make_spark_archive, share_classes
 from tests.spark.sent import Kafka
-from tests.spark.sessions import local_session
+from tests.spark.sessions import local_session, set_for_now
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 """Spark's tasks, also those of child processes, run in this Python, not in the first ``python3`` in the path."""
@@ -38,3 +38,14 @@ def spark() -> Iterator[Any]:
 @pytest.fixture
 def kafka(clusters: Any) -> Kafka:
     return Kafka(clusters.source.bootstrap)
+
+
+@pytest.fixture
+def named_sources(spark: Any) -> Iterator[None]:
+    """Sources have names of their own, in the second format of the offset log."""
+    settings = {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
+    }
+    with set_for_now(spark, settings):
+        yield

@@ -166,10 +166,23 @@ def test_a_cluster_that_spark_alone_may_read_costs_a_search_not_the_job(job, top
 )
 def test_of_two_sources_in_one_partition_the_one_that_is_behind_decides(job, topic_name, how, caplog):
     """Its records come in later batches: beyond them nothing is processed."""
+    assert stored_beside_one_behind(job, topic_name, **how) == (2, 6), "one source has read all six"
+    assert (SEARCHES in caplog.text) is callable(how.get("id"))
+
+
+@pytest.mark.usefixtures("named_sources")
+def test_of_two_named_sources_the_one_that_is_behind_decides(job, topic_name, caplog):
+    assert stored_beside_one_behind(job, topic_name, name="ahead") == (2, 6)
+    assert SEARCHES not in caplog.text
+
+
+def stored_beside_one_behind(job: Job, topic_name: str, **how: Any) -> tuple[int, int]:
+    """The offsets stored after the first and the last batch of two sources, of which one reads two records a batch."""
     job.kafka.create(topic_name)
     job.kafka.send(topic_name, records(0, 6))
     source = {"kafka.bootstrap.servers": job.kafka.bootstrap, "subscribe": topic_name, "startingOffsets": "earliest"}
-    behind = job.spark.readStream.format("kafka").options(**source, maxOffsetsPerTrigger="2").load()
+    reader = job.spark.readStream.format("kafka").options(**source, maxOffsetsPerTrigger="2")
+    behind = (reader.name("behind") if "name" in how else reader).load()
     stored = []
 
     def look(recorded: Any) -> Callable[[Any, int], None]:
@@ -180,6 +193,5 @@ def test_of_two_sources_in_one_partition_the_one_that_is_behind_decides(job, top
         return each
 
     job.run(prepare=lambda frame: frame.unionByName(behind), around=look, **how)
-    assert stored[0] == [2], "one source has read all six"
-    assert stored[-1] == [6]
-    assert (SEARCHES in caplog.text) is callable(how.get("id"))
+    (first,), *_, (last,) = stored
+    return first, last

@@ -46,6 +46,7 @@ class Job:
         options: dict[str, str] | None = None,
         around: Callable[[Any], Any] = lambda recorder: recorder,
         mode: str = "append",
+        name: str | None = None,
         **how: Any,
     ) -> Any:
         source = {
@@ -61,8 +62,9 @@ class Job:
             bootstrap_servers=self.kafka.bootstrap,
             **how,
         )
+        reader = self.spark.readStream.format("kafka").options(**source)
         query = (
-            prepare(self.spark.readStream.format("kafka").options(**source).load())
+            prepare((reader.name(name) if name else reader).load())
             .writeStream.outputMode(mode)
             .foreachBatch(around(recorder))
             .option("checkpointLocation", str(self.checkpoint))
