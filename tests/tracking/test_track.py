@@ -234,7 +234,7 @@ def test_tracking_begins_beside_jobs_that_are_refused_and_not_with_those_alone(t
     assert [json.loads(line)["level"] for line in err.splitlines()] == ["error", "error"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_tracking_says_once_that_the_source_is_away_goes_on_and_ends_in_order(
     tracked: Tracked, number: signal.Signals
 ) -> None:

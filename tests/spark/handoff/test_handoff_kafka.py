@@ -138,7 +138,9 @@ def values(what: str, count: int) -> list[Sent]:
     return [Sent(0, b"k", b"%s-%d" % (what.encode(), n), BASE_MS + n) for n in range(count)]
 
 
-@pytest.mark.parametrize("by_pattern", [False, True], ids=["by name", "by pattern"])
+@pytest.mark.parametrize(
+    "by_pattern", [pytest.param(False, id="by name", marks=pytest.mark.thorough), pytest.param(True, id="by pattern")]
+)
 def test_a_job_reads_the_mirrored_and_the_local_topic_and_goes_back(
     spark: Any,
     clusters: Any,

@@ -180,7 +180,7 @@ def own_schema(mortal) -> Iterator[tuple[str, Callable[[], Any]]]:
             ("own", ("commit 1", BEFORE), 7),
             ("own", ("commit 1", UNANSWERED), 7),
         ],
-        keep=2,
+        keep=1,
     ),
 )
 def test_a_server_killed_during_an_apply(
