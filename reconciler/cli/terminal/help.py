@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.cli.terminal.glossary import TERMS
 from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.core.errors import ExitCode
 
@@ -66,6 +65,8 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 def describe(parser: argparse.ArgumentParser, help_text: Help) -> None:
     """Put a command's help into its parser."""
     parser.description = _paragraphs(help_text.description)
+    from reconciler.cli.terminal.glossary import TERMS  # 20 ms that the overview saves
+
     words = [word for word in EXPLAINED if word in parser.format_help()]
     explained = [f"words:\n{_listed({word: TERMS[word] for word in words})}"] if words else []
     parser.epilog = "\n\n".join([*explained, *_sections(help_text)])
