@@ -297,9 +297,14 @@ def _job_plan(
             rows.append(_row(at, found[at.key], by_person.get(at.key), by_hand))
         elif at.fault:
             rows.append(_row(at, unresolved(at.fault), None, by_hand))
-        elif (at.own or at.source.topic not in folded) and not at.is_new:
+        elif (at.own or at.source.topic not in folded) and not (at.is_new and _has_partitions(by_topic, at)):
             rows.append(_row(at, _missing(at, near), None, by_hand))
     return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
+
+
+def _has_partitions(by_topic: Mapping[str, Sequence[JobPartition]], at: JobPartition) -> bool:
+    """True if the destination has the place's topic. Then an unread partition that it lacks has nothing to hand out."""
+    return any(each.exists for each in by_topic[at.source.topic])
 
 
 def _lacks_rows(places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:

@@ -62,14 +62,27 @@ class JobPartition:
     """Some row of the topic cannot be read, so times taken from the others bound nothing."""
     no_rows: str = ""
     """A sentence if the store holds no row of any partition of the topic, and no person has called the job new."""
+    anchor_lag: int = 0
+    """As ``selection.anchor_lag`` of the row that speaks, in offsets."""
 
     @property
     def key(self) -> Key:
         return self.job.name, self.destination
 
     @property
+    def settled(self) -> bool:
+        """``own``, and not in the numbering of a topic that has been recreated since."""
+        anchor = self.selected.stored.anchor if self.own and self.selected.stored else None
+        return self.own and (anchor is None or anchor.numbered_by(anchor.cluster_id, self.topic_id))
+
+    @property
     def origin(self) -> StoredOffset | None:
-        """The stored offset of the source's partition of this number, also where a correction speaks already."""
+        """The stored offset of the source's partition of this number, also where a correction speaks already.
+
+        Where the destination's topic was recreated, that of the partition as it was before.
+        """
+        if self.own and not self.settled:
+            return self.selected.stored
         if self.selected.source is not None:
             return self.selected.source.stored
         return None if self.own and self.source != self.destination else self.selected.stored
@@ -165,6 +178,9 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 numbered_here=selected.row is not None and is_numbered_here(selected.row, cluster.cluster_id),
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
+                anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated)
+                if selected.row
+                else 0,
             )
         )
     return places
@@ -231,7 +247,7 @@ def question_of(
         limits=limits,
         new=new,
         by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,
-        anchor_lag=anchor_lag(row, place.source, cluster_id, translated=place.translated) if row else 0,
+        anchor_lag=place.anchor_lag,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
         no_rows=bool(place.no_rows),

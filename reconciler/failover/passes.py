@@ -59,7 +59,7 @@ class Passes:
         faulty = [at for places in topics for at in places if at.fault and at.exists]
         kept = [[at for at in places if not at.fault] for places in topics if not _has_fewer(places)]
         spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
-        handed_over = [[at for at in places if at.own and not at.fault] for places in spread]
+        handed_over = [[at for at in places if at.settled and not at.fault] for places in spread]
         found = self._by_anchor([at.key for places in (*kept, *handed_over) for at in places if at.exists])
         doubtful = [places for places in kept if self._may_be_spread(places, found)]
         proven = [places for places in doubtful if self._is_found_elsewhere(places, found)]
@@ -155,9 +155,11 @@ class Passes:
         found: dict[Key, Found] = {}
         for places in topics:
             span = span_of({at.destination.partition: at.origin for at in places})
-            keys = [at.key for at in places if at.exists and not at.own]
-            if span is None or places[0].among_faults:
+            keys = [at.key for at in places if at.exists and not at.settled]
+            mistaken = any(at.anchor_lag < 0 for at in places)
+            if span is None or mistaken or places[0].among_faults:
                 lacks = "cannot be read" if places[0].among_faults else "has no anchor to go by"
+                lacks = "is behind its own anchor" if mistaken else lacks
                 detail = f"partition counts differ, and a stored offset {lacks}"
                 found.update(dict.fromkeys(keys, unresolved(detail)))
                 continue
@@ -177,9 +179,12 @@ def unresolved(detail: str) -> Found:
 
 
 def is_handed_over(places: Sequence[JobPartition]) -> bool:
-    """True if every partition has a row in the destination's numbering: other rows are what is left of the source."""
+    """True if every partition has a row in the destination's numbering: other rows are what is left of the source.
+
+    In that of today's topic: in one that was recreated with more partitions, records were spread anew.
+    """
     existing = [at for at in places if at.exists]
-    return bool(existing) and all(at.own for at in existing)
+    return bool(existing) and all(at.settled for at in existing)
 
 
 def _has_fewer(places: Sequence[JobPartition]) -> bool:

@@ -4,7 +4,8 @@ Theory of operation. A *word* (``hook --to``) or a *mark* (``failover start``) m
 either, the rows tell where the job lives:
 
 - S1  A row in the destination's own numbering, under the destination's name, shows that the job was handed over. It
-      lives there, unless its row of the source's name was written later: then it has gone back.
+      lives there, unless its row of the source's name was written later: then it has gone back. So it has if both sides
+      have one name and another partition's row, in another numbering, was written later.
 - S2  A job without such rows lives at its source. Neither cluster is contacted for that: the destination only where a
       row under a name of the destination has an anchor and the job has not gone back since, because only the
       destination's cluster id tells whose numbering that is.
@@ -33,7 +34,7 @@ from reconciler.core.policies import StartPlace
 from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key, is_later_bare, is_of_third, is_own, is_unread, went_back
+from reconciler.failover.selection import by_key, is_later_bare, is_of_third, is_own, is_unread, went_back, written_ms
 from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark
@@ -92,6 +93,8 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
     ``cluster_id`` is the destination's; None if it was not asked, because no row needs it.
     """
     handed_over = returned = perhaps = elsewhere = unclear = False
+    own_ms, others_ms = [], []
+    """When the rows of one name were written that are in the destination's numbering, and those that are not."""
     for ours, theirs in _pairs(held, names):
         if cluster_id is not None and is_own(ours, cluster_id):
             if theirs is not ours and went_back(ours, theirs):
@@ -100,6 +103,7 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
                 perhaps = True
             else:
                 handed_over = True
+                own_ms.append(written_ms(ours))
         elif held.translated or is_unread(ours.stored):
             continue
         elif ours.stored.cluster_id is None:
@@ -107,6 +111,10 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
         elif theirs is not ours and not went_back(ours, theirs):
             perhaps = perhaps or is_later_bare(theirs, ours)
             elsewhere = elsewhere or (is_of_third(ours, theirs) and not is_later_bare(theirs, ours))
+        elif theirs is ours:
+            others_ms.append(written_ms(ours))
+    # A failback wrote the later ones, and left a row of a partition that the source has not.
+    returned = returned or (bool(own_ms and others_ms) and max(others_ms) > min(own_ms))
     if handed_over:
         return Lives.BOTH if returned or perhaps else Lives.DESTINATION
     if elsewhere:
@@ -159,13 +167,14 @@ def choose(
         return _at_destination(job, word, "its checkpoint has a corrected copy")
     held, malformed = _sound(held_by(config, job, outside))
     names = {topic: config.topics.destination_of(topic) for topic in job.topics}
-    where = lives(held, names, _cluster_id(config, job, held, names, outside, word))
+    cluster_id = _cluster_id(config, job, held, names, outside, word)
+    where = lives(held, names, cluster_id)
     if where is Lives.DESTINATION:
         return _at_destination(job, word, "its stored offsets are the destination's")
     if malformed is not None:
         raise NeedsPerson(malformed.message, hint=f"{malformed.hint} Then start the job again.")
     if where is Lives.BOTH:
-        raise _both(job, held, names)
+        raise _both(job, held, names, cluster_id)
     if where is Lives.ELSEWHERE:
         raise _elsewhere(job, held, names)
     if where is Lives.UNKNOWN and word is None:
@@ -183,8 +192,12 @@ def _sound(held: Held) -> tuple[Held, Malformed | None]:
     return replace(held, rows=sound), bad[0] if bad else None
 
 
-def _both(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
-    alone = sorted(ours.key for ours, theirs in _pairs(held, names) if theirs is None)
+def _both(job: Job, held: Held, names: Mapping[str, str], cluster_id: str | None) -> NeedsPerson:
+    alone = sorted(
+        ours.key
+        for ours, theirs in _pairs(held, names)
+        if theirs is None or (theirs is ours and cluster_id is not None and is_own(ours, cluster_id))
+    )
     lost = (
         f" If the source has no partition for {some([str(key) for key in alone], 3)}, delete that row from the store."
         if alone

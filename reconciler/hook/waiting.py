@@ -115,11 +115,12 @@ class _Wait:
         ends = self._ends(checked)
         if ends is not None and ends == self.seen and self.outside.monotonic() - self.checked_at < RECHECK_S:
             return checked
-        self.seen = ends  # from before the check: records that come during it are a reason to check again
         began = self.outside.monotonic()
         deadline = min(self.config.search.deadline_s, max(LEAST_DEADLINE_S, self._left()))
         config = replace(self.config, search=replace(self.config.search, deadline_s=deadline))
         checked = check(config, (self.job,), self.outside, self.by_hand)
+        # The ends before the check: records that come during it are a reason to check again; so is a check that failed.
+        self.seen = ends
         self._note(checked, began)
         return checked
 

@@ -89,7 +89,7 @@ class TrackedJob:
             own = row.stored.anchor if row.numbering is None else None  # a copy's is that of its beginning
             if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):
                 self.looked[key] = LookbackResult(row.stored)
-            elif not self._is_kept(key, cluster.cluster_id, info.topic_id):
+            elif not self._is_known(key, cluster.cluster_id):
                 at_ms = row.stored.written_at_ms
                 found[key] = TrackedOffset(
                     row.stored.offset, cluster.cluster_id, info.topic_id, info.compacted, at_ms, now_ms
@@ -150,11 +150,15 @@ class TrackedJob:
     def _kept(self, key: TopicPartition) -> AnchorRows:
         return self.kept.get(key, NOTHING)
 
-    def _is_kept(self, key: TopicPartition, cluster_id: str, topic_id: str | None) -> bool:
+    def _is_known(self, key: TopicPartition, cluster_id: str) -> bool:
+        """True if the exact anchor of this very number is kept, also if the source's topic was recreated since.
+
+        It tells whose number that is: the record that has it in the new topic is one that the job has not read.
+        """
         main, row = self._kept(key).main, self.rows[key]
         if main is None or main.stored.anchor is None or main.stored.offset != row.stored.offset:
             return False
-        return main.stored.anchor.numbered_by(cluster_id, topic_id)
+        return main.stored.anchor.cluster_id == cluster_id
 
     def _is_elsewhere(self, key: TopicPartition) -> bool:
         """True if the row's number may be another cluster's: it was handed over, or is being handed over now."""

@@ -188,6 +188,14 @@ def test_a_topic_that_the_destination_lacks_is_missing(memory: Memory) -> None:
     assert 'no topic "a.events"' in row.detail
 
 
+@pytest.mark.parametrize("unread", [StoredOffset(-1), StoredOffset(0, Anchor(cluster_id="a"))])
+def test_a_topic_of_which_nothing_was_read_is_missing_too(memory: Memory, unread: StoredOffset) -> None:
+    memory.log.partitions.clear()
+    memory.log.topic_ids.clear()
+    memory.save({0: unread, 1: unread})
+    assert [row.verdict for row in memory.job().partitions] == [Verdict.MISSING] * 2
+
+
 @pytest.mark.parametrize(
     ("there", "words"),
     [

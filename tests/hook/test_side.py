@@ -196,6 +196,26 @@ def test_with_one_name_on_both_sides_the_destinations_id_tells(memory: Memory) -
     assert side(memory, IDENTITY) is Side.DESTINATION
 
 
+def test_a_failback_leaves_a_row_of_a_partition_that_the_source_lacks_and_one_name_tells_it(memory: Memory) -> None:
+    def here(number: int, partition: int) -> StoredOffset:
+        return StoredOffset(number, replace(anchor(number - 1, partition), cluster_id="b"), NOW)
+
+    memory.log.create("events", 3)
+    memory.save({number: here(5, number) for number in range(3)})
+    assert side(memory, IDENTITY) is Side.DESTINATION
+    memory.save({number: stored(8, number, NOW + 1) for number in range(2)})
+    for word in (None, Side.SOURCE):
+        assert "If the source has no partition for events-2, delete that row" in str(
+            refusal(memory, IDENTITY, word=word).hint
+        )
+
+
+def test_rows_that_an_unfinished_failover_has_not_reached_are_older(memory: Memory) -> None:
+    memory.log.create("events", 2)
+    memory.save({0: stored(8, 0, NOW), 1: StoredOffset(5, replace(anchor(4, 1), cluster_id="b"), NOW + 1)})
+    assert side(memory, IDENTITY) is Side.DESTINATION
+
+
 def test_where_the_destination_cannot_tell_nothing_is_guessed(memory: Memory) -> None:
     memory.save({0: stored(4)})
     found = refusal(memory, IDENTITY, alone=True)

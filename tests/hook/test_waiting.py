@@ -195,6 +195,27 @@ def test_an_outage_during_the_wait_is_waited_out(wait: Wait) -> None:
     assert [now.trouble is not None for now in wait.told] == [False, False, True, True, True, False]
 
 
+def test_records_that_came_before_a_check_that_failed_are_checked_again(wait: Wait, monkeypatch) -> None:
+    """The store is away for a moment in the very turn that sees them."""
+    away: list[Unreachable] = []
+    read = wait.memory.store.read
+
+    def locked(*of: Any, **more: Any) -> Any:
+        if away:
+            raise away.pop()
+        return read(*of, **more)
+
+    def comes() -> None:
+        wait.memory.deliver(range(4, 8))
+        away.append(Unreachable("The store is locked."))
+
+    monkeypatch.setattr(wait.memory.store, "read", locked)
+    wait.happens = {3: comes}
+    checked = wait.begin(20)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
+    assert wait.now < RECHECK_S
+
+
 def test_an_outage_that_outlasts_the_wait_is_its_error(wait: Wait) -> None:
     def goes() -> None:
         wait.log.away = Unreachable("The destination cannot be reached.")

@@ -226,16 +226,24 @@ def test_a_sentinel_needs_no_anchor(world: Tracked) -> None:
     assert (report.exact, report.saved, world.kept()) == (1, 0, None)
 
 
-def test_a_topic_recreated_is_looked_at_anew_although_the_number_is_the_same(world: Tracked) -> None:
+def test_after_a_topic_is_recreated_a_number_that_has_not_moved_keeps_the_anchor_that_tells_whose_it_is(
+    world: Tracked,
+) -> None:
     world.make(range(10))
+    world.deliver(range(10))
     world.job_stores(7)
     world.track()
+    kept = world.kept()
     world.source.create("events", 1, topic_id="another")
-    world.make(range(20, 30))
+    world.make(range(20, 40))
+    world.deliver(range(20, 40))
+    assert world.track().saved == 0
+    assert (world.kept(), found(world.job().partitions[0])) == (kept, (Verdict.MATCH, 7)), "nothing is skipped"
+    world.job_stores(8)
     assert world.track().saved == 1
     kept = world.kept()
     assert kept is not None
-    assert kept.anchor == replace(named(26, offset=6), topic_id="another")
+    assert kept.anchor == replace(named(27, offset=7), topic_id="another")
 
 
 # ---------------------------------------------------------------- others who write
