@@ -61,9 +61,13 @@ def accepts(by_hand: ByHand, verdict: Verdict, resume_offset: int | None) -> boo
     return verdict in by_hand.accepted and (resume_offset is not None or verdict is Verdict.MISSING)
 
 
+def is_placed(row: PartitionPlan) -> bool:
+    """True if a person chose the row's offset, and did not accept what was found."""
+    return row.set_by_hand and row.detail.startswith(PLACED)
+
+
 def _has_accepted(job: JobPlan, verdict: Verdict) -> bool:
-    rows = (row for row in job.partitions if row.verdict is verdict and row.set_by_hand)
-    return any(not row.detail.startswith(PLACED) for row in rows)
+    return any(row.verdict is verdict and row.set_by_hand and not is_placed(row) for row in job.partitions)
 
 
 def _within(by_hand: ByHand, topics: set[str]) -> ByHand:

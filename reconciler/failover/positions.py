@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import STOPS, Position, Verdict
+from reconciler.failover.decisions import is_placed
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
@@ -154,7 +155,7 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
     """The end, or the start where the end is not proven or lies before it: the batch is then repeated empty."""
     if (
         start.resume_offset is not None
-        and not start.set_by_hand
+        and not is_placed(start)
         and end.verdict not in STOPS
         and end.resume_offset is not None
         and end.resume_offset >= start.resume_offset

@@ -15,6 +15,7 @@ from dataclasses import replace
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import PROVEN, Position, Verdict
+from reconciler.failover.decisions import is_placed
 from reconciler.folder import open_folder
 from reconciler.formats.checkpoint.layout import Checkpoint
 from reconciler.formats.plan import JobPlan, PartitionPlan
@@ -81,19 +82,23 @@ def repeated(job: JobPlan) -> Repeated:
     """How many records come again, at most.
 
     A repeated batch brings those behind its proven end, or all of its records where the end is not proven: a mirror may
-    deliver the rest later. The batches before it bring those behind the offset at which the query starts. Where a
-    person set that offset, or accepted the finding, the person's decision counts.
+    deliver the rest later. Those of a partition do not count that a person lets start beyond its proven offset, or
+    that has none. The batches before it bring those behind the offset at which the query starts. Where a person set
+    that offset, or accepted the finding, the person's decision counts: for them, not for the batch.
     """
-    rows = [row for row in job.partitions if not row.set_by_hand and row.verdict is not Verdict.NEW]
-    starts = {row.key: row.stored_offset or 0 for row in job.partitions if row.position == Position.START}
-    ends = sum(_of_end(row, starts.get(row.key, 0)) for row in rows if row.position == Position.END)
-    before = [row for row in rows if row.position != Position.END and row.replay_at_most]
+    rows = [row for row in job.partitions if row.verdict is not Verdict.NEW]
+    starts = {row.key: row for row in rows if row.position == Position.START}
+    ends = sum(_of_end(row, starts.get(row.key)) for row in rows if row.position == Position.END)
+    before = [row for row in rows if row.position != Position.END and row.replay_at_most and not row.set_by_hand]
     accepting = " ".join(f"--accept {verdict.value}" for verdict in sorted({row.verdict for row in before}))
     return Repeated(ends, sum(row.replay_at_most or 0 for row in before), accepting)
 
 
-def _of_end(row: PartitionPlan, start: int) -> int:
-    of_batch = 0 if row.verdict in PROVEN else (row.stored_offset or 0) - start
+def _of_end(row: PartitionPlan, start: PartitionPlan | None) -> int:
+    if start is not None and (start.skips is not None or (is_placed(start) and start.verdict is Verdict.UNRESOLVED)):
+        return 0
+    began = (start.stored_offset or 0) if start is not None else 0
+    of_batch = 0 if row.verdict in PROVEN else (row.stored_offset or 0) - began
     return max(row.replay_at_most or 0, of_batch)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from reconciler.checkpoints.show import describe
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
@@ -137,6 +138,32 @@ def test_records_that_the_sink_has_are_not_put_out_again_unless_a_person_accepts
     assert query.clone(by_hand=accepted).replay_at_most == 10
     (job,) = query.check(by_hand=ByHand({("a.o", 0): 40}, skips=True)).plan.jobs
     assert [row.outcome for row in job.sinks] == [SinkOutcome.FITS]
+
+
+def test_who_accepts_a_repetition_before_a_batch_leaves_the_batch_as_the_sink_has_it(query: Query) -> None:
+    query.begin(3)
+    query.put_out(range(3, 4))
+    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(2, lag=4)
+    accepted = ByHand(accepted=frozenset({Verdict.BOUNDED}))
+    (job,) = query.check(by_hand=accepted).plan.jobs
+    assert [row.outcome for row in job.sinks] == [SinkOutcome.TAKEN]
+    made = query.clone(by_hand=accepted)
+    (source,) = describe(made.new_path).sources
+    assert (made.repeats_empty, source.start, source.end) == (False, {("a.o", 0): 26}, {("a.o", 0): 40})
+
+
+@pytest.mark.parametrize("word", [ByHand({("a.o", 0): 30}), ByHand(accepted=frozenset({Verdict.MOVED}))])
+def test_a_word_that_changes_nothing_does_not_make_the_sink_drop_a_batch_without_a_proven_end(
+    query: Query, word: ByHand
+) -> None:
+    """The offset that was found, given by hand, or accepted: the batch would still be repeated empty."""
+    query.begin(3)
+    query.put_out(range(3, 4))
+    (job,) = query.check(by_hand=word).plan.jobs
+    assert [row.outcome for row in job.sinks] == [SinkOutcome.DOUBLES]
+    with pytest.raises(NeedsPerson, match="whose end is not proven"):
+        query.clone(by_hand=word)
 
 
 def test_whether_the_batch_of_a_jobs_own_name_has_records_is_known_of_delta(query: Query) -> None:
