@@ -28,7 +28,7 @@ from reconciler.checkpoints.files import Listed, Tree, changed
 from reconciler.checkpoints.needed import older_state
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
-from reconciler.checkpoints.whole import beside_its_sinks, whole_or_empty
+from reconciler.checkpoints.whole import beside_its_sinks, unproven, whole_or_empty
 from reconciler.clock import stamp
 from reconciler.config.file import Config, SearchSettings, load_config
 from reconciler.core.anchors import encodable
@@ -63,8 +63,9 @@ class Edit:
 class Clone:
     """A finished copy. ``batch``: the number of the batch that a restart runs.
 
-    ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records. Where its end is not known at the
-    destination, up to ``repeated_at_most`` records that it may have put out come again in the batches after it.
+    ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records; ``repeats_in_part``: it gets those
+    of the partitions whose end is known at the destination. Up to ``repeated_at_most`` records that it may have put out
+    come again in the batches after it: those behind an end that is not known, and those that a mirror has sent again.
     ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
     ``behind``: the query may have put out more than its log said, which comes again, too.
     ``sources`` were moved, ``kept`` were not; of ``later``, which are some of these, the batch's records come in the
@@ -91,6 +92,7 @@ class Clone:
     older: int = 0
     behind: LateLog | None = None
     sinks: int = 0
+    repeats_in_part: bool = False
 
     @property
     def warnings(self) -> list[str]:
@@ -104,8 +106,8 @@ class Clone:
             found.append(self.behind.words())
         if self.repeated_at_most:
             found.append(
-                f"the end of batch {self.batch} is not known: its output before the stop (at most "
-                f"{counted(self.repeated_at_most, 'record')}) will be repeated in later batches"
+                f"up to {counted(self.repeated_at_most, 'record')} of batch {self.batch}, which it may have put out "
+                "before the stop, come again in later batches"
             )
         return found
 
@@ -156,7 +158,8 @@ def clone(
         left_out = tuple(sorted(name for name in _side_files(edits) if name in listed.files))
         made = _made(source, target, found, chosen, moved, edits, left_out)
         older = older_state(listed.files, made.batch, source.read_all)
-        made = replace(made, repeated_at_most=at_most, older=len(older), sinks=len(sinks))
+        in_part = not made.repeats_empty and unproven(found, moved, chosen) > 0
+        made = replace(made, repeated_at_most=at_most, repeats_in_part=in_part, older=len(older), sinks=len(sinks))
         first = first_anchors(settings, chosen, known.cluster_id, records, now_ms)
         earlier = _earlier_manifest(source, listed)
         manifest = _manifest(made, known, chosen, stamp(now_ms), anchors_field(first), earlier)

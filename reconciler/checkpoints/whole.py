@@ -13,6 +13,7 @@ from reconciler.checkpoints.translate import Translation, refuse_undecided, tran
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import PROVEN, STOPS
+from reconciler.failover.positions import behind_end
 from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
 from reconciler.formats.checkpoint.layout import END, START, Checkpoint, readings
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy
@@ -46,19 +47,21 @@ def whole_or_empty(
     """The job and its translation, with the batch empty if it is not whole and the sinks lack it.
 
     A sink that has the batch drops what is repeated of it; its rows tell that nothing comes twice. The number is the
-    most records of the batch that may have been put out, and come again in those after it. Raises NeedsPerson where a
-    partition must not start, or the batch cannot be empty.
+    most records of the batch that may have been put out, and come again in those after it: where its end is not proven,
+    and where a mirror has sent them again behind a proven one. It is 0 if all sinks lack the batch. Raises NeedsPerson
+    where a partition must not start, or the batch cannot be empty.
     """
     rows = list(sinks)
-    at_most = unproven(found, moved, job)
+    at_most, sent_again = unproven(found, moved, job), sum(behind_end(row) for row in job.partitions)
     refuse_undecided(replace(job, partitions=tuple(_stopping_anyway(job))), policy)
     batch = -1 if found.last is None else found.last.batch
     if at_most and rows and all(row.last_taken != batch for row in rows):
         job = job.without_ends
         moved = translate(found, job, empty=True)
-        at_most = 0 if all(_lacks(row, batch) for row in rows) else unproven(found, moved, job)
+        at_most = unproven(found, moved, job)
     refuse_undecided(job, policy)
-    return job, moved, at_most
+    was_put_out = not rows or not all(_lacks(row, batch) for row in rows)
+    return job, moved, at_most + sent_again if was_put_out else 0
 
 
 def _stopping_anyway(job: JobPlan) -> Iterable[PartitionPlan]:

@@ -385,7 +385,10 @@ def skips_sum(rows: Iterable[PartitionPlan]) -> str:
 
 
 def replay_sum(rows: Iterable[PartitionPlan]) -> str:
-    """The replay over some partitions, as text. The end of a repeated batch adds nothing to it."""
-    bounded = [row for row in rows if row.replay_at_most is not None and row.position != Position.END]
-    records = counted(sum(row.replay_at_most or 0 for row in bounded), "record")
-    return records if all(row.replay_exact is not None for row in bounded) else f"at most {records}"
+    """The replay over some partitions, as text. Of a repeated batch, what a mirror has sent again behind its end."""
+    every = list(rows)
+    bounded = [row for row in every if row.replay_at_most is not None and row.position != Position.END]
+    of_batch = sum(positions.behind_end(row) for row in every)
+    records = counted(of_batch + sum(row.replay_at_most or 0 for row in bounded), "record")
+    is_exact = not of_batch and all(row.replay_exact is not None for row in bounded)
+    return records if is_exact else f"at most {records}"

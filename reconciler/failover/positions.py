@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError
-from reconciler.core.verdicts import STOPS, Position, Verdict
+from reconciler.core.verdicts import PROVEN, STOPS, Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
@@ -139,6 +139,15 @@ def without_uneven(job: JobPlan, furthest: Furthest) -> JobPlan:
     return replace(job, partitions=tuple(rows))
 
 
+def behind_end(row: PartitionPlan) -> int:
+    """The most records of a repeated batch that come again behind its proven end, sent again by a mirror.
+
+    0 for all rows but such an end: a batch without a proven one is repeated empty.
+    """
+    counts = row.position == Position.END and row.verdict in PROVEN and not row.set_by_hand
+    return (row.replay_at_most or 0) if counts else 0
+
+
 def _one_end(row: PartitionPlan, start: PartitionPlan | None, furthest: Furthest) -> PartitionPlan:
     ends = [
         furthest[name, row.partition] for name in (row.source_topic, row.topic) if (name, row.partition) in furthest
@@ -152,7 +161,12 @@ def _one_end(row: PartitionPlan, start: PartitionPlan | None, furthest: Furthest
 
 
 def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
-    """The end, or the start where the end is not proven or lies before it: the batch is then repeated empty."""
+    """The end, or the start where the end is not proven or lies before it: the batch is then repeated empty.
+
+    The start, too, for a partition that the batch had no records of: it is new here, or was empty at the source.
+    """
+    if start.resume_offset is not None and end.verdict is Verdict.NEW:
+        return _without_records(start, end)
     if (
         start.resume_offset is not None
         and not is_placed(start)
@@ -162,6 +176,21 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
     ):
         return replace(end, no_rows=end.no_rows and start.no_rows)
     return _empty(start, end, end.stored_offset)
+
+
+def _without_records(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
+    """The end of a partition that adds nothing to the batch. A sink that has it would drop what came here since."""
+    return replace(
+        end,
+        resume_offset=start.resume_offset,
+        record_offset=start.record_offset,
+        record_fingerprint=start.record_fingerprint,
+        replay_at_most=0,
+        replay_exact=0,
+        detail=start.detail,
+        set_by_hand=start.set_by_hand,
+        no_rows=end.no_rows and start.no_rows,
+    )
 
 
 def _empty(start: PartitionPlan, end: PartitionPlan, at: int | None) -> PartitionPlan:

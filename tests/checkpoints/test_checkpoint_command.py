@@ -155,7 +155,7 @@ def test_a_clone_says_what_it_made_and_what_it_left(
     assert "Rewritten: offsets/0, offsets/1" in out
     assert "source 1 stays as it is: the plan's job has none of its topics" in said
     assert "at most 2 records will be read again: a query that counts" in said
-    assert "the end of batch 1 is not known: its output before the stop (at most 8 records)" in said
+    assert "up to 8 records of batch 1, which it may have put out before the stop, come again" in said
     capsys.readouterr()
     assert f"cloned     from {files.path}" in shown(Files(tmp_path / "new"), capsys)
 

@@ -49,7 +49,7 @@ class ReadStretch:
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """One cluster's side of the audit. ``silent`` are partitions of the source that hold records and are in no plan."""
+    """One cluster's side of the audit. ``silent`` are partitions that hold records and are in no plan."""
 
     cluster: ClusterAccess
     cluster_id: str
@@ -76,12 +76,14 @@ def look_at_destination(
                 )
         places = {span.row.key: span for span in planned.spans}
         edges = edges_of(reader, places, since_ms)
+        known = {*places, *planned.undecided}
+        silent = with_records(reader, (at for at in _all_places(found) if at not in known), since_ms)
     stretches = []
     for at, span in places.items():
         edge = edges[at]
         stop = edge.end if until is None else min(edge.end, max(until.get(at, edge.end), span.resume_offset))
         stretches.append(ReadStretch(span, at, edge.start, edge.end, span.resume_offset, stop, edge.log_start))
-    return LogExtent(cluster, found.cluster_id, tuple(stretches))
+    return LogExtent(cluster, found.cluster_id, tuple(stretches), silent)
 
 
 def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int | None) -> LogExtent:
@@ -107,20 +109,29 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
                 )
         edges = edges_of(reader, places, since_ms)
         require_anchors(reader, {at: span.row for at, span in places.items()}, edges)
-        others = [at for info in found.topics.values() for at in info.places if at not in places]
-        ends = reader.log_ends(others) if others else {}
+        silent = with_records(reader, (at for at in _all_places(found) if at not in places), since_ms)
     stretches = tuple(
         ReadStretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
         for at, span in places.items()
         for edge in [edges[at]]
     )
-    return LogExtent(cluster, found.cluster_id, stretches, tuple(sorted(at for at in others if ends[at])))
+    return LogExtent(cluster, found.cluster_id, stretches, silent)
+
+
+def _all_places(found: ClusterInfo) -> Iterable[TopicPartition]:
+    return (at for info in found.topics.values() for at in info.places)
 
 
 def gaps(destination: LogExtent, source: LogExtent | None) -> set[TopicPartition]:
     """The destination's partitions of which no log has all records that the job should have read after the cut."""
     known = {s.span.row.key for s in source.stretches if not s.is_cut_off} if source is not None else set()
     return {s.at for s in destination.stretches if s.is_short or (s.is_cut_off and s.at not in known)}
+
+
+def left_out(planned: AuditedJob, destination: LogExtent, source: LogExtent | None) -> bool:
+    """True if a partition, or records that the job should have read, cannot be compared."""
+    silent = destination.silent or (source is not None and source.silent)
+    return bool(planned.undecided or silent or gaps(destination, source))
 
 
 def is_cut_off(cut: int, log_start: int, start: int) -> bool:
@@ -164,6 +175,15 @@ def edges_of(
         begin = ends[at] if begin is None else min(max(begin, starts[at]), ends[at])
         found[at] = PartitionEdges(starts[at], begin, max(ends[at], begin))
     return found
+
+
+def with_records(
+    reader: LogReader, places: Iterable[TopicPartition], since_ms: int | None
+) -> tuple[TopicPartition, ...]:
+    """Those of the partitions that hold records, or have held some that the audit does not leave out by their time."""
+    edges = edges_of(reader, places, since_ms)
+    older = {at for at, edge in edges.items() if edge.log_start < edge.start == edge.end}
+    return tuple(sorted(at for at, edge in edges.items() if edge.end > 0 and at not in older))
 
 
 def require_anchors(

@@ -29,7 +29,7 @@ from reconciler.spark.audit.findings import (
     refuse_unwritable,
     write_parquet,
 )
-from reconciler.spark.audit.looking import LogExtent, gaps, is_dead, look_at_destination, look_at_source
+from reconciler.spark.audit.looking import LogExtent, gaps, is_dead, left_out, look_at_destination, look_at_source
 from reconciler.spark.audit.naming import OFFSET, By, Naming
 from reconciler.spark.audit.order import destination_order, output_order
 from reconciler.spark.audit.output import Output, offset_name
@@ -123,7 +123,7 @@ def audit(
             examples=shown,
             output_elsewhere=elsewhere["output_unknown"],
             nameless_elsewhere=elsewhere["nameless"],
-            left_out=bool(about.undecided or auditing.gaps or (here is not None and here.silent)),
+            left_out=left_out(about, there, here),
         )
         result = replace(
             result, unknown=tuple(words.unknown(about, naming, found.rules, result, there, here, why_dead))

@@ -120,10 +120,10 @@ def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
     unread = [str(s.at) for s in destination.stretches if s.until <= s.cut < s.end]
     if unread:
         yield f"By the given positions (until) the job has read nothing of {some(unread)} yet."
+    for side, log in (("destination", destination), ("source", source)):
+        if log is not None and log.silent:
+            yield f"The {side}'s {some([str(at) for at in log.silent])} is not in the plan: not compared."
     if source is not None:
-        if source.silent:
-            names = [str(at) for at in source.silent]
-            yield f"The source's {some(names)} is not in the plan: not compared."
         cut = [str(s.at) for s in source.stretches if s.log_start > 0]
         if cut:
             yield f"The source has deleted the first records of {some(cut)}: they are not known."

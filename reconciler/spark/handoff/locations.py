@@ -11,7 +11,7 @@ A first location without a note is a job's from before it asked for one. At the 
 
 Other folders may have such names, too, like a backup ``base-20261122``, whose offsets are old ones. So the note names
 its own folder: a copy is never used. A number after a gap counts only if its note names it (older ones may have been
-removed).
+removed). The note names its base, too: ``base-2`` may be another job's first location, and is then passed over.
 
 The note has an id of its own, too: a name for the batches of the queries in that location (``transaction_id``).
 """
@@ -36,7 +36,7 @@ NOTE = "_reconciler-start.json"
 """In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
 FORMAT = "reconciler.stay/1"
 _FIELDS = frozenset({"format", "cluster_id", "bootstrap_servers", "correction"})
-_GROWN = frozenset({"id", "folder"})
+_GROWN = frozenset({"id", "folder", "base"})
 
 log = logging.getLogger("reconciler.handoff")
 
@@ -45,12 +45,12 @@ def location(base: str | os.PathLike[str], start: JobStart) -> str:
     """The checkpoint's location for this start. A new one is noted before it is returned: the next start gets it too.
 
     Raises ConfigError for a location without a name of its own, and for a note that cannot be read or is another
-    folder's; NeedsPerson where a sink of the start would drop the query's batches; Refused, Unreachable or
+    folder's or base's; NeedsPerson where a sink of the start would drop the query's batches; Refused, Unreachable or
     OutcomeUnknown as the file system does.
     """
     base, parent, name = checkpoint_base(base)
     folder = open_folder(parent)
-    newest = _newest(folder, base, name)
+    newest, free = _newest(folder, base, name)
     if newest == 0:
         _refuse_by_sinks(start, None)
         return _begin(folder, base, name, 1, start)
@@ -65,8 +65,10 @@ def location(base: str | os.PathLike[str], start: JobStart) -> str:
     if note is not None and note.folder not in (None, at):
         raise ConfigError(
             f"The checkpoint {at} beside {base} is a copy: its note names the folder {note.folder}.",
-            hint=f'Move the copy away. If {note.folder} was renamed, write "folder": "{at}" into {at}/{NOTE}.',
+            hint=f'Move the copy away. If {note.folder} was renamed, write "folder": "{at}", "base": "{name}" into '
+            f"{at}/{NOTE}.",
         )
+    _refuse_of_another_base(note, base, at, name)
     if note is not None and _is_of(note, start):
         _refuse_by_sinks(start, _numbered(base, newest))
         return _numbered(base, newest)
@@ -74,10 +76,18 @@ def location(base: str | os.PathLike[str], start: JobStart) -> str:
     log.warning(
         "job %s begins a new query in %s: %s holds the offsets of an earlier stay",
         start.job,
-        _numbered(name, newest + 1),
+        _numbered(name, free),
         at,
     )
-    return _begin(folder, base, name, newest + 1, start)
+    return _begin(folder, base, name, free, start)
+
+
+def _refuse_of_another_base(note: _Note | None, base: str, at: str, name: str) -> None:
+    if note is not None and note.base not in (None, name):
+        raise ConfigError(
+            f"The checkpoint {at} beside {base} belongs to the base {note.base}, whose job goes on there.",
+            hint=f"Choose another base for this job. If it is that job, give checkpoint() the base {note.base}.",
+        )
 
 
 def _refuse_by_sinks(start: JobStart, path: str | None) -> None:
@@ -123,31 +133,50 @@ def _query_of(path: str) -> str | None:
         return None
 
 
-def _newest(folder: Folder, base: str, name: str) -> int:
-    """The number of the newest location there is; 0 for none. Raises ConfigError where a note does not show it."""
+def _newest(folder: Folder, base: str, name: str) -> tuple[int, int]:
+    """The number of the newest location there is, 0 for none, and the next one that is free.
+
+    Raises ConfigError where a note does not show it.
+    """
     pattern = re.compile(rf"{re.escape(name)}(?:-([2-9]|[1-9]\d+))?")
     numbers = {int(found[1] or 1) for each in folder.names() if (found := pattern.fullmatch(each))}
-    newest = 0
-    while newest + 1 in numbers:
-        newest += 1
-    for number in sorted(each for each in numbers if each > newest):
+    last = 0
+    while last + 1 in numbers:
+        last += 1
+    newest = next((each for each in range(last, 1, -1) if not _of_another_base(folder, base, name, each)), min(last, 1))
+    taken = set(range(1, last + 1))
+    for number in sorted(each for each in numbers if each > last):
         at = _numbered(name, number)
         try:
-            noted = _noted(folder, base, at).folder
+            note = _noted(folder, base, at)
         except FileNotFoundError:  # nothing was begun there
             continue
-        if noted is None:
+        taken.add(number)
+        if note.is_of_another_base(at, name):
+            continue
+        if note.folder is None:
             raise ConfigError(
                 f"{at} beside {base} is a backup or the newest checkpoint: its note, of an older release, does not "
                 "say which.",
                 hint=f'Give a backup another name, such as backup-of-{at}. If the query runs in it, write "folder": '
                 f'"{at}" into {at}/{NOTE}.',
             )
-        if noted == at:
+        if note.folder == at:
             newest = number
         else:
-            log.warning("the checkpoint %s is not used: it is a copy of %s", at, noted)
-    return newest
+            log.warning("the checkpoint %s is not used: it is a copy of %s", at, note.folder)
+    free = newest + 1
+    while free in taken:
+        free += 1
+    return newest, free
+
+
+def _of_another_base(folder: Folder, base: str, name: str, number: int) -> bool:
+    at = _numbered(name, number)
+    try:
+        return _noted(folder, base, at).is_of_another_base(at, name)
+    except FileNotFoundError:  # nothing was begun there
+        return False
 
 
 def _noted(folder: Folder, base: str, at: str) -> _Note:
@@ -159,30 +188,38 @@ def _numbered(path: str, number: int) -> str:
 
 
 def _begin(folder: Folder, base: str, name: str, number: int, start: JobStart) -> str:
+    at = _numbered(name, number)
     note = {
         "format": FORMAT,
         "cluster_id": start.cluster_id,
         "bootstrap_servers": start.bootstrap_servers,
         "correction": start.correction,
         "id": secrets.token_hex(16),
-        "folder": _numbered(name, number),
+        "folder": at,
+        "base": name,
     }
     try:
-        folder.publish(f"{_numbered(name, number)}/{NOTE}", json.dumps(note).encode() + b"\n")
+        folder.publish(f"{at}/{NOTE}", json.dumps(note).encode() + b"\n")
     except FileExistsError:
-        log.debug("another query of job %s has begun %s at the same moment", start.job, _numbered(name, number))
+        log.debug("another query of job %s has begun %s at the same moment", start.job, at)
+        _refuse_of_another_base(_noted(folder, base, at), base, at, name)
     return _numbered(base, number)
 
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What a location's note holds; ``id`` or ``folder`` None: an older release wrote it."""
+    """What a location's note holds; ``id``, ``folder`` or ``base`` None: an older release wrote it."""
 
     cluster_id: str | None
     bootstrap_servers: str
     correction: str
     id: str | None
     folder: str | None
+    base: str | None
+
+    def is_of_another_base(self, at: str, name: str) -> bool:
+        """True if the folder ``at`` is a location of another base than ``name``. A copy's note does not tell."""
+        return self.base not in (None, name) and self.folder == at
 
 
 def _read(note: bytes, place: str) -> _Note:
@@ -196,6 +233,7 @@ def _read(note: bytes, place: str) -> _Note:
             fields.any_text("correction"),
             fields.text_or_null("id"),
             fields.text_or_null("folder"),
+            fields.text_or_null("base"),
         )
     except (FieldError, UnicodeDecodeError) as error:
         raise ConfigError(

@@ -19,7 +19,8 @@ Theory of operation. The steps of a batch, each atomic, and what a restart does 
 The stored rows show whether step 4 happened, even if a failover has corrected them meanwhile (``output.is_saved``). If
 it did not, and the job now reads another cluster, the batch is undone and its records are read there. It is undone,
 too, if compaction has removed its last records meanwhile: the rows after it would be others than those that were
-written in step 1. If the rows do not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
+written in step 1. So it is if a person has corrected one of the rows before it: step 4 cannot happen any more
+(``output.is_overtaken``). If the rows do not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
 
 Of two runs of one group that write the same batch, the first that has staged all its files decides which files count;
 each run's files have names of their own, so that none replaces or removes another's that may count.
@@ -114,7 +115,7 @@ class HashNamedFiles(RangeSink):
                 saved = self._decided_by_person(entry)
             if saved:
                 self._finish(entry)
-            elif is_lost or self._again is not None:
+            elif is_lost or self._again is not None or output.is_overtaken(entry, stored):
                 self._undo(entry)
             else:
                 self._again = entry
@@ -275,9 +276,14 @@ class HashNamedFiles(RangeSink):
 
 
 def _starts_alike(one: CatalogueEntry, other: CatalogueEntry) -> bool:
-    """True for the same ranges from the same stored offsets; times of writing do not matter."""
+    """True for the same ranges, from the same stored offsets where the batch saves others; times do not matter."""
+    saved = {part.range for part in one.parts if part.after is not None}
     (first, second) = [
-        (each.name, each.group, [(part.range, part.before and part.before.offset) for part in each.parts])
+        (
+            each.name,
+            each.group,
+            [(part.range, part.before and part.before.offset if part.range in saved else None) for part in each.parts],
+        )
         for each in (one, other)
     ]
     return first == second

@@ -317,6 +317,20 @@ def is_saved(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffset])
     return sure.pop() if len(sure) == 1 else None
 
 
+def is_overtaken(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffset]) -> bool:
+    """Whether a stored row that the begun batch replaces is no longer the one that it began from.
+
+    For a batch that was not saved. It never will be: a save compares all rows that it replaces, in one step, so that
+    one whose answer was lost fails, too.
+    """
+    return any(part.after is not None and not _is_row(rows.get(part.range.at), part.before) for part in entry.parts)
+
+
+def _is_row(now: StoredOffset | None, then: StoredOffset | None) -> bool:
+    """As ``_same``, in the same numbering."""
+    return _same(now, then) and (now is None or then is None or now.offset == then.offset)
+
+
 def _same(now: StoredOffset | None, then: StoredOffset | None) -> bool:
     if now is None or then is None:
         return now is then

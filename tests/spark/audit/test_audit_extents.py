@@ -12,8 +12,9 @@ from reconciler.formats.plan import Plan
 from reconciler.formats.plan_rows import PlanAnchor
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.looking import LogExtent, gaps, look_at_destination, look_at_source
+from reconciler.spark.audit.looking import LogExtent, gaps, left_out, look_at_destination, look_at_source
 from reconciler.spark.audit.spans import planned
+from reconciler.spark.audit.words import _of_logs
 from reconciler.spark.target import ClusterAccess
 from tests.spark.audit.test_audit_rules import plan, row
 
@@ -71,6 +72,32 @@ def test_a_recreated_destination_is_refused(source: MemoryLog) -> None:
 
 
 # ---------------------------------------------------------------- what no log shows
+
+
+def test_a_partition_of_the_destination_that_came_after_the_plan_is_not_compared(source: MemoryLog) -> None:
+    source.create("a.events", 3, "id")
+    for partition, records in enumerate((10, 0, 4)):
+        for number in range(records):
+            source.partition("a.events", partition).append(number, b"k", b"%d" % number)
+    about = replace(planned([stopped_at(7)]), destination_cluster_id="a-id")
+    found = there(source)
+    assert found.silent == (TopicPartition("a.events", 2),)
+    assert "The destination's a.events-2 is not in the plan: not compared." in _of_logs(about, found, None)
+    assert left_out(about, found, None)
+    assert not left_out(about, replace(found, silent=()), None)
+    undecided = replace(about, undecided=found.silent)
+    assert look_at_destination(undecided, CLUSTER, until=None, since_ms=None).silent == (), "it has its own sentence"
+
+
+def test_a_partition_in_no_plan_whose_records_a_person_has_left_out_by_time_is_not_missed(source: MemoryLog) -> None:
+    source.create("a.events", 2, "id")
+    for partition in range(2):
+        for number in range(10):
+            source.partition("a.events", partition).append(number, b"k", b"%d" % number)
+    assert [bool(there(source, since_ms=since).silent) for since in (None, 9, 10)] == [True, True, False]
+    source.partition("a.events", 1).delete_before(10)
+    assert there(source).silent
+    assert there(source, since_ms=10).silent, "those that were deleted may be later"
 
 
 def there(log: MemoryLog, *, since_ms: int | None = None) -> LogExtent:

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.failovers.extents import announce, gaps, look_at
+from reconciler.spark.audit.failovers.extents import announce, gaps, left_out, look_at
 from reconciler.spark.audit.failovers.stays import stays
 from reconciler.spark.target import ClusterAccess
 from tests.spark.audit.test_stays import SAME, plan, row
@@ -50,7 +50,16 @@ def test_clusters_are_known_by_their_ids_whatever_they_are_called(logs: dict[str
     assert (a.read, a.start, a.end, a.until) == (((0, 6), (9, 12)), 0, 12, 12)
     assert (b.read, b.end, b.until) == (((4, 7),), 10, None)
     assert found.dead == found.absent == ()
-    assert all("events-1" in said for said in announce(found.logs))
+    assert list(announce(found.logs)) == []
+
+
+@pytest.mark.parametrize("cluster", ["A", "B"])
+def test_a_partition_with_records_that_is_in_no_plan_is_not_compared(logs: dict[str, MemoryLog], cluster: str) -> None:
+    assert not left_out(THERE_AND_BACK, look("A", "B").logs), "an empty one has nothing to compare"
+    logs[cluster].partition("events", 1).append(0, b"k", b"v")
+    found = look("A", "B").logs
+    assert list(announce(found)) == [f"events-1 of cluster {cluster} is in no plan: not compared."]
+    assert left_out(THERE_AND_BACK, found)
 
 
 def test_a_position_ends_the_last_stay_alone(logs: dict[str, MemoryLog]) -> None:

@@ -268,9 +268,9 @@ def test_a_note_that_cannot_be_read_stops_the_query(base: str) -> None:
 
 
 def older(note: Path) -> None:
-    """Make a note one of an older release, which does not name its folder."""
+    """Make a note one of an older release, which does not name its folder and its base."""
     content = json.loads(note.read_text())
-    del content["folder"]
+    del content["folder"], content["base"]
     note.write_text(json.dumps(content))
 
 
@@ -307,6 +307,25 @@ def test_a_note_of_an_older_release_after_a_gap_does_not_show_the_newest_checkpo
     shutil.rmtree(base)
     with pytest.raises(ConfigError, match=r"checkpoint-2 beside .* is a backup or the newest checkpoint"):
         location(base, AT_B)
+
+
+def test_a_location_of_another_job_whose_name_ends_with_a_number_is_passed_over(base: str) -> None:
+    another = replace(AT_A, job="checkpoint-2", group="checkpoint-2")
+    assert location(base, AT_A) == base
+    assert location(f"{base}-2", another) == f"{base}-2"
+    assert location(base, AT_A) == base
+    assert location(base, AT_B) == location(base, AT_B) == f"{base}-3"
+    assert location(f"{base}-2", another) == f"{base}-2"
+    shutil.rmtree(base)
+    assert location(base, AT_B) == f"{base}-3"
+
+
+def test_a_base_that_is_a_later_location_of_another_job_is_refused(base: str) -> None:
+    location(base, AT_A)
+    assert location(base, AT_B) == f"{base}-2"
+    with pytest.raises(ConfigError, match=r"checkpoint-2 beside .* belongs to the base checkpoint, whose job"):
+        location(f"{base}-2", replace(AT_B, job="checkpoint-2", group="checkpoint-2"))
+    assert location(base, AT_B) == f"{base}-2"
 
 
 def test_checkpoints_on_a_shared_file_system(base: str) -> None:

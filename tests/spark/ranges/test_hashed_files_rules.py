@@ -9,11 +9,14 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed
-from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
-from reconciler.spark.ranges import hashed_files
+from reconciler.ports import Change, ClusterInfo, Row, TopicInfo, TopicPartition
+from reconciler.spark.ranges import hashed_files, output
 from reconciler.spark.ranges.hashed_files import HashNamedFiles
-from reconciler.spark.ranges.planning import OffsetRange, name_of
+from reconciler.spark.ranges.offsets import refuse_conflicts
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch
+from reconciler.stores.memory import MemoryStore
+from tests.spark.ranges.test_hashed_files_rivals import Local, frame
 
 CLUSTER = ClusterInfo("c", {"events": TopicInfo("events", "t", (0,))})
 RANGES = (OffsetRange("events", 0, 0, 10),)
@@ -64,3 +67,88 @@ def test_a_run_saves_the_offsets_of_a_batch_that_is_its_own(tmp_path: Path, monk
     saved: list[str] = []
     files.commit(BATCH, up_to(10), lambda: saved.append("offsets"))
     assert (saved, files._catalogue.begun()) == (["offsets"], [])
+
+
+# ---------------------------------------------------------------- rows that a person has corrected meanwhile
+
+
+PLACES = (TopicPartition("events", 0), TopicPartition("events", 1))
+TWO = ClusterInfo("c", {"events": TopicInfo("events", "t", (0, 1))})
+EDGES = LogEdges(TWO, dict.fromkeys(PLACES, 0), dict.fromkeys(PLACES, 15))
+
+
+def stored_at(offset: int) -> StoredOffset:
+    return StoredOffset(offset, Anchor(offset - 1, 1, None, f"{offset:032x}", "c", "t"), 5)
+
+
+class Begun:
+    """A batch of two partitions from the rows at 5, begun and staged; ``changes`` are the rows that it saves."""
+
+    def __init__(self, path: Path, saved: int) -> None:
+        self.path, self.store = path, MemoryStore(str(path))
+        self.store.create()
+        self.write(dict.fromkeys(PLACES, 5))
+        ranges = tuple(OffsetRange(at.topic, at.partition, 5, 15) for at in PLACES)
+        self.batch = RangeBatch(ranges, name_of(ranges, TWO), "clicks", TWO, self.rows)
+        self.changes = [Change(at, self.rows[at].version, stored_at(15)) for at in PLACES[:saved]]
+        self.sink = HashNamedFiles(str(path))
+        self.sink._catalogue.folder.make()
+        self.sink.settle(None, "clicks", self.rows)  # type: ignore[arg-type]
+        assert self.sink.begin(self.batch, self.changes)
+        self.sink.stage(frame([1], [2]), self.batch)
+
+    @property
+    def rows(self) -> dict[TopicPartition, Row]:
+        return {row.key: row for row in self.store.read("clicks")}
+
+    def write(self, offsets: dict[TopicPartition, int]) -> None:
+        there = self.store.read("clicks")
+        versions = {row.key: row.version for row in there}
+        changes = [Change(at, versions.get(at), stored_at(offset)) for at, offset in offsets.items()]
+        assert not self.store.write("clicks", changes, reason="by hand", now_ms=1).conflicts
+
+    def save(self) -> None:
+        refuse_conflicts(
+            self.store.write("clicks", self.changes, reason="batch", now_ms=1).conflicts, "clicks", self.store
+        )
+
+    def next_run(self, unfinished: Any = "stop") -> HashNamedFiles:
+        made = HashNamedFiles(str(self.path), unfinished=unfinished)
+        made.settle(None, "clicks", self.rows)  # type: ignore[arg-type]
+        return made
+
+
+@pytest.mark.parametrize(("corrected", "decision"), [(PLACES[:1], "stop"), (PLACES[1:], "stop"), (PLACES, "drop")])
+def test_a_batch_one_of_whose_rows_was_corrected_is_undone_and_planned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corrected: tuple[TopicPartition, ...], decision: str
+) -> None:
+    """As past a record that the function cannot process."""
+    monkeypatch.setattr(hashed_files, "Directory", Local)
+    begun = Begun(tmp_path, saved=2)
+    begun.write(dict.fromkeys(corrected, 8))
+    assert begun.next_run(decision).unfinished("clicks", EDGES) is None
+    assert (list(tmp_path.glob("*.parquet")), output.files(str(tmp_path)), begun.sink._catalogue.begun()) == (
+        [],
+        [],
+        [],
+    )
+
+    with pytest.raises(Changed):
+        begun.save()
+    assert [begun.rows[at].stored.offset for at in PLACES] == [8 if at in corrected else 5 for at in PLACES]
+
+
+def test_a_corrected_row_that_the_batch_does_not_save_does_not_undo_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch has no record of that partition: a save of the other's that is under way may still succeed."""
+    monkeypatch.setattr(hashed_files, "Directory", Local)
+    begun = Begun(tmp_path, saved=1)
+    begun.write({PLACES[1]: 8})
+    again = begun.next_run()
+    assert again.unfinished("clicks", EDGES) == begun.batch.ranges
+    batch = RangeBatch(begun.batch.ranges, begun.batch.name, "clicks", TWO, begun.rows)
+    assert again.begin(batch, begun.changes)
+    again.commit(batch, begun.changes, begun.save)
+    assert len(output.files(str(tmp_path))) == 2
+    assert [begun.rows[at].stored.offset for at in PLACES] == [15, 8]

@@ -161,7 +161,7 @@ def _made_text(made: Clone) -> tuple[str, ...]:
     files = ", ".join(edit.file for edit in made.edits)
     how = ""
     if made.repeats:
-        part = " again, with a part of its records" if made.repeated_at_most else " again, up to the plan's end"
+        part = " again, with a part of its records" if made.repeats_in_part else " again, up to the plan's end"
         how = " again, without records" if made.repeats_empty else part
     return (
         f"{made.new_path} is ready: its query runs batch {made.batch}{how}, from the plan's offsets on.",

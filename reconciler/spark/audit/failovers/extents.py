@@ -19,6 +19,7 @@ from reconciler.spark.audit.looking import (
     is_dead,
     is_planned_log,
     require_anchors,
+    with_records,
 )
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.target import ClusterAccess
@@ -55,7 +56,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLog:
-    """One cluster's side of the audit. ``silent`` are partitions of its topics that no plan names."""
+    """One cluster's side of the audit. ``silent`` are partitions of its topics that hold records and are in no plan."""
 
     cluster: ClusterAccess
     cluster_id: str
@@ -125,6 +126,8 @@ def _look(
         _require_topics(stays, info)
         edges = edges_of(reader, stays.intervals, since_ms)
         _require_anchors(reader, stays.sources, edges)
+        there = (at for topic in sorted({at.topic for at in stays.intervals}) for at in info.topics[topic].places)
+        silent = with_records(reader, (at for at in there if at not in stays.intervals), since_ms)
     reaches = []
     for at, intervals in stays.intervals.items():
         edge = edges[at]
@@ -132,9 +135,6 @@ def _look(
         read = tuple((each.start, stop if each.end is None and stop is not None else each.end) for each in intervals)
         closed = tuple((start, edge.end if end is None else end) for start, end in read)
         reaches.append(Reach(at, edge.start, edge.end, edge.log_start, closed, stop))
-    topics = {at.topic for at in stays.intervals}
-    there = (place for topic in topics for place in info.topics[topic].places)
-    silent = tuple(sorted(at for at in there if at not in stays.intervals))
     return number, ClusterLog(cluster, info.cluster_id, tuple(reaches), stays.is_last, silent)
 
 
@@ -211,3 +211,8 @@ def gaps(found: Stays, logs: Sequence[ClusterLog]) -> list[TopicPartition]:
             if here is None or here.is_cut_off(row.stored_offset or 0):
                 gone.add(row.key)
     return sorted(gone)
+
+
+def left_out(found: Stays, logs: Sequence[ClusterLog]) -> bool:
+    """True if a partition, or records that a stay should have read, cannot be compared."""
+    return bool(found.undecided or gaps(found, logs) or any(log.silent for log in logs))

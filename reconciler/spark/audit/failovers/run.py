@@ -17,7 +17,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.errors import plan_of, spark_errors, writing_findings
-from reconciler.spark.audit.failovers.extents import ClusterLog, announce, gaps, look_at
+from reconciler.spark.audit.failovers.extents import ClusterLog, announce, gaps, left_out, look_at
 from reconciler.spark.audit.failovers.result import (
     ComparedSide,
     Range,
@@ -129,7 +129,7 @@ def audit_stays(
         unknown=tuple(unknown),
         logs_are_whole=is_read and not any(reach.log_start for log in looked.logs for reach in log.reaches),
         unanswered=bool(looked.dead),
-        left_out=bool(found.undecided or missing),
+        left_out=left_out(found, looked.logs),
     )
 
 
