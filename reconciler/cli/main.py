@@ -105,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if within_another:
                 raise
             signals.over()
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()  # what the interrupt left in the buffer comes before the last line
             log.error("Interrupted. %s", written.text())
             return signals.INTERRUPTED
 

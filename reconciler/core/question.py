@@ -55,7 +55,8 @@ class Question:
     if unknown: then the search asks the log where it matters, and takes a gap in the numbering for compaction if the
     log cannot say. ``no_rows``: the store holds no row of any partition of this topic. The job may be new, or the
     configuration asks for the wrong rows; so every record that a start would read counts as replay. ``mirror``: the
-    mirror's own pairs of offsets, for a stored offset without anchor.
+    mirror's own pairs of offsets, for a stored offset without anchor; beside an anchor of this topic, a sign that the
+    number may be the mirror's (``anchored.overwritten``).
     """
 
     stored: StoredOffset | None

@@ -51,7 +51,11 @@ def _reconcile(question: Question) -> Search[Finding]:
     if stored.anchor is None:
         return (yield from _without_anchor(question, stored))
     if stored.anchor.numbered_by(question.cluster_id, question.topic_id):
-        return (yield from _verify_own(question, stored, stored.anchor))
+        if question.mirror is not None:
+            from reconciler.core.anchored.overwritten import resume_at_correction
+
+            return (yield from resume_at_correction(question, stored, stored.anchor, question.mirror))
+        return (yield from verify_own(question, stored, stored.anchor))
     if question.anchor_lag < 0:
         detail = "the anchor lies at or behind the stored offset: the pair does not belong together"
         return Finding(Verdict.UNRESOLVED, None, detail=detail)
@@ -144,7 +148,7 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
     return replace((yield from resume_by_time(question, time, judge, known)), by_row_time=True)
 
 
-def _verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:
+def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:
     """Verify an anchor that is numbered by this very topic.
 
     If retention or compaction removed its record, the numbering still holds. If another record is in its place (a

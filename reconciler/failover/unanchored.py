@@ -1,15 +1,19 @@
-"""Stored offsets without an anchor: which of them the mirror's own offset pairs can place, and those pairs.
+"""Stored offsets that no anchor places: which of them the mirror's own offset pairs can place, and those pairs.
 
 Such a number must be in the source's numbering. A row under the source's name is, unless both topics have one name:
 then the number may be the destination's own already, which the search takes into account. Where the job has a row of
 the destination's name, it has run there, and its number is the destination's. One exception: in a group that
 MirrorMaker keeps, a number that the group's newest checkpoint names was put there by MirrorMaker, for the source's
 number of that checkpoint. If only an older one names it, it is that one's, unless a person chose the number.
+
+A kept anchor of the destination shows that such a group was corrected. As long as its consumer has not joined,
+MirrorMaker commits every later number of its own over the correction. The anchor then seems to lag, as behind a
+consumer that has gone on. So there, too, a number that a checkpoint names may be the mirror's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,11 +31,43 @@ OWN_COPY = "the checkpoint is a copy that was made for the destination, so its o
 NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did not put it there"
 
 
-def mirror_evidence(config: Config, places: Iterable[JobPartition], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
-    """The evidence for every place whose stored offset has no anchor. Reads the mirror's topics once, if there is one.
+def mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
+    """The evidence for every place whose stored offset has no anchor, or may have been put over a correction.
 
-    The evidence's note names a topic that cannot be read.
+    Reads the mirror's topics once for each of these kinds, if there is a place of it. The evidence's note names a topic
+    that cannot be read.
     """
+    return _of_corrected(config, places, reader) | _of_unanchored(config, places, reader)
+
+
+def _of_corrected(config: Config, places: Sequence[JobPartition], reader: LogReader) -> dict[Key, MirrorEvidence]:
+    """The evidence for numbers that the mirror may have put over a correction; none for one that it surely has not."""
+    later = [(at, offset) for at in places if (offset := _later_than_corrected(at)) is not None]
+    if not later:
+        return {}
+    from reconciler.core.mirror_pairs import MirrorEvidence
+    from reconciler.mirror.reading import Wanted, read_pairs
+
+    topics = replace(own_topics(config), offset_syncs=())
+    known = read_pairs(reader, topics, [Wanted(at.source, at.destination, None) for at, _ in later])
+    found = {}
+    for at, offset in later:
+        checkpoints = known.of(at.source, at.destination).checkpoints
+        named = tuple(each for each in checkpoints if each.group == at.job.group and each.downstream == offset)
+        if named or not known.is_whole:
+            found[at.key] = MirrorEvidence(offset, checkpoints=named, own=offset, note=known.note)
+    return found
+
+
+def _later_than_corrected(at: JobPartition) -> int | None:
+    """The number of a group's row that is later than the one that a kept anchor of this cluster was made for."""
+    row = at.selected.row
+    if row is None or at.fault or not (at.exists and at.translated and at.own and row.key == at.destination):
+        return None
+    return row.stored.offset if row.anchor_lag else None
+
+
+def _of_unanchored(config: Config, places: Sequence[JobPartition], reader: LogReader) -> dict[Key, MirrorEvidence]:
     stops = config.policy.no_anchor is NoAnchor.STOP
     bare = [(at, offset) for at in places if at.exists and (offset := _bare_offset(at)) is not None]
     if stops:  # what a record carries itself is no pair of the mirror's

@@ -140,6 +140,7 @@ class ClusterInUse:
             KafkaError.UNKNOWN_LEADER_EPOCH,
             KafkaError.FENCED_LEADER_EPOCH,
             KafkaError.OFFSET_NOT_AVAILABLE,
+            KafkaError._NOENT,  # "No leaders found", of all partitions asked for
         }
 
         def ask() -> tuple[dict[int, int]] | None:

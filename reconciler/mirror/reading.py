@@ -57,7 +57,7 @@ class Known:
     """The pairs that were read: syncs by the source's partition, checkpoints by the destination's.
 
     ``delivered``: the source's offsets that Connect committed, by the source's partition. ``is_one_way`` as in
-    ``OwnTopics``.
+    ``OwnTopics``. ``is_whole`` is False where topics that may exist were not read, or not understood.
     """
 
     syncs: Mapping[TopicPartition, Sequence[Sync]] = field(default_factory=dict)
@@ -65,6 +65,7 @@ class Known:
     note: str = ""
     delivered: Mapping[TopicPartition, int] = field(default_factory=dict)
     is_one_way: bool = False
+    is_whole: bool = True
 
     def of(self, source: TopicPartition, destination: TopicPartition) -> Pairs:
         syncs, checkpoints = tuple(self.syncs.get(source, ())), tuple(self.checkpoints.get(destination, ()))
@@ -81,7 +82,7 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
     syncs = _Pairs[Sync](read_sync, by_source)
     checkpoints = _Pairs[MirrorCheckpoint](read_checkpoint, by_destination)
     if not topics.offset_syncs and not topics.checkpoints:
-        return Known(note="the mirror's own topics are not known: give [source] alias or [mirror]")
+        return Known(note="the mirror's own topics are not known: give [source] alias or [mirror]", is_whole=False)
     notes = {}
     if topics.offset_syncs:
         notes[topics.offset_syncs[0]] = _read(reader, topics.offset_syncs, syncs)
@@ -89,6 +90,7 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         notes[topics.checkpoints[0]] = _read(reader, topics.checkpoints, checkpoints)
     missing = [f'"{name}"' for name, note in notes.items() if note is None]
     reasons = [note for note in notes.values() if note]
+    is_whole = not reasons
     if len(missing) == len(notes):
         reasons.append(f"the mirror left no offsets here (no topic {' or '.join(missing)})")
     elif missing:
@@ -104,7 +106,8 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
     if doubtful - wanted_topics:  # another mirror writes there
         doubtful |= wanted_topics
     kept = {place: pairs for place, pairs in found.items() if place.topic not in doubtful}
-    return Known(kept, checkpoints.found(), "; ".join(reasons), is_one_way=topics.is_one_way)
+    note = "; ".join(reasons)
+    return Known(kept, checkpoints.found(), note, is_one_way=topics.is_one_way, is_whole=is_whole)
 
 
 def _own_topics(reader: LogReader, names: set[str], others: set[str], wanted: Sequence[Wanted]) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reconciler.cli.terminal.report import place_name
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.formats.decimal_text import some
@@ -41,7 +42,12 @@ class NextStep:
 
 
 def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:
-    """The options for one partition that must not start, each as a ``check`` to try first."""
+    """The options for one partition that must not start, each as a ``check`` to try first.
+
+    Of the end of a batch a person decides only that it may be missing; every other decision is about the start.
+    """
+    if row.position == Position.END and row.verdict is not Verdict.MISSING:
+        return []
     check = ("reconciler", "check", "-c", files.config, "--job", job.name)
     if row.skips is not None:
         return [
@@ -68,20 +74,30 @@ def _set(row: PartitionPlan) -> str:
 
 def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[NextStep]:
     """The next steps for the whole plan, in order."""
-    free = [job for job in plan.jobs if job.stopped_by is None]
+    forbidden = {job.name: why for job in plan.jobs if (why := _why_forbidden(job, policy)) is not None}
+    free = [job for job in plan.jobs if job.name not in forbidden]
     stopped = [
         (job, row, why)
         for job in free
         for row in job.partitions
         if (why := why_stopped(row, policy)) is not None and row.position != Position.END
     ]
-    steps = _to_decide(plan, stopped, policy, files) if stopped else _to_write(free, files)
-    forbidden = [
-        NextStep(f"Job {job.name} must not start: {why_sink_stops(sink)}.")
-        for job in plan.jobs
-        if (sink := job.stopped_by)
-    ]
-    return [*_to_mend(plan, files), *forbidden, *steps]
+    steps = _to_decide(plan, free, stopped, policy, files) if stopped else _to_write(free, files)
+    named = [NextStep(f"Job {name} must not start: {why}.") for name, why in forbidden.items()]
+    return [*_to_mend(plan, files), *named, *steps]
+
+
+def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
+    """Why a job must not start, where no decision on where it starts would help; else None.
+
+    That is because of a sink, or of the end of the batch that a copy of its checkpoint would repeat.
+    """
+    if (sink := job.stopped_by) is not None:
+        return why_sink_stops(sink)
+    stopped = [(row, why) for row in job.partitions if (why := why_stopped(row, policy)) is not None]
+    if any(row.position != Position.END for row, _ in stopped):
+        return None
+    return next((f"{place_name(row)} is {row.verdict.value}: {why}" for row, why in stopped), None)
 
 
 def _to_mend(plan: Plan, files: Files) -> list[NextStep]:
@@ -144,7 +160,11 @@ def hook_command(job: JobPlan, files: Files) -> str:
 
 
 def _to_decide(
-    plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy, files: Files
+    plan: Plan,
+    free: Sequence[JobPlan],
+    stopped: Sequence[tuple[JobPlan, PartitionPlan, str]],
+    policy: StartPolicy,
+    files: Files,
 ) -> list[NextStep]:
     steps = [NextStep(text) for text in _by_verdict(stopped, policy)]
     jobs = list(dict.fromkeys(job.name for job, _, _ in stopped))
@@ -153,11 +173,11 @@ def _to_decide(
         steps += _to_decide_for(job, rows, files, alone=len(plan.jobs) == 1)
     if len(jobs) > MOST_JOBS:
         steps.append(NextStep(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
-    free = [job for job in plan.jobs if job.name not in jobs and job.stopped_by is None]
-    if names := [job.name for job in free if traits(job.store).corrected_by_apply]:
+    ready_jobs = [job for job in free if job.name not in jobs]
+    if names := [job.name for job in ready_jobs if traits(job.store).corrected_by_apply]:
         ready = f"These jobs need no decision and can be applied now ({some(names, 10)}); the others are refused:"
         steps.append(NextStep(ready, apply_command(files)))
-    return [*steps, *_ways_of_their_own(free, files)]
+    return [*steps, *_ways_of_their_own(ready_jobs, files)]
 
 
 def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *, alone: bool) -> list[NextStep]:

@@ -86,7 +86,7 @@ def _row(each: PageRow, files: Files, policy: StartPolicy, scale: Scale, *, is_o
         picture=picture(row, scale, stopped=each.stopped is not None),
         open=" open" if is_open else "",
         detail=row.detail,
-        more=_more(each, files),
+        more=_more(each, files, policy),
     )
 
 
@@ -98,11 +98,12 @@ def _data(value: int | None) -> str:
     return "" if value is None else f"{value:d}"
 
 
-def _more(each: PageRow, files: Files) -> Markup:
+def _more(each: PageRow, files: Files, policy: StartPolicy) -> Markup:
     row = each.row
     stop = Markup()
     if each.stopped is not None:
-        steps = row_steps(row, each.job, files)
+        by_itself = why_stopped(row, policy) is not None  # no decision on a partition satisfies a sink
+        steps = row_steps(row, each.job, files) if by_itself else []
         ways_out = [{"text": step.text, "command": command_box(step.command)} for step in steps]
         stop = fill("stop", why=each.stopped, steps=fill_each("stop_step", ways_out))
     source = f"From topic {escaped(row.source_topic, LONGEST_NAME)}. " if row.source_topic != row.topic else ""

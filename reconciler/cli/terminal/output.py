@@ -18,6 +18,7 @@ from typing import NewType, TextIO
 from reconciler.cli.terminal.encoding import can_show
 from reconciler.cli.terminal.text import columns_of, cut, fold
 from reconciler.config.redaction import KNOWN
+from reconciler.core.errors import ConfigError
 from reconciler.core.visible import escape, is_hidden, visible
 from reconciler.formats.decimal_text import whole_number
 
@@ -94,6 +95,21 @@ def show_json(value: object, *, indent: int | None = 1, sort_keys: bool = False)
 def show_json_text(text: str) -> None:
     """Print JSON on stdout. What JSON may hold and a terminal may not stands in strings, where an escape says it."""
     print(json_line_by_line(KNOWN.redacted(text)), end="")
+
+
+def show_data(text: str, *, instead: str) -> None:
+    """Print JSON on stdout that a program will take for its input: whole or not at all.
+
+    Raises ConfigError, with ``instead`` as the way out, for a text that holds a secret: without it, the text would say
+    something else.
+    """
+    if (secret := KNOWN.first_in(text)) is not None:
+        raise ConfigError(
+            f"The output holds the text of a configured secret ({secret}), which stdout never shows, so nothing was "
+            "printed.",
+            hint=instead,
+        )
+    show_json_text(text)
 
 
 def json_line_by_line(text: str, stream: TextIO | None = None) -> str:

@@ -20,7 +20,9 @@ By offset, for rows that hold only a number (``by_offset``):
 
 By cluster, for a group's commits at a cluster that a mirror syncs them to (``by_cluster``): the row's number is always
 that cluster's, while the rows that ``track`` copied from the source's group have the source's numbers. So an anchor of
-this cluster pairs by offset, and an anchor of another cluster is a copied row, which has its own offset.
+this cluster pairs by offset, and an anchor of another cluster is a copied row, which has its own offset. A later number
+than an anchor of this cluster was made for need not be the job's: a mirror may have put it over a correction. A check
+finds out (``failover.unanchored``).
 """
 
 from __future__ import annotations

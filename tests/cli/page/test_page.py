@@ -26,6 +26,7 @@ from reconciler.cli.page.picture import PIVOT, Scale, described, picture
 from reconciler.core.verdicts import Position, Skips
 from reconciler.core.visible import command
 from reconciler.formats.plan import NotJudged, PartitionPlan, Plan, StartPolicy, parse_plan
+from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 from tests.cli.page.shown_plans import FILES, MARKUP, V, all_moved, every_ending, hostile, html_of, job, many, plan, row
 
 
@@ -240,6 +241,31 @@ def test_jobs_that_need_no_decision_can_continue() -> None:
 def test_a_checkpoint_is_copied_and_not_written() -> None:
     (clone,) = commands(plan(job(row(0), store="checkpoint:/srv/my clicks?option=1")))
     assert clone[:5] == ["reconciler", "checkpoint", "clone", "/srv/my clicks", "NEW_PATH"]
+
+
+def test_a_checkpoint_whose_batchs_end_is_missing_is_not_copied_and_the_page_says_why() -> None:
+    end = row(2, V.MISSING, position=Position.END, resume=None, record=None, anchor=None)
+    there = row(0, position=Position.START)
+    made = plan(job(there, end, store="checkpoint:/srv/clicks"), job(row(0), name="sums"))
+    assert [each[1] for each in commands(made)] == ["apply", "apply"]
+    (why,) = [step.text for step in next_steps(made, StartPolicy(), FILES) if step.command is None]
+    assert why.startswith("Job clicks must not start: a.events-2 end is missing: ")
+    assert why.endswith("--accept missing.")
+    beside = plan(*made.jobs, job(row(3, V.LOST), name="others"))
+    assert "clone" not in [each[1] for each in commands(beside)]
+
+
+def test_no_decision_on_a_partition_is_offered_for_what_only_a_sink_forbids() -> None:
+    drops = SinkRow("/srv/out", None, 7, 0, SinkOutcome.DROPS, "it has batches up to 7")
+    made = plan(replace(job(row(0), row(1, V.LOST, resume=40)), sinks=(drops,)))
+    offered = re.findall(r"(--accept \w+|--set [^ <]+)", words(html_of(made)))
+    assert offered == ["--accept lost", "--accept lost", "--set a.events:1=40"]  # the first is in the row's reason
+
+
+def test_of_the_end_of_a_batch_a_person_decides_only_that_it_may_be_missing() -> None:
+    ends = [row(0, verdict, position=Position.END, resume=None, record=None) for verdict in (V.MISSING, V.UNRESOLVED)]
+    offered = [[shlex.split(step.command or "")[-1] for step in row_steps(end, job(end), FILES)] for end in ends]
+    assert offered == [["missing"], []]
 
 
 def test_a_job_that_stores_its_offsets_itself_is_started_by_the_hook() -> None:

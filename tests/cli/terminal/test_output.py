@@ -11,6 +11,7 @@ import re
 import shlex
 import tomllib
 import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from reconciler.cli.terminal import output
 from reconciler.cli.terminal.logs import set_up_logging
 from reconciler.cli.terminal.output import Shown, line, say, show, show_json, show_text, wrap
+from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ReconcilerError, Refused
 from reconciler.formats.plan import digest
 from reconciler.formats.snapshot import path_for
@@ -135,6 +137,50 @@ def test_rows_of_a_store_forge_no_line(world: World) -> None:
     assert json.loads(exported.out)["group"] == HOSTILE
     world.file("lines", exported.out)
     harmless(world.run("anchors", "import", "-c", "all.toml", "lines"))
+
+
+LOGIN = '[destination.client]\n"sasl.username" = "me"\n"sasl.password" = "${KAFKA_PASSWORD}"\n'
+
+
+@pytest.fixture
+def named(world: World) -> Iterator[Callable[[str], World]]:
+    """An exported job and its plan, where the secret of the configuration is this name."""
+    deliver(world, "a.events", range(10))
+    world.store(OFFSETS, "clicks", {("events", 0): stored(3)})
+    world.environ(KAFKA_PASSWORD="nothing of theirs")
+    world.file("reconciler.toml", HEAD + LOGIN + job("clicks", ["events"]))
+    assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
+
+    def with_secret(word: str) -> World:
+        KNOWN.clear()
+        world.environ(KAFKA_PASSWORD=word)
+        return world
+
+    yield with_secret
+    KNOWN.clear()
+
+
+@pytest.mark.parametrize("name", ["clicks", "events", "id-3"])
+def test_rows_with_the_text_of_a_secret_are_not_exported_as_other_rows(
+    named: Callable[[str], World], name: str
+) -> None:
+    world = named(name)
+    ended = world.run("anchors", "export", *CONFIG)
+    assert (ended.code, ended.out) == (2, "")
+    assert "a configured secret (${KAFKA_PASSWORD})" in ended.err
+    assert name not in ended.err.replace("reconciler anchors", "")
+    assert world.run("anchors", "export", *CONFIG, "rows.jsonl").code == 0
+    assert world.run("anchors", "import", *CONFIG, "rows.jsonl").code == 0
+
+
+def test_starting_offsets_with_the_text_of_a_secret_are_not_shown_as_those_of_another_topic(
+    named: Callable[[str], World],
+) -> None:
+    command = ("show", "p.json", *CONFIG, "--starting-offsets")
+    assert json.loads(named("clicks").run(*command).out) == {"a.events": {"0": 4}}
+    ended = named("events").run(*command)
+    assert (ended.code, ended.out) == (2, "")
+    assert "events" not in ended.err
 
 
 def test_the_answer_of_a_server_forges_no_line(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> None:

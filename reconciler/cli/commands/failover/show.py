@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reconciler.cli import arguments, context, outputs
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show, show_json_text, show_text, wrap
+from reconciler.cli.terminal.output import say, show, show_data, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.fileio import refuse_unwritable, write_whole
@@ -27,7 +27,8 @@ HELP = Help(
     ],
     {
         ExitCode.OK: "",
-        ExitCode.USAGE: "there is no such file or job, or the partitions are not all of a topic's",
+        ExitCode.USAGE: "there is no such file or job, or the partitions are not all of a topic's; "
+        "with --starting-offsets: a topic's name holds a configured secret",
         ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, a sink forbids it, or the job is "
         "ambiguous",
         ExitCode.CHANGED: "the file is not a plan, or was altered",
@@ -60,7 +61,10 @@ def run(options: argparse.Namespace) -> ExitCode:
         from reconciler.spark.handoff.options import starting_offsets_json
 
         _refuse_newly_stopped(shown, policy)
-        show_json_text(starting_offsets_json(replace(plan, policy=policy), options.job or None) + "\n")
+        offsets = starting_offsets_json(replace(plan, policy=policy), options.job or None)
+        show_data(
+            offsets + "\n", instead="Change the secret that is a topic's name, or let the job read the plan itself."
+        )
         return ExitCode.OK
     if options.html:
         from reconciler.cli.page.advice import Files

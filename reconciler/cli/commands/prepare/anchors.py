@@ -17,7 +17,7 @@ from reconciler.cli import arguments, context, outputs
 from reconciler.cli.commands.prepare import anchors_derive as derived
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show_json_text
+from reconciler.cli.terminal.output import say, show_data
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, as_sentence, worst
@@ -55,7 +55,7 @@ HELP = Help(
     ],
     {
         ExitCode.OK: "the lines were written, or existed already",
-        ExitCode.USAGE: "usage or configuration, or a line matches no job",
+        ExitCode.USAGE: "usage or configuration, a line matches no job, or a line for stdout holds a configured secret",
         ExitCode.NEEDS_PERSON: "a row cannot be read: export wrote the others, and names that one on stderr; import "
         "wrote nothing",
         ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
@@ -139,7 +139,7 @@ def _print(lines: Sequence[AnchorLine], path: str | None, *, is_whole: bool = Tr
     """A file gets the lines only if they are all there are: a part goes beside it, and an earlier export is kept."""
     text = "".join(dump_line(line) + "\n" for line in lines)
     if path is None or path == "-":
-        show_json_text(text)
+        show_data(text, instead="Give a PATH: a file gets the lines as they are.")
         return ExitCode.OK
     part = Path(f"{path}{PARTIAL}")
     write_whole(Path(path) if is_whole else part, text)

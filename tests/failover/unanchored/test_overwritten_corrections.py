@@ -1,0 +1,126 @@
+"""A group whose offset was corrected at the destination, and what MirrorMaker or the group commits over it."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.core.errors import Refused
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.outside import ByHand
+from reconciler.ports import ReadRequest
+from tests.in_memory import GROUP, Memory, content, found
+from tests.mirror.written import CHECKPOINTS, write_checkpoints
+from tests.tracking.tracked import ANCHORED, GroupStore, Tracked
+
+CORRECTED, SYNCED = 4, 10
+
+
+@pytest.fixture
+def group(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
+    """A tracked consumer of the source that was corrected to 4; the mirror had translated its offset to 10.
+
+    The destination holds records 0 to 7, and then 2 and 3 again.
+    """
+    made = Tracked(memory, GroupStore(f"{request.node.nodeid}-group"))
+    made.make(range(8))
+    made.job_stores(4)
+    made.track()
+    made.deliver(range(8))
+    made.deliver(range(2, 4))
+    write_checkpoints(made.log, (4, SYNCED), group=GROUP)
+    made.job_stores(SYNCED, topic="a.events")
+    made.apply(ANCHORED)
+    assert stored(made) == CORRECTED
+    return made
+
+
+def stored(group: Tracked) -> int:
+    (offset,) = [row.stored.offset for row in group.store.read(GROUP) if row.key.topic == "a.events"]
+    return offset
+
+
+def delivered(group: Tracked, *numbers: int) -> None:
+    for number in numbers:
+        group.log.partition("a.events", 0).append(*content(number))
+
+
+def test_a_number_that_the_mirror_commits_over_a_correction_skips_nothing(group: Tracked) -> None:
+    group.job_stores(SYNCED, topic="a.events")
+    row = group.row(ANCHORED)
+    assert found(row) == (Verdict.BOUNDED, CORRECTED)
+    assert (row.stored_offset, row.replay_at_most, row.replay_exact) == (SYNCED, SYNCED - CORRECTED, None)
+    assert "MirrorMaker's checkpoint 4→10" in row.detail
+
+
+def test_an_apply_writes_the_correction_again(group: Tracked) -> None:
+    for _ in range(2):
+        group.job_stores(SYNCED, topic="a.events")
+        group.apply(ANCHORED)
+        assert stored(group) == CORRECTED
+        assert found(group.row(ANCHORED)) == (Verdict.MATCH, CORRECTED)
+
+
+def test_a_later_translation_is_the_mirrors_too(group: Tracked) -> None:
+    delivered(group, 8, 9)
+    write_checkpoints(group.log, (8, 11), group=GROUP)
+    for number in (SYNCED, 11):
+        group.job_stores(number, topic="a.events")
+        assert found(group.row(ANCHORED)) == (Verdict.BOUNDED, CORRECTED)
+
+
+def test_a_group_that_has_gone_on_from_its_correction_is_left_where_it_is(group: Tracked) -> None:
+    write_checkpoints(group.log, (6, 7), group="another group")
+    for number in (5, 7, 9):
+        group.job_stores(number, topic="a.events")
+        checked = group.check(ANCHORED)
+        assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, number)
+        assert not checked.to_write
+
+
+def test_a_group_whose_mirror_has_left_no_checkpoints_is_left_where_it_is(group: Tracked) -> None:
+    group.job_stores(SYNCED, topic="a.events")
+    row = group.row(f'{ANCHORED}[mirror]\ncheckpoints_topic = "none"\n')
+    assert found(row) == (Verdict.MATCH, SYNCED)
+
+
+def test_a_number_behind_a_correction_is_undecided_where_the_checkpoints_cannot_be_read(
+    group: Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = group.log.read
+
+    def refused(requests: list[ReadRequest]) -> object:
+        if any(each.partition.topic == CHECKPOINTS for each in requests):
+            raise Refused("not authorized.")
+        return read(requests)
+
+    monkeypatch.setattr(group.log, "read", refused)
+    assert found(group.row(ANCHORED)) == (Verdict.MATCH, CORRECTED)
+    group.job_stores(7, topic="a.events")
+    row = group.row(ANCHORED)
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert f'"{CHECKPOINTS}" could not be read: not authorized. At {CORRECTED} nothing is skipped' in row.detail
+
+
+def test_an_offset_set_by_hand_ends_the_doubt(group: Tracked) -> None:
+    group.job_stores(SYNCED, topic="a.events")
+    group.apply(ANCHORED, ByHand(offsets={("a.events", 0): SYNCED}, skips=True))
+    assert found(group.row(ANCHORED)) == (Verdict.MATCH, SYNCED)
+
+
+def test_a_correction_whose_next_record_is_gone_is_lost(group: Tracked) -> None:
+    group.job_stores(SYNCED, topic="a.events")
+    group.log.partition("a.events", 0).delete_before(CORRECTED + 2)
+    row = group.row(ANCHORED)
+    assert found(row) == (Verdict.LOST, CORRECTED + 2)
+    assert (row.replay_at_most, row.replay_exact) == (SYNCED - CORRECTED - 2, None)
+
+
+def test_only_a_row_behind_its_correction_asks_for_the_checkpoints(group: Tracked) -> None:
+    asked = []
+    read = group.log.read
+    group.log.read = lambda requests: asked.extend(each.partition.topic for each in requests) or read(requests)  # type: ignore[method-assign]
+    group.check(ANCHORED)
+    assert CHECKPOINTS not in asked
+    group.job_stores(7, topic="a.events")
+    group.check(ANCHORED)
+    assert CHECKPOINTS in asked
