@@ -21,8 +21,8 @@ from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreach
 LOCK_S = 30.0
 """Seconds to wait for a lock: a process that was stopped while it held it must not block all others."""
 LARGEST_FILE = 64 * 1024 * 1024
-"""Bytes of a plan, a snapshot or a start that are read: a plan of about 80,000 partitions. Parsing takes up to 25 times
-as much memory."""
+"""Bytes of a plan or a start that are read: a plan of about 80,000 partitions. Parsing takes up to 25 times as much
+memory."""
 NO_FILE = "It is a pipe or a device, and not a file"
 ABOUT_DISKS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG})
 ABOUT_FILES = ABOUT_DISKS | {
@@ -221,12 +221,12 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
-def read_regular(path: Path) -> bytes:
-    """A file's content. Raises as ``open_regular`` does, and for a file of more than ``LARGEST_FILE`` bytes."""
+def read_regular(path: Path, *, largest: int = LARGEST_FILE, kind: str = "plan") -> bytes:
+    """A file's content. Raises as ``open_regular`` does, and for a file of more than ``largest`` bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
-        content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise OSError(errno.EFBIG, f"It has more than {LARGEST_FILE >> 20} MiB, which no plan has", str(path))
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"It has more than {largest >> 20} MiB, which no {kind} has", str(path))
     return content
 
 

@@ -176,6 +176,8 @@ class Traits:
     """Its rows live in the destination cluster: they share that cluster's outages and rate limit."""
     client_per_group: bool = False
     """It keeps a client, with threads and connections, for each group it has read."""
+    starts_by_reset: bool = False
+    """A consumer starts a partition without a row by its own ``auto.offset.reset``: at the latest, unless it is set."""
     corrected_in_copy: bool = False
     """It is a Structured Streaming checkpoint: a correction is a copy of it, never a write to it."""
     corrected_by_job: bool = False
@@ -232,6 +234,8 @@ class Change:
     a correction was found from, for layouts that carry something over from it.
 
     ``restores``: make the row what it was when it was read (see ``restoring``), with its ``text`` where it had one.
+    ``undated``: ``new`` has no time of writing and gets none. Both keep it from a time that says that the job had
+    processed everything up to then.
     """
 
     key: TopicPartition
@@ -239,17 +243,14 @@ class Change:
     new: StoredOffset | None
     found_from: StoredOffset | None = field(default=None, kw_only=True)
     restores: bool = field(default=False, kw_only=True)
+    undated: bool = field(default=False, kw_only=True)
     text: str | None = field(default=None, kw_only=True)
 
     @classmethod
     def restoring(
         cls, key: TopicPartition, expected: str | None, before: StoredOffset | None, text: str | None = None
     ) -> Change:
-        """Put back the row that was read as ``before`` and ``text``.
-
-        A row without a time of writing gets none: a new time would imply that the job had processed everything up to
-        then.
-        """
+        """Put back the row that was read as ``before`` and ``text``. One without a time of writing gets none."""
         return cls(key, expected, before, restores=True, text=text)
 
 

@@ -192,7 +192,7 @@ def test_a_plan_of_any_size_is_refused_before_it_takes_memory(world: World, comm
 def test_a_snapshot_of_any_size_is_refused_before_it_takes_memory(world: World) -> None:
     sparse(path_for(world.folder / "p.json"), 20 * 1024**3)
     ended = world.run("rollback", "p.json", *CONFIG, "--yes")
-    assert (ended.code, "more than 64 MiB" in ended.err) == (5, True), ended.err
+    assert (ended.code, "more than 256 MiB" in ended.err) == (5, True), ended.err
 
 
 def test_an_anchor_line_of_any_length_is_refused_before_it_takes_memory(world: World) -> None:

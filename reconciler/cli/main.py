@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from reconciler import __version__, written
 from reconciler.cli.terminal import help, signals, unanswered

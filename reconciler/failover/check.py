@@ -14,7 +14,6 @@ from reconciler import __version__, engine
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ReconcilerError
-from reconciler.core.policies import StartPlace
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
 from reconciler.core.verdicts import Finding, Position, Skips, Verdict
@@ -33,7 +32,7 @@ from reconciler.failover.gather import (
 )
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
-from reconciler.failover.selection import begun_here, ends_elsewhere, is_written
+from reconciler.failover.selection import begun_here, ends_elsewhere, is_written, writes_new
 from reconciler.failover.unanchored import mirror_evidence
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import (
@@ -227,7 +226,7 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
 
 def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> frozenset[Key]:
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
-    writes_new = {job.job.name: config.new_of(job.job).place is not StartPlace.EARLIEST for job in starts.gathered}
+    new_too = {job.job.name: writes_new(config, job.job) for job in starts.gathered}
     found, cluster = set(), starts.cluster_id
     for name, job in plans.items():
         begun = begun_here((selected[key] for row in job.partitions if (key := (name, row.key)) in selected), cluster)
@@ -238,7 +237,7 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
             elif row.position == Position.END:
                 differs = ends_elsewhere(row, selected[key], cluster, begun_here=begun)
             else:
-                differs = is_written(row, selected[key], writes_new=writes_new[name])
+                differs = is_written(row, selected[key], writes_new=new_too[name])
             if differs:
                 found.add(key)
     return frozenset(found)

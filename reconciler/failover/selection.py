@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Names, StoredOffset, real_topic_id
+from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Malformed, Row, TopicPartition
+from reconciler.stores.registry import traits
 
 CLOCKS_MS = 10_000
 """How far another writer's clock may be ahead: ``apply`` takes no notice of the time of a row without an anchor."""
@@ -146,12 +149,20 @@ def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
     return {row.key: row for row in rows}
 
 
+def writes_new(config: Config, job: Job) -> bool:
+    """True if a new partition of the job gets a row, since the job may start it elsewhere without one.
+
+    A job that starts at the earliest needs none: it starts there without one, also after retention has moved the
+    earliest. A consumer group does not know that policy.
+    """
+    return config.new_of(job).place is not StartPlace.EARLIEST or traits(job.store).starts_by_reset
+
+
 def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool) -> bool:
     """True if a planned row changes the store.
 
-    A row that is right where the job will look is left alone. A partition that starts at the earliest needs no row: it
-    starts there without one, also after retention has moved the earliest. A job that had stored offset 0 gets a row all
-    the same, since it may start elsewhere without one.
+    A row that is right where the job will look is left alone. A new partition gets a row where its job needs one
+    (``writes_new``), and where the job had stored offset 0: it may start elsewhere without one.
     """
     if row.resume_offset is None:
         return False

@@ -5,8 +5,9 @@
 left out.
 
 Two more keys appear only where the line would otherwise mean something else: ``names`` inside an anchor that does not
-name the last processed record (``next``, ``max-time``), and ``written_at_ms`` (epoch ms) on a row without an anchor,
-where the time of writing is the only evidence. Any other key is an error.
+name the last processed record (``next``, ``max-time``), and ``written_at_ms`` (epoch ms) on a row whose time of writing
+is known: of two rows with anchors the later one counts, and without an anchor it may be the only evidence. Any other
+key is an error.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ class AnchorLine:
 
 def dump_line(line: AnchorLine) -> str:
     """One line of ASCII text, without its line break. ``load_lines`` reads it back."""
-    return json.dumps(line_json(line), ensure_ascii=True)
+    content = line_json(line)
+    if line.stored.written_at_ms is not None:
+        content["written_at_ms"] = line.stored.written_at_ms
+    return json.dumps(content, ensure_ascii=True)
 
 
 def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
@@ -75,7 +79,10 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
 
 
 def line_json(line: AnchorLine) -> dict[str, object]:
-    """One line as JSON values."""
+    """One line as JSON values, without the time of a row that has an anchor.
+
+    Digests in plans and snapshots cover it (``snapshot.seen_of``): what it holds of a row must not change.
+    """
     content: dict[str, object] = {
         "format": FORMAT,
         "group": line.group,

@@ -41,7 +41,7 @@ SCHEMES: Mapping[str, Scheme] = {
         "reconciler.stores.kafka.group",
         "kafka-group:",
         client="confluent_kafka",
-        traits=Traits(on_destination=True, client_per_group=True),
+        traits=Traits(on_destination=True, client_per_group=True, starts_by_reset=True),
     ),
     "kafka-topic": Scheme(
         "reconciler.stores.kafka.topic",

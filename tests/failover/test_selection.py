@@ -8,9 +8,13 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.failover.selection import Selected, anchor_lag, by_key, is_unread, is_written, select
+from reconciler.failover.check import check
+from reconciler.failover.selection import Selected, anchor_lag, by_key, is_unread, is_written, select, writes_new
+from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.rollback import prepare_rollback
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Row, TopicPartition
+from tests.in_memory import BASE, GROUP, Memory, on_disk, stored
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
 HERE, THERE = "cluster-b", "cluster-a"
@@ -201,6 +205,46 @@ def test_a_match_that_a_person_moved_is_written() -> None:
 @pytest.mark.parametrize("writes_new", [True, False])
 def test_a_new_partition_is_written_as_the_policy_needs(writes_new: bool) -> None:
     assert is_written(planned(Verdict.NEW, 0, None), Selected(None, None), writes_new=writes_new) is writes_new
+
+
+@pytest.mark.parametrize(
+    ("store", "new", "expected"),
+    [
+        ("sqlite:///offsets.db", "earliest", False),
+        ("sqlite:///offsets.db", "latest", True),
+        ("kafka-group:", "earliest", True),
+        ("kafka-group:", "latest", True),
+    ],
+)
+def test_a_job_that_would_start_a_new_partition_elsewhere_needs_a_row(
+    memory: Memory, store: str, new: str, expected: bool
+) -> None:
+    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "{store}"\nnew = "{new}"\n'
+    config = memory.config(jobs=job)
+    assert writes_new(config, config.jobs[0]) is expected
+
+
+def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -> None:
+    """Without one it would start there at the latest record, by Kafka's default for ``auto.offset.reset``."""
+    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+    config = wide.config(jobs=job)
+    for partition in range(3):
+        wide.deliver(range(9), partition)
+    wide.log.partition("a.events", 2).delete_before(4)
+    wide.save({0: stored(5)}, topic="a.events")
+    checked = check(config, config.jobs, wide.outside)
+    path = on_disk(checked.plan, wide.folder / "p.json")
+    write(prepare(checked.plan, config, wide.outside), checked.plan, path, wide.outside)
+    assert [(row.key.partition, row.stored.offset) for row in wide.rows()] == [(0, 6), (1, 0), (2, 4)]
+    again = check(config, config.jobs, wide.outside)
+    assert [row.verdict for row in again.plan.jobs[0].partitions] == [Verdict.MATCH] * 3
+    assert not again.to_write
+    (back,) = prepare_rollback(checked.plan, path, config, wide.outside)
+    assert [(each.key.partition, each.before and each.before.offset) for each in back.returns] == [
+        (0, BASE + 6),
+        (1, None),
+        (2, None),
+    ]
 
 
 def test_a_job_that_stood_at_offset_zero_gets_a_row_whatever_the_policy_for_new_partitions() -> None:

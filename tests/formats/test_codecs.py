@@ -146,12 +146,7 @@ def test_lines_read_back_what_was_written(rows):
     written = [AnchorLine(group, topic, n, stored) for n, (group, topic, stored) in enumerate(rows)]
     texts = [dump_line(line) for line in written]
     assert [dump_line(line) for line in load_lines(texts)] == texts
-    for line, found in zip(written, load_lines(texts), strict=True):
-        # The time of writing travels only where there is no anchor to go by.
-        kept = line.stored.written_at_ms if line.stored.anchor is None else None
-        assert found == AnchorLine(
-            line.group, line.topic, line.partition, StoredOffset(line.stored.offset, line.stored.anchor, kept)
-        )
+    assert list(load_lines(texts)) == written
 
 
 @given(st.text())
@@ -180,6 +175,7 @@ def test_an_exported_line_has_the_keys_of_the_contract():
             "cluster_id": "cluster",
             "topic_id": "topic",
         },
+        "written_at_ms": 5,
     }
     bare = json.loads(dump_line(AnchorLine("g", "events", 3, StoredOffset(9))))
     assert bare["anchor"] is None

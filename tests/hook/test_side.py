@@ -82,7 +82,7 @@ def test_a_job_that_was_handed_over_starts_at_the_destination(ready: Memory) -> 
 def test_a_job_that_went_back_starts_at_the_source(ready: Memory) -> None:
     ready.save({0: stored(4)})
     ready.apply()
-    ready.save({0: stored(8, written_at_ms=NOW + 1)})
+    ready.save({0: stored(8, written_at_ms=NOW + 2)})
     assert side(ready) is Side.SOURCE
 
 
@@ -90,7 +90,7 @@ def test_a_job_that_went_back_starts_there_without_the_destination(ready: Memory
     """A failback leaves the destination's rows. They are older, and need no cluster to say whose they are."""
     ready.save({0: stored(4)})
     ready.apply()
-    ready.save({0: stored(8, written_at_ms=NOW + 1)})
+    ready.save({0: stored(8, written_at_ms=NOW + 2)})
     assert side(ready, alone=True) is Side.SOURCE
 
 
@@ -163,7 +163,7 @@ def test_a_job_that_went_back_in_part_needs_a_person(wide: Memory) -> None:
         wide.deliver(range(10), partition)
     wide.save({0: stored(4), 1: stored(5, 1)})
     wide.apply()
-    wide.save({0: stored(8, written_at_ms=NOW + 1)})
+    wide.save({0: stored(8, written_at_ms=NOW + 2)})
     for word in (None, Side.SOURCE):
         found = refusal(wide, word=word)
         assert (type(found), found.message.startswith("Some stored offsets")) == (NeedsPerson, True)

@@ -179,6 +179,12 @@ def test_the_time_of_writing_is_now_unless_the_row_has_one(store, case, group):
     assert [row.stored.written_at_ms for row in store.read(group)] == [NOW if case.dates_rows else None, 77]
 
 
+def test_a_row_that_is_to_have_no_time_of_writing_gets_none(store, case, group):
+    change = Change(case.key(), None, StoredOffset(1), undated=True)
+    assert store.write(group, [change], reason="import", now_ms=NOW).written == (case.key(),)
+    assert [(row.stored.offset, row.stored.written_at_ms) for row in store.read(group)] == [(1, None)]
+
+
 def test_a_row_written_again_has_another_version(store, case, group):
     put(store, group, {case.key(): StoredOffset(1)}, now_ms=NOW)
     first = only_row(store, group)

@@ -15,11 +15,10 @@ from reconciler import written
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
-from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select
+from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select, writes_new
 from reconciler.failover.writing import refusals
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
@@ -155,7 +154,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     with one_of(plan.jobs, OTHERS, (Unreachable,)), closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
     _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
-    writes_new = config.new_of(job).place is not StartPlace.EARLIEST
+    new_too = writes_new(config, job)
     writing: list[Planned] = []
     left: list[Planned] = []
     already: list[PartitionPlan] = []
@@ -170,7 +169,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             left.append((row, selected))
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
-        elif is_written(row, selected, writes_new=writes_new):
+        elif is_written(row, selected, writes_new=new_too):
             writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             left.append((row, selected))

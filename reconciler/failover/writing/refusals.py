@@ -58,16 +58,24 @@ HINTS = {
 
 
 def time_for(row: PartitionPlan, selected: Selected, now_ms: int) -> int:
-    """The new row's time of writing (epoch ms): not before the source's row, which would count as the later one."""
+    """The new row's time of writing (epoch ms): after the source's row.
+
+    With one time for both, each side would count its own row, and a hook of the other side would start the job there.
+    """
+    return max(now_ms, _source_ms(row, selected) + 1)
+
+
+def _source_ms(row: PartitionPlan, selected: Selected) -> int:
+    """When the source's row was written (epoch ms); -1 where none can count as later than the new row."""
     source = selected.source
     if source is None or source.key == row.key or source.stored.anchor is None:
-        return now_ms
-    return max(now_ms, written_ms(source))
+        return -1
+    return written_ms(source)
 
 
 def why_ahead(row: PartitionPlan, selected: Selected, now_ms: int) -> str | None:
     """Why no row can take the place of the source's, as a clause; None if one can."""
-    dated_ms = time_for(row, selected, now_ms)
+    dated_ms = _source_ms(row, selected)
     if dated_ms - now_ms <= AHEAD_MS:
         return None
     return (

@@ -10,20 +10,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.core.errors import Changed
-from reconciler.fileio import read_regular, why, write_whole
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.fileio import LARGEST_FILE, read_regular, why, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.plan import Plan
 
 if TYPE_CHECKING:
     from reconciler.failover.writing.apply import JobChanges
 
+LARGEST_SNAPSHOT = 4 * LARGEST_FILE
+"""Bytes of a snapshot that are written and read. It has two rows for each of the plan's, with their anchors."""
+
 
 def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) -> None:
     """Keep what the changes replace, beside the plan, in one piece. It is never overwritten with less.
 
-    It holds raw ids, as the stores do: readable by its owner only. Raises ConfigError if it cannot be written, Changed
-    if the plan's file is another plan's by now, or is gone.
+    It holds raw ids, as the stores do: readable by its owner only. Raises ConfigError if it cannot be written, or would
+    be too large to be read again; Changed if the plan's file is another plan's by now, or is gone.
     """
     _refuse_replaced(plan, plan_path)
     kept = load_snapshot(snapshot.path_for(plan_path), plan.sha256)
@@ -39,13 +42,20 @@ def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) ->
     }
     # The way back leads to what an earlier run of this plan replaced, not to what that run wrote.
     first = {key: kept[key] for key, row in rows.items() if key in kept and snapshot.same(row.before, kept[key].after)}
-    write_whole(snapshot.beside_file(plan_path), snapshot.dump(plan.sha256, {**kept, **rows, **first}))
+    text = snapshot.dump(plan.sha256, {**kept, **rows, **first})
+    if len(text) > LARGEST_SNAPSHOT:  # it is ASCII
+        raise ConfigError(
+            f"The snapshot of what is replaced would have more than {LARGEST_SNAPSHOT >> 20} MiB, and rollback could "
+            "not read it. Nothing was written.",
+            hint="Make plans of fewer jobs (plan --job NAME), each in a file of its own, and apply those.",
+        )
+    write_whole(snapshot.beside_file(plan_path), text)
 
 
 def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.Replaced]:
     """The snapshot's rows; empty if there is none. Raises ``Changed`` for another plan's or a damaged one."""
     try:
-        text = read_regular(path).decode()
+        text = read_regular(path, largest=LARGEST_SNAPSHOT, kind="snapshot").decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:

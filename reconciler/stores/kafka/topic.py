@@ -273,7 +273,7 @@ class KafkaTopicStore:
             raise Refused(
                 f"The row of group {name.group!r} for {change.key} {when}, and a mirrored one was written at "
                 f"{max(times)} (epoch ms): in topic {self._name!r} it would not count. Nothing was written.",
-                hint=_to_restore(there, self._name) if change.restores else _COMPARE_CLOCKS,
+                hint=_to_restore(there, self._name) if change.restores or own_ms < 0 else _COMPARE_CLOCKS,
             )
         return topic_rows.encode_value(replace(stored, written_at_ms=max(times))).encode()
 
@@ -346,7 +346,7 @@ class KafkaTopicStore:
 
 
 def _to_restore(there: Sequence[_Record], name: str) -> str:
-    """The hint for a restored row, which keeps its time: waiting helps nothing."""
+    """The hint for a row that keeps its time, or gets none: waiting helps nothing."""
     topics = " and ".join(sorted({record.topic for record in there if record.topic != name}))
     return (
         f"Let the mirrored row count. Or stop the mirror of {topics}, write ?mirrored= in the store's address, and run "

@@ -137,8 +137,13 @@ class SqliteStore:
             yield db
             self._commit(db)
 
+    @property
+    def _file(self) -> str:
+        """Where a link leads: SQLite keeps the log of unfinished writes beside the file itself, not beside a link."""
+        return os.path.realpath(self._path)
+
     def _connect(self, mode: str, more: str = "") -> sqlite3.Connection:
-        uri = f"file:{quote(self._path)}?mode={mode}{more}"
+        uri = f"file:{quote(self._file)}?mode={mode}{more}"
         db = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, isolation_level=None)
         db.text_factory = _text
         return db
@@ -146,7 +151,7 @@ class SqliteStore:
     def _connect_to_read(self) -> sqlite3.Connection:
         # A WAL file needs a lock file beside it even to be read. On a read-only mount, in a backup or on a full disk
         # there can be none; but where no write is unfinished, the main file holds everything.
-        if not _allowed(os.path.dirname(self._path), os.W_OK) and not self._has_unfinished():
+        if not _allowed(os.path.dirname(self._file), os.W_OK) and not self._has_unfinished():
             return self._connect("ro", "&immutable=1")
         # Not mode=ro: such a connection leaves its lock files behind.
         db = self._connect("rw")
@@ -162,7 +167,7 @@ class SqliteStore:
 
     def _has_unfinished(self) -> bool:
         """Whether the log or journal of a write lies beside the file. An empty one may be of a read that failed."""
-        beside = (f"{self._path}-wal", f"{self._path}-journal")
+        beside = (f"{self._file}-wal", f"{self._file}-journal")
         return any(found.st_size > 0 for found in map(looked_at, beside) if found is not None)
 
     def _prefer_wal(self, db: sqlite3.Connection) -> None:
@@ -208,14 +213,14 @@ class SqliteStore:
         return kind is sql_rows.Kind.OURS
 
     def _missing(self) -> Refused:
-        kind = NotCreated if is_folder(os.path.dirname(self._path)) else Refused
+        kind = NotCreated if is_folder(os.path.dirname(self._file)) else Refused
         return kind(
             f"There is no offset store at {self._path}.",
             hint="Correct the store's address; the first write to a right one creates the file.",
         )
 
     def _check_parent(self) -> None:
-        parent = os.path.dirname(self._path)
+        parent = os.path.dirname(self._file)
         if not is_folder(parent):
             raise Refused(
                 f"There is no directory {parent} to hold the offset store.",

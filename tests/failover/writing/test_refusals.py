@@ -14,10 +14,12 @@ from reconciler.cli.main import main
 from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
+from reconciler.failover.selection import by_key, went_back
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.failover.writing.refusals import AHEAD_MS
 from reconciler.formats.start import Side
 from reconciler.hook.side import choose
+from reconciler.ports import TopicPartition
 from tests.in_memory import NOW, Memory, found, on_disk, stored
 
 HOUR_MS = 3_600_000
@@ -82,6 +84,17 @@ def test_the_other_jobs_are_written_and_this_one_when_its_time_has_come(
     monkeypatch.setattr(command, "confirm", lambda question, *, yes: None)
     now.append(NOW + HOUR_MS)
     assert applied()[:2] == (ExitCode.OK, [2, 2, 2])
+
+
+@pytest.mark.parametrize("ahead_ms", [-1, 0, 1, AHEAD_MS])
+def test_a_new_row_is_later_than_the_row_that_it_was_found_from(memory: Memory, ahead_ms: int) -> None:
+    """With one time for both, a hook of the cluster that was left would count its own row, and start the job there."""
+    memory.deliver(range(3, 50))
+    memory.save({0: stored(6, written_at_ms=NOW + ahead_ms)})
+    memory.apply()
+    rows = by_key(memory.rows())
+    left, new = rows[TopicPartition("events", 0)], rows[TopicPartition("a.events", 0)]
+    assert went_back(left, new), "as the cluster that was left sees it"
 
 
 def test_a_copied_checkpoint_has_no_row_that_the_source_s_could_outrank(memory: Memory) -> None:

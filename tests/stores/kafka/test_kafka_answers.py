@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -144,8 +145,9 @@ def test_a_write_counts_beside_a_mirrored_row_of_a_later_time(
         (Change, StoredOffset(900), f"was written at {NOW} ", "run this again after the later time"),
         (Change.restoring, StoredOffset(900, ANCHOR, NOW), f"was written at {NOW} ", "stop the mirror of a.rows"),
         (Change.restoring, StoredOffset(900, ANCHOR), "has no time of writing,", "stop the mirror of a.rows"),
+        (partial(Change, undated=True), StoredOffset(900), "has no time of writing,", "stop the mirror of a.rows"),
     ],
-    ids=["no anchor", "restored", "restored without a time"],
+    ids=["no anchor", "restored", "restored without a time", "imported without a time"],
 )
 def test_a_row_that_must_not_be_dated_later_is_refused_beside_one(
     make: Callable[..., Change], new: StoredOffset, when: str, hint: str, monkeypatch: pytest.MonkeyPatch

@@ -117,13 +117,13 @@ def test_a_second_failover_keeps_the_anchor_of_the_row_that_the_first_one_left(j
     job.stores(SOURCE, BASE + 100)
     job.put(job.anchors, SOURCE, stored(99))
     job.apply()
-    back = stored(59, written_at_ms=NOW + 1)
+    back = stored(59, written_at_ms=NOW + 2)
     job.put(job.store, SOURCE, StoredOffset(back.offset, None, back.written_at_ms))
     job.put(job.anchors, SOURCE, back)
     assert found(job.row()) == (Verdict.MOVED, 60)
     job.apply()
     assert job.kept()["a.events"] == (60, "b")
-    job.put(job.store, HERE, StoredOffset(80, None, NOW + 2))
+    job.put(job.store, HERE, StoredOffset(80, None, NOW + 4))
     assert found(job.row()) == (Verdict.MATCH, 80)
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores import sql_rows
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite import schema
+from reconciler.stores.sqlite import store as sqlite_store
 from reconciler.stores.sqlite.store import SqliteStore
 from tests.limits import files_up_to
 from tests.stores.store_cases import NOW, put
@@ -258,6 +259,38 @@ def test_a_write_that_is_not_in_the_main_file_yet_is_never_left_out(path):
     with no_file_grows(), pytest.raises(Refused, match="is full; nothing was written"):
         store.read("g")
     assert store.read("g")[0].stored.offset == 2
+
+
+def test_a_write_that_is_not_in_the_main_file_yet_is_read_through_a_link_too(tmp_path, path, monkeypatch):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "offsets.db").symlink_to("../offsets.db")
+    made(path)
+    with closing(sqlite3.connect(path)) as other:  # as long as another program has it open, the log stays
+        other.execute("SELECT count(*) FROM reconciler_offsets").fetchone()
+        assert put(SqliteStore(str(path)), "g", {KEY: StoredOffset(2)}).written == (KEY,)
+        assert os.path.getsize(f"{path}-wal") > 0
+        # A user who may not write to the link's folder reads a file without a log as it is, and makes none beside it.
+        monkeypatch.setattr(sqlite_store, "_allowed", lambda path, mode: False)
+        assert SqliteStore(str(tmp_path / "etc" / "offsets.db")).read("g")[0].stored.offset == 2
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_is_a_store_to_be_created(tmp_path):
+    (tmp_path / "etc").mkdir()
+    link = tmp_path / "etc" / "offsets.db"
+    link.symlink_to("../var/offsets.db")
+    store = SqliteStore(str(link))
+    with pytest.raises(Refused, match=f"There is no offset store at {link}"):
+        store.read("g")
+    with pytest.raises(Refused, match=f"There is no directory {tmp_path}/var "):
+        made(link)
+    (tmp_path / "var").mkdir()
+    with pytest.raises(NotCreated, match=f"There is no offset store at {link}"):
+        store.read("g")
+    store.check_writable("g")
+    made(link)
+    assert link.is_symlink()
+    assert (tmp_path / "var" / "offsets.db").is_file()
+    assert len(store.read("g")) == 1
 
 
 def test_a_read_only_file(open_directory):

@@ -252,7 +252,9 @@ def _changes(
                 f"{key} is stored already, with offset {there.stored.offset}.",
                 hint="Nothing was written. Add --replace to overwrite it.",
             )
-        change = Change(key, there.version if there else None, line.stored)
+        # Nothing tells how far such a job was; by the time of the import, row-time would skip all records until then.
+        undated = line.stored.anchor is None and line.stored.written_at_ms is None
+        change = Change(key, there.version if there else None, line.stored, undated=undated)
         changes.append((change, there.stored.offset if there else None))
     if changes and not (isinstance(store, HandsOver) and all(_keeps_offset(change, at) for change, at in changes)):
         store.check_writable(job.group)

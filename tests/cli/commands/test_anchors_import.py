@@ -1,0 +1,63 @@
+"""``anchors export`` and ``import``: rows keep the times that they were written at, and get none that they lacked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.ports import Change
+from reconciler.stores.registry import open_store
+from tests.golden.corpus import HEAD, OFFSETS, content, deliver, job, stored
+from tests.golden.internals import NOW_MS, Anchor, StoredOffset, TopicPartition, fingerprint
+from tests.golden.world import World
+
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+OTHER = "sqlite:///other.db"
+KEY = TopicPartition("events", 0)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def moved(world: World, policy: str = "") -> World:
+    """The job ``clicks`` with its rows in one store, and with none in another; then exported and imported there."""
+    world.file("reconciler.toml", HEAD + policy + job("clicks", ["events"]))
+    world.file("other.toml", HEAD + policy + job("clicks", ["events"], store=OTHER))
+    for command in ("export -c reconciler.toml rows.jsonl", "import -c other.toml rows.jsonl"):
+        ended = world.run("anchors", *command.split())
+        assert ended.code == 0, ended.err
+    return world
+
+
+def test_an_imported_job_that_had_gone_back_starts_where_it_would_have_before(world: World) -> None:
+    """Its rows of both clusters had one time otherwise, and the destination's, of an earlier failover, would count."""
+    deliver(world, "a.events", range(500))
+    stamp, key, value = content(10)
+    own = Anchor(10, stamp, None, fingerprint(key, value), "cluster-b", "cluster-b/a.events")
+    rows = {
+        ("a.events", 0): StoredOffset(11, own, NOW_MS - 1000 * HOUR_MS),
+        ("events", 0): replace(stored(400), written_at_ms=NOW_MS - HOUR_MS),
+    }
+    world.store(OFFSETS, "clicks", rows)
+    moved(world)
+    assert [row.stored for row in open_store(OTHER).read("clicks")] == list(rows.values())
+    said = [world.run("hook", "-c", each, "--plans", "plans").err for each in ("reconciler.toml", "other.toml")]
+    assert ["starts at the source" in each for each in said] == [True, True]
+
+
+def test_an_imported_row_without_anchor_and_time_is_not_dated_by_the_import(world: World) -> None:
+    """By such a time ``row-time`` would take every record up to the import for processed, and skip those."""
+    world.destination.create("a.events", 1)
+    for number in range(240):  # one a minute until now; the job had processed half of them
+        at_ms = NOW_MS - (240 - number) * MINUTE_MS
+        world.destination.partition("a.events", 0).append(at_ms, b"k%d" % number, b"v%d" % number, ())
+    store = open_store(OFFSETS)
+    store.write("clicks", [Change(KEY, None, StoredOffset(1100), undated=True)], reason="commit", now_ms=NOW_MS)
+    moved(world, '[policy]\nno_anchor = "row-time"\n')
+    assert [row.stored for row in open_store(OTHER).read("clicks")] == [StoredOffset(1100)]
+    ended = world.run("check", "-c", "other.toml")
+    assert (ended.code, "the row's own time is not known" in " ".join(ended.out.split())) == (4, True), ended.out
