@@ -143,7 +143,7 @@ def test_addresses_are_shown_without_secrets(address, shown):
 @pytest.mark.parametrize(
     ("address", "traits"),
     [
-        ("kafka-group:", Traits(on_destination=True, client_per_group=True)),
+        ("kafka-group:", Traits(on_destination=True, client_per_group=True, starts_by_reset=True)),
         ("kafka-topic:offsets", Traits(on_destination=True)),
         ("checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
         ("Checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
