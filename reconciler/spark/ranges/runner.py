@@ -161,7 +161,8 @@ class RangeBatches:
         self._committed_only = reading.reads_committed(options)
         self._caps, self._policy = caps, policy
         self._cache = cache
-        self._opened: dict[int, GroupOffsets] = {}
+        self._opened: dict[int, tuple[RangeSink | None, GroupOffsets]] = {}
+        """By the sink's ``id``. The sink is kept with it: another one would get the id of one that is gone."""
         self._reader: LogReader | None = None
         self._searches = identity.has_columns
         self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
@@ -210,8 +211,8 @@ class RangeBatches:
             self._reader.close()
             self._reader = None
         if isinstance(self._target.store, str):
-            for each in self._opened.values():
-                each.store.close()
+            for _, offsets in self._opened.values():
+                offsets.store.close()
         self._opened.clear()
 
     # ------------------------------------------------------------ one batch
@@ -341,12 +342,12 @@ class RangeBatches:
     # ------------------------------------------------------------ store and cluster
 
     def _offsets(self, sink: RangeSink | None) -> GroupOffsets:
-        key = id(sink)
-        if key not in self._opened:
-            self._opened[key] = GroupOffsets(self._open(sink), self._target)
+        if id(sink) not in self._opened:
+            offsets = GroupOffsets(self._open(sink), self._target)
             if sink is not None:
-                sink.check(self._opened[key].store)
-        return self._opened[key]
+                sink.check(offsets.store)  # a second run asks again if it refuses
+            self._opened[id(sink)] = sink, offsets
+        return self._opened[id(sink)][1]
 
     def _open(self, sink: RangeSink | None) -> OffsetStore:
         own, store = sink.store if sink is not None else None, self._target.store

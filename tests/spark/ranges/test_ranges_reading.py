@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.errors import Changed, NeedsPerson, Refused, Unreachable
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused, Unreachable
 from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.runner import RangeBatches, at_least_once, at_most_once
-from reconciler.spark.ranges.sinks import RangeBatch
+from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 from reconciler.spark.session import DATA_LOSS
 from reconciler.spark.target import ClusterAccess
+from reconciler.stores.memory import MemoryStore
 
 WHOLE = (OffsetRange("events", 0, 0, 20),)
 
@@ -166,6 +167,28 @@ def test_a_column_as_identity_is_left_to_spark(job: Any):
     found = job(log)._last_records(a_batch(log))
     assert found is not None
     assert offsets(found) == [19]
+
+
+class Picky(RangeSink):
+    """Refuses every store."""
+
+    def check(self, store: Any) -> None:
+        raise ConfigError("exactly once cannot be kept there")
+
+
+def test_a_sink_that_refuses_the_store_refuses_it_again(job: Any):
+    made, sink = job(a_log()), Picky()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="exactly once cannot be kept"):
+            made._offsets(sink)
+
+
+def test_each_of_many_sinks_has_the_store_of_its_own(job: Any):
+    """Also where those before it are gone, and it has the place in memory of one of them."""
+    made = job(a_log(), store=None)
+    for number in range(50):
+        own = MemoryStore(f"own {number}")
+        assert made._offsets(SimpleNamespace(store=own, check=lambda _: None)).store is own
 
 
 @pytest.mark.parametrize("semantics", [at_least_once, at_most_once])
