@@ -72,8 +72,8 @@ class JobPartition:
     @property
     def settled(self) -> bool:
         """``own``, and not in the numbering of a topic that has been recreated since."""
-        anchor = self.selected.stored.anchor if self.own and self.selected.stored else None
-        return self.own and (anchor is None or anchor.numbered_by(anchor.cluster_id, self.topic_id))
+        anchor = self.selected.stored.anchor if self.selected.stored else None
+        return self.own and anchor is not None and anchor.numbered_by(anchor.cluster_id, self.topic_id)
 
     @property
     def origin(self) -> StoredOffset | None:
@@ -178,9 +178,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 numbered_here=selected.row is not None and is_numbered_here(selected.row, cluster.cluster_id),
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
-                anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated)
-                if selected.row
-                else 0,
+                anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated),
             )
         )
     return places

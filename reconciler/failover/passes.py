@@ -156,11 +156,15 @@ class Passes:
         for places in topics:
             span = span_of({at.destination.partition: at.origin for at in places})
             keys = [at.key for at in places if at.exists and not at.settled]
-            mistaken = any(at.anchor_lag < 0 for at in places)
-            if span is None or mistaken or places[0].among_faults:
-                lacks = "cannot be read" if places[0].among_faults else "has no anchor to go by"
-                lacks = "is behind its own anchor" if mistaken else lacks
-                detail = f"partition counts differ, and a stored offset {lacks}"
+            why = None
+            if any(at.anchor_lag < 0 for at in places):
+                why = "is behind its own anchor"
+            elif places[0].among_faults:
+                why = "cannot be read"
+            elif span is None:
+                why = "has no anchor to go by"
+            if span is None or why is not None:
+                detail = f"partition counts differ, and a stored offset {why}"
                 found.update(dict.fromkeys(keys, unresolved(detail)))
                 continue
             from reconciler.core.timebound import remap  # most topics' partitions do correspond

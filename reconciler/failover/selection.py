@@ -129,17 +129,19 @@ def written_ms(row: Row) -> int:
     return -1 if row.stored.written_at_ms is None else row.stored.written_at_ms
 
 
-def anchor_lag(row: Row, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
+def anchor_lag(row: Row | None, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
     """Offsets between the anchor's record and the stored offset, where both are in one numbering; else 0.
 
     A row may bring its lag. Else the numbers give it: a row under the destination's name with the source's anchor has
     an offset that MirrorMaker translated. In a store that MirrorMaker writes (``translated``), so has every row with
     the source's anchor.
     """
-    anchor = row.stored.anchor
-    if anchor is not None and row.anchor_lag is not None:
+    anchor = None if row is None else row.stored.anchor
+    if row is None or anchor is None:
+        return 0
+    if row.anchor_lag is not None:
         return row.anchor_lag
-    if anchor is None or anchor.offset is None or anchor.names is not Names.LAST:
+    if anchor.offset is None or anchor.names is not Names.LAST:
         return 0
     same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
     return row.stored.offset - anchor.offset - 1 if same_numbering else 0

@@ -93,8 +93,8 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
     ``cluster_id`` is the destination's; None if it was not asked, because no row needs it.
     """
     handed_over = returned = perhaps = elsewhere = unclear = False
-    own_ms, others_ms = [], []
-    """When the rows of one name were written that are in the destination's numbering, and those that are not."""
+    own_ms: list[int] = []
+    others_ms: list[int] = []  # of the rows that both sides have under one name
     for ours, theirs in _pairs(held, names):
         if cluster_id is not None and is_own(ours, cluster_id):
             if theirs is not ours and went_back(ours, theirs):
@@ -113,7 +113,7 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
             elsewhere = elsewhere or (is_of_third(ours, theirs) and not is_later_bare(theirs, ours))
         elif theirs is ours:
             others_ms.append(written_ms(ours))
-    # A failback wrote the later ones, and left a row of a partition that the source has not.
+    # A failback wrote the latter later, and left a row of a partition that the source has not.
     returned = returned or (bool(own_ms and others_ms) and max(others_ms) > min(own_ms))
     if handed_over:
         return Lives.BOTH if returned or perhaps else Lives.DESTINATION

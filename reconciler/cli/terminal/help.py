@@ -64,9 +64,9 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 def describe(parser: argparse.ArgumentParser, help_text: Help) -> None:
     """Put a command's help into its parser."""
-    parser.description = _paragraphs(help_text.description)
     from reconciler.cli.terminal.glossary import TERMS  # 20 ms that the overview saves
 
+    parser.description = _paragraphs(help_text.description)
     words = [word for word in EXPLAINED if word in parser.format_help()]
     explained = [f"words:\n{_listed({word: TERMS[word] for word in words})}"] if words else []
     parser.epilog = "\n\n".join([*explained, *_sections(help_text)])

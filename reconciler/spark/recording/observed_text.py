@@ -21,10 +21,12 @@ PAYLOAD_BYTES = 64 * 1024
 """A key and value longer than this together are not observed: the record's anchor has no fingerprint."""
 
 
-def fields_of(frame: DataFrame, identity: BatchIdentity, types: Mapping[str, str], *, payload: bool) -> list[Column]:
+def fields_of(
+    frame: DataFrame, identity: BatchIdentity, own: Mapping[str, Column], types: Mapping[str, str], *, payload: bool
+) -> list[Column]:
     """What Spark observes of a record, without key and value if not ``payload``.
 
-    ``types``: of the identity's own columns, by name.
+    ``own``: the identity's own columns of the frame, ``types``: their types, by name.
     """
     from pyspark.sql import functions as f
 
@@ -39,7 +41,7 @@ def fields_of(frame: DataFrame, identity: BatchIdentity, types: Mapping[str, str
     fields += [key.alias("key"), f.when(fits, f.col("value")).alias("value")]
     if identity.needs_headers:
         fields.append(f.col("headers"))
-    for name, column in identity.own_columns(frame).items():
+    for name, column in own.items():
         column = f.unix_millis(column) if types[name] == "timestamp" else column
         kind = "bytes" if types[name] == "binary" else "value"
         fields.append(f.struct(column.alias(kind)).alias(name))

@@ -184,7 +184,8 @@ class Observer:
             return frame.observe(name, f.count(f.lit(1)).alias("records"))
         log.warning("Spark looks for the last records of group %s in every batch, because %s", self._group, seen.why)
         self._observed[name] = Observed(read, frozenset(places))
-        return frame.observe(name, observed(places, fields_of(frame, self._identity, types, payload=self._payload)))
+        fields = fields_of(frame, self._identity, own, types, payload=self._payload)
+        return frame.observe(name, observed(places, fields))
 
     def _seen(self, frame: DataFrame, places: Sequence[TopicPartition], read: Container[str]) -> Watched | Unseen:
         """The frame's source, if its last records can be read from Kafka."""
