@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,8 +88,15 @@ class Stage:
         command = [sys.executable, "-m", "reconciler.demo.job", str(work_file)]
         quick = {"SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), **os.environ}
         with log.open("wb") as file:
-            ended = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=quick, check=False)
+            job = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=quick, start_new_session=True)
+        try:
+            code = job.wait()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)  # its JVM, too: one that is just starting outlives its Python
+            job.wait()
+            raise
         expected = KILLED if work.die_at_batch >= 0 else 0
-        if ended.returncode != expected:
+        if code != expected:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise DemoFailed(f"The PySpark job ended with {ended.returncode} instead of {expected}:\n{tail}")
+            raise DemoFailed(f"The PySpark job ended with {code} instead of {expected}:\n{tail}")
