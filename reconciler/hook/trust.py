@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.errors import NeedsPerson
 from reconciler.core.visible import command
 
 if TYPE_CHECKING:
@@ -41,13 +41,7 @@ def ready(trust: TrustSettings) -> PrivateKey | None:
         return None
     from reconciler.trust import signing
 
-    key = signing.private_key(Path(trust.signing_key), trust.signing_passphrase)
-    if trust.trusted_keys and key.public.id not in signing.trusted(trust):
-        raise ConfigError(
-            f"[trust] signing_key {trust.signing_key} is none of trusted_keys.",
-            hint="Add its public half: openssl pkey -in KEY.pem -pubout -out KEY.pub.pem",
-        )
-    return key
+    return signing.own_key(trust)
 
 
 def signed(path: Path, plan: Plan, key: PrivateKey | None) -> None:

@@ -16,7 +16,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
-from reconciler.fileio import looked_at
+from reconciler.fileio import is_folder, looked_at
 from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.near import near_names
 from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
@@ -100,10 +100,15 @@ def _textfile(config: Config) -> Iterator[TrialResult]:
     if folder is None:
         return
     path = Path(folder)
-    if path.is_dir() and os.access(path, os.W_OK | os.X_OK):
+    try:
+        is_there = is_folder(folder)
+    except ReconcilerError as error:
+        yield fail("metrics", error.message, error.hint or "")
+        return
+    if is_there and os.access(path, os.W_OK | os.X_OK):
         yield ok("metrics", f"{path} can be written")
     else:
-        why = "may not be written by this user" if path.is_dir() else "is not a folder"
+        why = "may not be written by this user" if is_there else "is not a folder"
         yield fail("metrics", f"{path} {why}.", "Make it, or let this user write there; or correct [metrics] textfile.")
 
 
@@ -160,7 +165,7 @@ def _keys(config: Config) -> Iterator[TrialResult]:
             yield failed("trust", error)
     if trust.signing_key is not None:
         try:
-            signing.private_key(Path(trust.signing_key), trust.signing_passphrase)
+            signing.own_key(trust if are_usable else replace(trust, trusted_keys=()))
         except ConfigError as error:
             yield failed("trust", error)
         else:
@@ -235,4 +240,10 @@ def _listed(folder: Folder) -> TrialResult:
         next_step = "failover start makes it with the first mark. If it has made marks, correct [failover] state."
         return warn("failover", f"There is no folder of marks {folder.shown} yet.", next_step)
     folder.names()
+    if not folder.may_be_written(""):
+        return warn(
+            "failover",
+            f"The folder of marks {folder.shown} can be read, and this user may not write there.",
+            "Right where only hooks run. The user of failover start must be able to: let it write there.",
+        )
     return ok("failover", f"the folder of marks {folder.shown} can be read")

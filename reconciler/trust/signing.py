@@ -95,6 +95,22 @@ def has_passphrase(path: Path) -> bool:
     return False
 
 
+def own_key(trust: TrustSettings) -> PrivateKey | None:
+    """The key that the hook signs its plans with, if it is given one.
+
+    Raises ConfigError for a key that cannot be used, or that is none of ``trusted_keys``.
+    """
+    if trust.signing_key is None:
+        return None
+    key = private_key(Path(trust.signing_key), trust.signing_passphrase)
+    if trust.trusted_keys and key.public.id not in trusted(trust):
+        raise ConfigError(
+            f"[trust] signing_key {trust.signing_key} is none of trusted_keys.",
+            hint="Add its public half: openssl pkey -in KEY.pem -pubout -out KEY.pub.pem",
+        )
+    return key
+
+
 def trusted(trust: TrustSettings) -> dict[str, tuple[str, PublicKey]]:
     """The trusted keys with their names, by key id.
 

@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
+from reconciler.fileio import why
 
 LONGEST_S = 10.0
 PATIENCE_S = 1.0
@@ -88,8 +89,7 @@ class Access:
         if files is None:
             return cls(None, login)
         for path in files:
-            if not Path(path).is_file():
-                raise ConfigError(f"[watch] names the file {path}, which is not there.", hint="Correct its path.")
+            _require_file(path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
@@ -122,6 +122,19 @@ def _pair(names: str, one: str | None, other: str | None) -> tuple[str, str] | N
             f"[watch] {names} belong together, and one is missing or empty.", hint="Give both, or neither."
         )
     return one, other
+
+
+def _require_file(path: str) -> None:
+    """Raise ConfigError for a path without a file, and for one in a folder that this user may not enter."""
+    try:
+        is_there = Path(path).is_file()
+    except OSError as error:
+        raise ConfigError(
+            f"[watch] names the file {path}, which cannot be read: {why(error)}.",
+            hint="Let this user read it, or correct its path.",
+        ) from error
+    if not is_there:
+        raise ConfigError(f"[watch] names the file {path}, which is not there.", hint="Correct its path.")
 
 
 def _no_password() -> str:

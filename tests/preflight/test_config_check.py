@@ -574,6 +574,12 @@ def test_a_certificate_that_is_none_is_a_failure(local: Callable[[str], Tries], 
     assert "none.pem, which is not there" in found.messages(Level.FAIL, "watch")[0]
 
 
+def test_a_folder_that_may_not_be_looked_at_is_a_failure(local: Callable[[str], Tries]) -> None:
+    found = local(f'[metrics]\ntextfile = "FOLDER/{"x" * 300}"')
+    assert found.code is ExitCode.USAGE
+    assert "could not be looked at" in found.messages(Level.FAIL, "metrics")[0]
+
+
 def make_keys(folder: Path) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -615,6 +621,20 @@ def test_a_key_that_is_listed_twice_does_not_count_for_two(local: Callable[[str]
     found = local(f"{QUIET}[trust]\n{lines}signatures = 2\n")
     (said,) = found.messages(Level.FAIL, "trust")
     assert "the different keys in trusted_keys are 1: " in said
+    assert found.code is ExitCode.USAGE
+
+
+def test_a_hooks_key_that_nobody_trusts_is_a_failure(local: Callable[[str], Tries], tmp_path: Path) -> None:
+    """With it the hook refuses every start."""
+    make_keys(tmp_path)
+    (tmp_path / "private.pem").rename(tmp_path / "other.pem")
+    lines = '[trust]\ntrusted_keys = ["FOLDER/public.pem"]\nsigning_key = "FOLDER/other.pem"\n'
+    assert local(f"{QUIET}{lines}").code is ExitCode.OK
+    (tmp_path / "public.pem").rename(tmp_path / "theirs.pem")
+    make_keys(tmp_path)
+    found = local(f"{QUIET}{lines}")
+    (said,) = found.messages(Level.FAIL, "trust")
+    assert "other.pem is none of trusted_keys" in said
     assert found.code is ExitCode.USAGE
 
 
@@ -690,6 +710,18 @@ def test_a_folder_of_marks_is_listed(
 
     monkeypatch.setattr(LocalFolder, "names", refuse)
     assert local(here).messages(Level.FAIL, "failover") == ["No permission."]
+
+
+def test_a_folder_in_which_no_mark_can_be_set_is_a_warning(
+    local: Callable[[str], Tries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hooks only read it; on the day of a failover, failover start would fail."""
+    (tmp_path / "marks").mkdir()
+    monkeypatch.setattr(LocalFolder, "may_be_written", lambda self, below: False)
+    found = local(f'{QUIET}[failover]\nstate = "marks"')
+    assert found.code is ExitCode.OK
+    (said,) = found.messages(Level.WARN, "failover")
+    assert said == f"The folder of marks {tmp_path}/marks can be read, and this user may not write there."
 
 
 def test_marks_of_another_place_are_listed_unless_offline(write: Callable[[str], Path]) -> None:

@@ -249,6 +249,8 @@ def test_unusable_files_are_a_usage_error(pair: Callable[[str], WatchSettings], 
     good, other = pair("good"), pair("other")
     with pytest.raises(ConfigError, match="which is not there"):
         Access.of(replace(good, tls_key=str(tmp_path / "none")))
+    with pytest.raises(ConfigError, match="names the file"):  # the system refuses to look, as in another's folder
+        Access.of(replace(good, tls_key=str(tmp_path / ("k" * 300))))
     with pytest.raises(ConfigError, match="cannot be used"):
         Access.of(replace(good, tls_key=other.tls_key))
     garbage = tmp_path / "garbage.pem"

@@ -4,7 +4,7 @@ A checkpoint holds offsets of the cluster that its query read, and a query that 
 ``startingOffsets``. So a stay gets a location of its own: ``base``, then ``base-2``, ``base-3``, …. The newest one is
 used again as long as it belongs to this stay, which a note in its folder tells:
 
-- the cluster is the same, by its id, or by its address where the id was not known yet;
+- the cluster is the same, by its id, or by the address of one of its brokers where the id was not known yet;
 - no hook has corrected the job's offsets since.
 
 A first location without a note is a job's from before it asked for one. At the source it is continued.
@@ -26,6 +26,7 @@ import secrets
 from dataclasses import dataclass
 from hashlib import sha256
 
+from reconciler.config.addresses import shared_brokers
 from reconciler.core.errors import ConfigError, NotCreated
 from reconciler.folder import Folder, open_folder
 from reconciler.formats.json_fields import FieldError, Fields, json_value
@@ -246,5 +247,5 @@ def _is_of(note: _Note, start: JobStart) -> bool:
     if start.correction > note.correction:  # an older one, or none, is what another machine's folder of plans holds
         return False
     if note.cluster_id is None or start.cluster_id is None:
-        return note.bootstrap_servers == start.bootstrap_servers
+        return bool(shared_brokers(note.bootstrap_servers, start.bootstrap_servers))
     return note.cluster_id == start.cluster_id

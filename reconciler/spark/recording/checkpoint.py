@@ -17,9 +17,9 @@ stands for its batch's id, and:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
@@ -75,6 +75,16 @@ class BatchBounds:
         """Where a batch began and ended, by the sources of its report."""
         return cls(number, lowest(start for start, _ in sides), lowest(end for _, end in sides))
 
+    @property
+    def moved(self) -> Offsets:
+        """The ends of the partitions that the batch has read on in."""
+        return {at: end for at, end in self.ends.items() if end != self.starts.get(at)}
+
+    def without(self, places: Collection[TopicPartition] = (), *, topics: Collection[str] = ()) -> BatchBounds:
+        """This without some partitions, of which nothing is to be kept for this batch."""
+        kept = {at: end for at, end in self.ends.items() if at not in places and at.topic not in topics}
+        return replace(self, ends=kept)
+
 
 def lowest(each_source: Iterable[layout.Offsets | None]) -> Offsets:
     """Where two sources read the same partition the lower offset counts, as in the checkpoint's rows."""
@@ -119,16 +129,30 @@ def anchored(
     return anchor
 
 
+def settled(
+    batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], _: Mapping[TopicPartition, Anchor], __: int
+) -> list[Change]:
+    """The anchor store's changes while a batch runs whose last records are not known: the last batch's anchors settle.
+
+    Of this batch nothing is kept, so that its ends have anchors that lag.
+    """
+    changes: list[Change] = []
+    for at in batch.ends:
+        there = kept.get(at, NOTHING)
+        before = believed(there, batch.starts.get(at))
+        if before is not None and (there.main is None or not same(there.main.stored, before)):
+            changes.append(Change(at, version_of(there.main), before))
+    return changes
+
+
 def in_flight(
     batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], anchors: Mapping[TopicPartition, Anchor], now_ms: int
 ) -> list[Change]:
     """The anchor store's changes while a batch runs: the last batch's anchors settle, this one's are laid aside."""
-    changes: list[Change] = []
+    changes = settled(batch, kept, anchors, now_ms)
     for at, end in batch.ends.items():
         there, start = kept.get(at, NOTHING), batch.starts.get(at)
         before = believed(there, start)
-        if before is not None and (there.main is None or not same(there.main.stored, before)):
-            changes.append(Change(at, version_of(there.main), before))
         anchor = anchored(batch, at, anchors.get(at), before)
         if anchor is None or (end == start and before is not None and before.anchor == anchor):
             continue
@@ -198,6 +222,10 @@ class CheckpointRecorder(GroupRecorder):
         """Lay the running batch's anchors aside, made for the ends that Spark planned for it."""
         self.keep(BatchBounds.planned(self._read(batch_id)), self.named(ends), in_flight)
 
+    def settle(self, batch_id: int) -> None:
+        """Keep the last batch's anchors, and none for the running one."""
+        self.keep(BatchBounds.planned(self._read(batch_id)), {}, settled)
+
     def keep(self, batch: BatchBounds, anchors: Mapping[TopicPartition, Anchor], decide: Decide) -> None:
         """Write the changes that ``decide`` returns, by compare-and-set on the rows it was given."""
         if not batch.ends:
@@ -226,8 +254,11 @@ class CheckpointRecorder(GroupRecorder):
             return None
 
     def _empty(self, batch: BatchBounds) -> dict[TopicPartition, Anchor]:
-        """Anchors for partitions that never held a record: they name no record, only whose numbering it is."""
-        at_zero = [at for at, end in batch.ends.items() if end == 0]
+        """Anchors for partitions that never held a record: they name no record, only whose numbering it is.
+
+        Of a source on another cluster nothing is known here.
+        """
+        at_zero = [at for at, end in batch.ends.items() if end == 0 and self.cluster.has(at.topic)]
         if not at_zero:
             return {}
         cluster = self.cluster.having({at.topic for at in at_zero})

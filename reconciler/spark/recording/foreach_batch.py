@@ -95,7 +95,8 @@ def recording(
     A query that holds records back in its state (an aggregation in append mode, a join of two streams, arbitrary state)
     must be recorded with ``checkpoint:``. Any other store is refused in its first batch, before the function: see
     ``recording.held_back``. So is a query of several sources whose ends Spark does not show. Over Spark Connect this
-    cannot be seen, which the log says.
+    cannot be seen, which the log says. With ``checkpoint:``, such a query keeps no anchors for batches that would have
+    to be searched: what they show is behind what its state has.
 
     ``cache`` matters only where the batch is searched: it is kept (in memory, else on disk) from the function until
     then. Without it Spark reads the batch's range of Kafka a second time, and counts its rows twice in the query's
@@ -138,12 +139,12 @@ class Recording:
         self._identity = recorder.target.identity
         self._cache = cache
         self._topics = None if topics is None else frozenset(topics)
-        goes_along = isinstance(recorder, CheckpointRecorder)
-        self._holders = None if goes_along else Holders()
+        self._state_goes_along = isinstance(recorder, CheckpointRecorder)
+        self._holders = Holders()
         self._by_range: RangeEnds | None = None
         if processed == "read":
             self._by_range = RangeEnds(
-                recorder.target, recorder.cluster, topics=self._topics, state_goes_along=goes_along
+                recorder.target, recorder.cluster, topics=self._topics, state_goes_along=self._state_goes_along
             )
         self._reason_logged: str | None = None
         self._unseen_logged = False
@@ -154,25 +155,29 @@ class Recording:
         self._identity.check(batch)
         self._recorder.open()
         asked = self._by_range.begin(batch) if self._by_range is not None else Unseen("")
-        if isinstance(asked, Unseen):
-            self._tell(asked)
+        if isinstance(asked, Unseen) and self._may_search(batch, asked):
             shared = self._shared_ends(batch)
             with kept(batch, "MEMORY_AND_DISK") if self._cache else nullcontext():
                 self._function(batch, batch_id)
-                ends = self._searched(batch, shared)
+                ends: Sequence[LastRecord] | None = self._searched(batch, shared)
         else:
             self._function(batch, batch_id)
-            found = asked()
-            if isinstance(found, Unseen):
-                self._tell(found)
-                # The work is done: Spark reads Kafka a second time, this once.
-                found = self._searched(batch, self._shared_ends(batch))
-            ends = found
-        self._recorder.batch(batch_id, ends)
+            ends = None
+            if not isinstance(asked, Unseen):
+                found = asked()
+                if not isinstance(found, Unseen):
+                    ends = found
+                elif self._may_search(batch, found):
+                    # The work is done: Spark reads Kafka a second time, this once.
+                    ends = self._searched(batch, self._shared_ends(batch))
+        if ends is not None:
+            self._recorder.batch(batch_id, ends)
+        elif isinstance(self._recorder, CheckpointRecorder):  # any other may always be searched
+            self._recorder.settle(batch_id)
 
     def _refuse_held_back(self, batch: DataFrame) -> None:
         """Raises ConfigError if stored offsets would be ahead of the work; logs once that this cannot be seen."""
-        if self._holders is None:
+        if self._state_goes_along:
             return
         found, group = self._holders.of(batch), self._recorder.target.group
         if isinstance(found, str):
@@ -203,7 +208,7 @@ class Recording:
         found, group = shared_ends(batch), self._recorder.target.group
         if not isinstance(found, Unseen):
             return found
-        if self._holders is not None:
+        if not self._state_goes_along:
             if reads_several(batch):
                 raise ConfigError(
                     f"No offset is stored for group {group}: the query has several sources, and {found.why}. Where two "
@@ -223,15 +228,33 @@ class Recording:
         recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
         return without_recreated(ends, recreated, self._recorder.target.group)
 
-    def _tell(self, unseen: Unseen) -> None:
-        """Log once why batches are searched, unless the job chose that."""
-        if self._by_range is not None and self._reason_logged != unseen.why:
-            self._reason_logged = unseen.why
+    def _may_search(self, batch: DataFrame, unseen: Unseen) -> bool:
+        """True if the batch itself shows the last records that were read. Logs once why they have to be sought there.
+
+        It does not where the query holds records back: the state has records that are later than those of the batch.
+        """
+        held_by = self._holders.of(batch) if self._state_goes_along else None
+        group, is_shown = self._recorder.target.group, not isinstance(held_by, str)
+        why = unseen.why or 'of processed="received"'
+        if self._reason_logged == why or (is_shown and self._by_range is None):
+            return is_shown
+        self._reason_logged = why
+        if is_shown:
             log.warning(
                 "recording for group %s searches each batch for its last records, one more pass over it, because %s",
-                self._recorder.target.group,
-                unseen.why,
+                group,
+                why,
             )
+        else:
+            log.warning(
+                "recording for group %s keeps no anchors for its batches, because %s, and since the query has %s, "
+                "records that a batch does not have may be in its state. After a failover its anchors are missing, or "
+                "lag and more is read again",
+                group,
+                why,
+                held_by,
+            )
+        return is_shown
 
     def close(self) -> None:
         """Close the store, if it was opened here, and the connection to Kafka. A process that ends with its query need

@@ -35,6 +35,10 @@ class Observed:
     topics: Container[str]
     places: frozenset[TopicPartition]
 
+    def names(self, at: TopicPartition) -> bool:
+        """Whether a report has the last record of this partition."""
+        return at in self.places
+
 
 def added(ends: Iterable[TopicPartition], observed: Iterable[Observed]) -> set[TopicPartition]:
     """Of these partitions, those of observed topics that no observation names."""
@@ -42,7 +46,7 @@ def added(ends: Iterable[TopicPartition], observed: Iterable[Observed]) -> set[T
     return {
         at
         for at in ends
-        if any(at.topic in each.topics for each in all_of_them) and not any(at in each.places for each in all_of_them)
+        if any(at.topic in each.topics for each in all_of_them) and not any(each.names(at) for each in all_of_them)
     }
 
 

@@ -22,7 +22,7 @@ after the next one that can be: a partition without records in the next batch wo
 
 A partition whose last record no report names is looked up in the cluster that the query reads: the last record before
 the reported offset. Such are those that were added since ``watch``, where Spark observes the last records; and, for the
-anchors of a checkpoint, those that were silent since the query began.
+anchors of a checkpoint, those that were silent since the query began, and those of sources that are not watched.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from reconciler.spark.recording.observed_text import (
     require_id_without_payload,
     text_of,
 )
-from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
+from reconciler.spark.recording.range_ends import RangeEnds, latest, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Matching, Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
@@ -294,9 +294,9 @@ class Observer:
             ends += self._ranges.last_records(ranges_of(sides, watched, without=elsewhere))
         if late is not None:
             ends = self._still_true(ends, late)
-        last = _latest(ends, bounds.ends)
+        last = latest(ends, bounds.ends)
         if isinstance(self._recorder, CheckpointRecorder):
-            self._keep(self._recorder, bounds, last)
+            self._keep(self._recorder, bounds.without(topics=elsewhere), last, [*watched, *observations])
         else:
             reached = {at: bounds.ends[at] for at in unnamed if at.topic not in recreated}
             if late is not None:
@@ -310,11 +310,15 @@ class Observer:
         return True
 
     def _elsewhere(self, topics: set[str], watched: Sequence[Watched | Observed]) -> set[str]:
-        """Of a report's topics that fit an expression, those that this cluster does not have: of a source elsewhere."""
+        """Of a report's topics, those that this cluster does not have: of a source elsewhere.
+
+        In a store of rows, only those that fit an expression: no other topic is looked up.
+        """
         cluster = self._recorder.cluster
         known = cluster.known
         later = topics - set(known.topics if known is not None else ())
-        return {topic for topic in later if any(topic in each.topics for each in watched) and not cluster.has(topic)}
+        asked = (each for each in later if self._state_goes_along or any(each in one.topics for one in watched))
+        return {topic for topic in asked if not cluster.has(topic)}
 
     def _refuse_held_back(self, progress: Any) -> None:
         if self._state_goes_along:
@@ -347,10 +351,20 @@ class Observer:
             at: end for at, end in ends.items() if end <= self._reached.get(at, 0) and now.numbers_as(then, at.topic)
         }
 
-    def _keep(self, recorder: CheckpointRecorder, batch: BatchBounds, ends: Sequence[LastRecord]) -> None:
+    def _keep(
+        self,
+        recorder: CheckpointRecorder,
+        batch: BatchBounds,
+        ends: Sequence[LastRecord],
+        watched: Sequence[Watched | Observed],
+    ) -> None:
         anchors = recorder.named(ends)
-        missing = dict(unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors))
-        looked_up = self._look_up.last_before({at: end for at, end in missing.items() if end > 0})
+        unnamed = {at for at in batch.moved if not any(each.names(at) for each in watched)}
+        missing = {*unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors), *unnamed}
+        looked_up = self._look_up.last_before({at: batch.ends[at] for at in missing if batch.ends[at] > 0})
+        # Where the batch may have read records that nobody names, the anchor before is not that of its end.
+        anchors |= {at: row.anchor for at, row in looked_up.items() if at in unnamed and row.anchor is not None}
+        batch = batch.without(unnamed - set(anchors))
         recorder.keep(batch, anchors, partial(committed, looked_up=looked_up))
 
     def _require_one_query(self, query: str) -> None:
@@ -376,14 +390,3 @@ def _earliest(before: ClusterInfo | None, now: ClusterInfo | None) -> ClusterInf
     if before is None or now is None or before.cluster_id != now.cluster_id:
         return before or now or ClusterInfo("", {})
     return replace(before, topics={**now.topics, **before.topics})
-
-
-def _latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) -> list[LastRecord]:
-    """The last record of each partition that all of its sources have read: of two, one may be ahead."""
-    found: dict[TopicPartition, LastRecord] = {}
-    for end in ends:
-        if end.offset < bounds.get(end.at, end.offset + 1) and (
-            end.at not in found or end.offset > found[end.at].offset
-        ):
-            found[end.at] = end
-    return [found[at] for at in sorted(found)]

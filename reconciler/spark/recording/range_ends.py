@@ -186,3 +186,14 @@ def without_recreated(ends: Sequence[LastRecord], recreated: Collection[str], gr
             group,
         )
     return [end for end in ends if end.at.topic not in recreated]
+
+
+def latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) -> list[LastRecord]:
+    """The last record of each partition that all of its sources have read: of two, one may be ahead."""
+    found: dict[TopicPartition, LastRecord] = {}
+    for end in ends:
+        if end.offset < bounds.get(end.at, end.offset + 1) and (
+            end.at not in found or end.offset > found[end.at].offset
+        ):
+            found[end.at] = end
+    return [found[at] for at in sorted(found)]

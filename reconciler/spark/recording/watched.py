@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.formats.checkpoint.layout import Offsets
+from reconciler.ports import TopicPartition
 from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen, each_of
 from reconciler.spark.recording.range_ends import addresses
 
@@ -40,6 +41,10 @@ class Watched:
 
     topics: Container[str]
     committed_only: bool
+
+    def names(self, at: TopicPartition) -> bool:
+        """Whether a report's offsets lead to the last record of this partition."""
+        return at.topic in self.topics
 
 
 def source_of(frame: DataFrame, topics: Container[str], servers: str) -> Watched | Unseen:

@@ -242,6 +242,13 @@ def test_a_stay_keeps_its_checkpoint_and_the_next_one_gets_another(base: str) ->
     assert location(base, replace(AT_B, correction="20260202T060000-000-7")) == f"{base}-4"
 
 
+def test_a_broker_more_is_no_other_cluster_where_the_stay_began_without_an_id(base: str) -> None:
+    """A job's first start knows no id. A new checkpoint would lose its state, and a sink would drop its batches."""
+    assert location(base, replace(AT_A, cluster_id=None, offsets={})) == base
+    assert location(base, replace(AT_A, bootstrap_servers="kafka-a2:9092, kafka-a:9092")) == base
+    assert location(base, replace(AT_A, bootstrap_servers="kafka-c:9092")) == f"{base}-2"
+
+
 def test_a_correction_within_a_stay_needs_another_checkpoint(base: str) -> None:
     assert location(base, AT_B) == base
     assert location(base, replace(AT_B, correction="20260131T060001-000-7")) == f"{base}-2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from reconciler.core.errors import Refused, Unreachable
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ClusterInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity
+from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.looking_up import Observed, added
 from reconciler.spark.recording.observing import Observer
 from reconciler.spark.recording.store import Recorder
@@ -170,3 +172,78 @@ def test_an_observation_names_its_own_partitions() -> None:
     assert added([OLD, NEW, LATER], [one]) == {NEW}
     assert added([OLD, NEW, LATER], [one, other]) == set()
     assert added([OLD, NEW], []) == set()
+
+
+# ---------------------------------------------------------------- a checkpoint's anchors
+
+
+def of_checkpoint(store: MemoryStore, log: MemoryLog, *, seen: bool) -> Observer:
+    """One that keeps the anchors of a checkpoint, for a watch of the topic events."""
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), "checkpoint:/c", store)
+    mine = Observer(None, CheckpointRecorder(target, describe=log.describe), payload=True)  # type: ignore[arg-type]
+    mine._units[METRIC] = "ms"
+    mine._recorder.cluster.having({"events"})
+    if seen:
+        mine._watched[METRIC] = Watched(frozenset({"events"}), committed_only=False)
+    else:
+        mine._observed[METRIC] = Observed(frozenset({"events"}), frozenset({OLD}))
+    return mine
+
+
+def reading_on(batch: int, **steps: int) -> dict[str, Any]:
+    """As ``reaching``, with the starts: every batch reads as many records of a partition."""
+
+    def after(number: int) -> str:
+        offsets: dict[str, dict[str, int]] = {}
+        for name, step in {"events_0": 10, **steps}.items():
+            offsets.setdefault(name.replace("_", "-")[:-2], {})[name[-1]] = number * step
+        return json.dumps(offsets)
+
+    return {**reaching(batch), "sources": [{"startOffset": after(batch - 1), "endOffset": after(batch)}]}
+
+
+def anchored(store: MemoryStore) -> dict[TopicPartition, tuple[int, int | None]]:
+    """By partition, the offset that the anchor was made for, and that of its record."""
+    rows = {row.key: row.stored for row in store.read(GROUP)}
+    return {at: (row.offset, None if row.anchor is None else row.anchor.offset) for at, row in rows.items()}
+
+
+def test_in_a_checkpoint_the_anchor_of_an_added_partition_moves_with_every_batch(
+    store: MemoryStore, log: MemoryLog
+) -> None:
+    mine = of_checkpoint(store, log, seen=False)
+    for batch in range(1, 4):
+        mine._hear(reading_on(batch, events_1=100))
+        assert anchored(store) == {OLD: (10 * batch, 10 * batch - 1), NEW: (100 * batch, 100 * batch - 1)}
+
+
+def test_in_a_checkpoint_the_anchor_of_a_source_that_is_not_watched_moves_with_every_batch(
+    store: MemoryStore, log: MemoryLog
+) -> None:
+    mine = of_checkpoint(store, log, seen=True)
+    for batch in range(1, 4):
+        mine._hear(reading_on(batch, events_2_0=50))
+        assert anchored(store)[LATER] == (50 * batch, 50 * batch - 1)
+
+
+def test_an_anchor_that_cannot_be_looked_up_is_not_passed_on_to_a_later_offset(
+    store: MemoryStore, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = of_checkpoint(store, log, seen=False)
+    mine._hear(reading_on(1, events_1=100))
+    with monkeypatch.context() as broken:
+        broken.setattr(ClusterAccess, "reader", lambda self, **how: (_ for _ in ()).throw(Unreachable("It is away.")))
+        mine._hear(reading_on(2, events_1=100))
+    assert anchored(store) == {OLD: (20, 19), NEW: (100, 99)}, "made for 100, it lags behind the checkpoint's 200"
+    mine._hear(reading_on(3, events_1=100))
+    assert anchored(store)[NEW] == (300, 299)
+
+
+def test_a_source_on_another_cluster_does_not_keep_a_checkpoint_without_anchors(
+    store: MemoryStore, log: MemoryLog
+) -> None:
+    mine = of_checkpoint(store, log, seen=True)
+    for batch in range(1, 3):
+        mine._hear(reading_on(batch, other_0=40))
+    assert anchored(store) == {OLD: (20, 19)}
+    assert mine.trouble is None

@@ -191,14 +191,48 @@ def test_the_log_says_once_that_held_back_records_would_not_be_seen(
     assert caplog.text.count("cannot see whether the query holds records back in its state") == 1
 
 
-def test_a_checkpoints_query_may_hold_records_back(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def checkpoint(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> tuple[CheckpointRecorder, list[Any]]:
+    """A checkpoint's recorder, and what it is told to keep."""
+    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Received(), "checkpoint:/c", store)
+    recorder, told = CheckpointRecorder(target, describe=describe), []
+    monkeypatch.setattr(recorder, "batch", lambda batch_id, ends: told.append((batch_id, ends)))
+    monkeypatch.setattr(recorder, "settle", lambda batch_id: told.append((batch_id, None)))
+    return recorder, told
+
+
+def test_a_checkpoints_query_may_hold_records_back(
+    checkpoint: tuple[CheckpointRecorder, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(held_back, "running_query", lambda batch: query(JOIN))
     calls: list[int] = []
-    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Received(), "checkpoint:/c", store)
-    recorder = CheckpointRecorder(target, describe=describe)
-    kept: list[Any] = []
-    monkeypatch.setattr(recorder, "batch", lambda batch_id, ends: kept.append((batch_id, ends)))
+    recorder, told = checkpoint
     mine = Recording(lambda batch, batch_id: calls.append(batch_id), recorder, cache=False)
     monkeypatch.setattr(mine._by_range, "begin", lambda batch: lambda: [])
     mine(BATCH, 7)
-    assert (calls, kept) == ([7], [(7, [])])
+    assert (calls, told) == ([7], [(7, [])])
+
+
+@pytest.mark.parametrize("asked", [Unseen("the id is a column"), lambda: Unseen("the id is a column")])
+@pytest.mark.parametrize(("plan", "kept"), [(JOIN, None), (Node(state="dedupe"), [500])])
+def test_no_anchor_of_a_batch_is_kept_while_its_query_may_hold_later_records(
+    checkpoint: tuple[CheckpointRecorder, list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    asked: Any,
+    plan: Node,
+    kept: list[int] | None,
+) -> None:
+    """The end that Spark planned is behind records that wait in the state, and the batch shows none of them."""
+    monkeypatch.setattr(held_back, "running_query", lambda batch: query(plan))
+    monkeypatch.setattr(foreach_batch, "shared_ends", lambda batch: {})
+    recorder, told = checkpoint
+    mine = Recording(lambda batch, batch_id: None, recorder, cache=False)
+    monkeypatch.setattr(mine._by_range, "begin", lambda batch: asked)
+    with caplog.at_level(logging.WARNING):
+        mine(BATCH, 7)
+        mine(BATCH, 8)
+    ends = [(number, ends and [end.offset for end in ends]) for number, ends in told]
+    assert ends == [(7, kept), (8, kept)]
+    said = "keeps no anchors for its batches, because the id is a column, and since the query has a join of two streams"
+    assert caplog.text.count(said) == (1 if kept is None else 0)

@@ -14,6 +14,7 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.recording.checkpoint import BatchBounds, CheckpointRecorder, committed, sides_of, unknown
+from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
@@ -131,6 +132,17 @@ def test_a_partition_that_never_held_a_record_has_an_empty_anchor(query: Query) 
     query.commit(0)
     rows = {row.key: row.stored for row in open_store(f"checkpoint:{query.path}", anchors=query.anchors).read(GROUP)}
     assert rows[B] == StoredOffset(0, Anchor(cluster_id="here", topic_id="id"), rows[B].written_at_ms)
+
+
+def test_a_partition_of_another_clusters_source_does_not_fail_the_batch(query: Query) -> None:
+    """Its topic is not here, so nothing is known of it; it holds no record yet."""
+    (query.path / "offsets/0").write_text('v1\n{}\n{"events":{"0":10}}\n{"elsewhere":{"0":0}}')
+    (query.path / "sources/1").mkdir()
+    (query.path / "sources/1/0").write_bytes(b'\0v1\n{"elsewhere":{"0":0}}')
+    query.recorder.cluster = SourceCluster(ClusterAccess.at("x:1"), lambda topics: describe({*topics} - {"elsewhere"}))
+    query.run(0, last(9))
+    query.commit(0)
+    assert query.row() == (10, 9, 0)
 
 
 def test_a_record_of_a_source_that_is_ahead_is_not_the_anchor(query: Query) -> None:
