@@ -30,13 +30,15 @@ _MAY_HOLD_LOGINS = ("option", "kafka_option", "source_option")
 def add_config(parser: argparse.ArgumentParser) -> None:
     """-c, which is required unless the environment names a configuration, or one is found here."""
     named = os.environ.get(CONFIG_VARIABLE)
+    by_variable = Path(named) if named else None
     found = CONFIG_HERE if CONFIG_HERE.is_file() else None
+    parser.set_defaults(by_variable=by_variable)
     parser.add_argument(
         "-c",
         "--config",
         metavar="FILE",
         required=not named and found is None,
-        default=Path(named) if named else found,
+        default=by_variable or found,
         type=Path,
         help=f"the configuration, a TOML file (default: ${CONFIG_VARIABLE}, else ./{CONFIG_HERE})",
     )

@@ -31,12 +31,29 @@ if TYPE_CHECKING:
     from reconciler.trust.ed25519 import PrivateKey
 
 PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
+_MAKE_ONE = "Make one with: reconciler plan -c FILE -o PLAN"
+_APPLIED = (
+    "Name the one that was applied: a new plan will not do. A hook keeps the plans that it applies in its folder of "
+    "plans (--plans), and its log names them."
+)
 
 log = logging.getLogger("reconciler")
 
 
 def read_config(options: argparse.Namespace) -> Config:
-    return load_config(options.config)
+    with naming_the_variable(options):
+        return load_config(options.config)
+
+
+@contextmanager
+def naming_the_variable(options: argparse.Namespace) -> Iterator[None]:
+    """Says of a configuration that is not there that the environment names it, and no -c."""
+    try:
+        yield
+    except ConfigError as error:
+        if options.config is options.by_variable and not options.config.exists():
+            error.hint = f"{CONFIG_VARIABLE} names it: correct that, or name another with -c FILE."
+        raise
 
 
 def config_if_named(options: argparse.Namespace) -> Config | None:
@@ -71,18 +88,21 @@ def start_policy(options: argparse.Namespace, plan: Plan) -> StartPolicy:
     return plan.policy if config is None else config.policy.start
 
 
-def read_plan(path: Path) -> Plan:
-    """A plan file. Raises ``ConfigError`` if it cannot be read, ``Changed`` if it was altered."""
-    return read_plan_file(path)[0]
+def read_plan(path: Path, *, applied: bool = False) -> Plan:
+    """A plan file. ``applied``: only one that was applied will do. Raises as ``read_plan_file``."""
+    return read_plan_file(path, applied=applied)[0]
 
 
-def read_plan_file(path: Path) -> tuple[Plan, bytes]:
-    """A plan and the bytes of its file, read once: the signed bytes are the parsed ones. Raises as ``read_plan``."""
+def read_plan_file(path: Path, *, applied: bool = False) -> tuple[Plan, bytes]:
+    """A plan and the bytes of its file, read once: the signed bytes are the parsed ones.
+
+    Raises ``ConfigError`` if it cannot be read, ``Changed`` if it was altered.
+    """
     try:
         content = read_regular(path)
         text = content.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError as error:
-        raise ConfigError(f"There is no plan {path}.", hint="Make one with: reconciler plan -c FILE -o PLAN") from error
+        raise ConfigError(f"There is no plan {path}.", hint=_APPLIED if applied else _MAKE_ONE) from error
     except UnicodeDecodeError as error:
         raise Changed(f"{path}: The file is not a plan: it is not text.", hint=NOT_BY_HAND) from error
     except OSError as error:

@@ -314,8 +314,8 @@ def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool)
             hint="Add it. If the source is lost, move the job: reconciler failover start, or hook --to destination.",
         )
     rows = {key: row for key, row in held.rows.items() if key.topic in job.topics}
-    if not may_be_new and not traits(job.store).on_destination:
-        _refuse_without_rows(config, job, held)
+    if not may_be_new:
+        refuse_without_rows(config, job, held)
     if len(clusters := numberings(rows.values())) > 1:
         raise NeedsPerson(
             f'The stored offsets of job "{job.name}" are in the numbering of several clusters: {", ".join(clusters)}.',
@@ -330,11 +330,14 @@ def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool)
     return found
 
 
-def _refuse_without_rows(config: Config, job: Job, held: Held) -> None:
+def refuse_without_rows(config: Config, job: Job, held: Held) -> None:
     """Raise NeedsPerson for a job without a row of its topics; for one topic without, if it would start at the latest.
 
-    A topic that starts at the earliest skips nothing: it may have had no record until now.
+    A topic that starts at the earliest skips nothing: it may have had no record until now. Rows at the destination are
+    a mirror's: the job reads its own at the source.
     """
+    if traits(job.store).on_destination:
+        return
     there = {key.topic for key in held.rows}
     lacking = [topic for topic in job.topics if topic not in there]
     if not lacking or (len(lacking) < len(job.topics) and config.new_of(job).place is StartPlace.EARLIEST):

@@ -22,7 +22,7 @@ DESTINATION, SOURCE = "destination", "source"
 
 
 def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[TrialResult]]:
-    """The abilities of each job's store, by the job's name; and all addresses that cannot be opened. No contact.
+    """The abilities of each job's store, by the job's name; and all addresses that cannot be used. No contact.
 
     A wrong address is also reported in the words of the trial that would fail on it.
     """
@@ -37,7 +37,11 @@ def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[s
         failures += unusable_sinks(job)
     if config.anchor_store is not None:
         try:
-            world.open_store(config.anchor_store, kafka_client=config.destination.client).close()
+            store = world.open_store(config.anchor_store, kafka_client=config.destination.client)
+            if not store.capabilities.keeps_other_anchors:
+                message = f"The store {store.address} cannot keep the anchors of other stores."
+                failures.append(fail(ANCHORS, message, "Choose another, for example sqlite:////srv/anchors.db."))
+            store.close()
         except ReconcilerError as error:
             failures.append(failed(ANCHORS, error))
     return found, failures

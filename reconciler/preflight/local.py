@@ -34,6 +34,7 @@ def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
     yield from _unread_names(config)
     yield from _functions(jobs)
     yield from _certificate(config)
+    yield from _addresses(config)
     yield from _textfile(config)
     yield from _keys(config)
     yield from _audit_log(config)
@@ -74,11 +75,23 @@ def _certificate(config: Config) -> Iterator[TrialResult]:
         yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
 
 
+def _addresses(config: Config) -> Iterator[TrialResult]:
+    """Addresses that cannot be used, whatever is there."""
+    try:
+        ListenAddress.parse(config.watch.listen)
+    except ConfigError as error:
+        yield failed("watch", error)
+    if (url := config.metrics.pushgateway) is not None:
+        try:
+            _ready(url)
+        except ValueError as error:
+            yield _wrong_gateway(url, error)
+
+
 def _port(config: Config) -> Iterator[TrialResult]:
     try:
         at = ListenAddress.parse(config.watch.listen)
-    except ConfigError as error:
-        yield failed("watch", error)
+    except ConfigError:
         return
     try:
         place = socket.getaddrinfo(at.host or None, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -112,6 +125,20 @@ def _textfile(config: Config) -> Iterator[TrialResult]:
         yield fail("metrics", f"{path} {why}.", "Make it, or let this user write there; or correct [metrics] textfile.")
 
 
+def _ready(url: str) -> Request:
+    """What asks a push gateway whether it is ready. Raises ValueError for a wrong address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it is not a URL with http:// or https://")
+    place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+    return Request(f"{parts.scheme}://{place}/-/ready")
+
+
+def _wrong_gateway(url: str, error: Exception) -> TrialResult:
+    message = f"[metrics] pushgateway = {without_secrets(url)}: {error}."
+    return fail("metrics", message, "For example: http://pushgateway:9091")
+
+
 def _gateway(config: Config) -> Iterator[TrialResult]:
     url = config.metrics.pushgateway
     if url is None:
@@ -119,11 +146,11 @@ def _gateway(config: Config) -> Iterator[TrialResult]:
     shown = without_secrets(url)
     subject = "metrics"
     try:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("it is not a URL with http:// or https://")
-        place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
-        with urlopen(Request(f"{parts.scheme}://{place}/-/ready"), timeout=GATEWAY_S):
+        ready = _ready(url)
+    except ValueError:
+        return  # reported as an address
+    try:
+        with urlopen(ready, timeout=GATEWAY_S):
             pass
     except HTTPError as error:
         error.close()  # it answers; only a push would show whether it accepts one
@@ -137,7 +164,7 @@ def _gateway(config: Config) -> Iterator[TrialResult]:
         )
         return
     except (ValueError, InvalidURL) as error:
-        yield fail(subject, f"[metrics] pushgateway = {shown}: {error}.", "For example: http://pushgateway:9091")
+        yield _wrong_gateway(url, error)
         return
     except HTTPException:
         yield fail(

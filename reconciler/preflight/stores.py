@@ -31,12 +31,7 @@ def anchor_store(
         return False
     try:
         if not store.capabilities.keeps_other_anchors:
-            yield fail(
-                ANCHORS,
-                f"The store {store.address} cannot keep the anchors of other stores.",
-                "Choose another, for example sqlite:////srv/anchors.db.",
-            )
-            return False
+            return False  # reported with the addresses that cannot be used
         if not users:
             yield ok(
                 ANCHORS,

@@ -323,4 +323,7 @@ def _next(record: Record, head: Head, path: Path) -> Head:
 
 def _broken(head: Head, path: Path, what: str) -> Changed:
     where = f"The line after record {head.line}" if head.line else "The first line"
-    return Changed(f"{where} of the audit log {path} {what}.", hint="Everything before it fits together.")
+    hint = "Everything before it fits together." if head.line else None
+    if not head.line and what.startswith("is not a record"):
+        hint = "It was altered, or the file is no audit log."
+    return Changed(f"{where} of the audit log {path} {what}.", hint=hint)

@@ -38,6 +38,20 @@ def test_the_environment_goes_first(world: World) -> None:
     assert ended.err.startswith("other.toml: ")
 
 
+@pytest.mark.parametrize("command", ["check", "config check", "verify p.json"])
+def test_one_that_is_not_there_is_said_to_come_from_the_environment(world: World, command: str) -> None:
+    world.environ(**{CONFIG_VARIABLE: "gone.toml"})
+    from_there, named = world.run(*command.split()), world.run(*command.split(), "-c", "gone.toml")
+    assert (from_there.code, named.code) == (2, 2)
+    assert "There is no configuration file gone.toml. RECONCILER_CONFIG names it: correct that" in from_there.err
+    assert "RECONCILER_CONFIG" not in named.err
+
+
+def test_an_option_without_its_file_says_nothing_of_the_one_that_is_found_here(world: World) -> None:
+    said = world.run("check", "-c").err
+    assert said.endswith("argument -c/--config: expected one argument\n")
+
+
 def test_without_one_the_command_line_is_wrong(world: World) -> None:
     (world.folder / "reconciler.toml").rename(world.folder / "other.toml")
     ended = world.run("check")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from reconciler.cli.main import main
+from tests.config.configurations import LEAST
 
 
 def swallowed() -> NoReturn:
@@ -58,6 +60,21 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
             )
         ),
         (("failover", "-c", "x.toml", "start"), "One of start, end, status comes before the options."),
+        *(
+            ((*words.split(), ""), f"argument {name}: is empty. If it comes from a variable, that is not set\n")
+            for words, name in {
+                "check -c": "-c/--config",
+                "plan -c x -o": "-o/--output",
+                "apply -c x": "PLAN",
+                "hook -c x --plans": "--plans",
+                "hook -c x --env-file": "--env-file",
+                "hook -c x --clone-to": "--clone-to",
+                "anchors export -c x": "PATH",
+                "checkpoint clone from": "NEW_PATH",
+                "compact": "PATH",
+                "lab down --folder": "--folder",
+            }.items()
+        ),
     ],
 )
 def test_a_mistyped_command_line_says_what_to_write(
@@ -108,3 +125,13 @@ def test_one_value_may_be_repeated_and_a_command_has_options_of_its_own(
 def test_a_misspelt_action_is_not_said_to_be_in_a_wrong_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["failover", "begin", "-c", "x.toml"]) == 2
     assert "comes before the options" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["rollback", "audit"])
+def test_where_the_applied_plan_is_not_there_a_new_one_is_not_the_advice(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "reconciler.toml"
+    config.write_text(LEAST)
+    assert main([command, str(tmp_path / "none.json"), "-c", str(config)]) == 2
+    assert "Name the one that was applied: a new plan will not do." in capsys.readouterr().err

@@ -110,6 +110,19 @@ def test_a_failover_makes_the_hook_move_the_job_until_it_ends(job: Job, run) -> 
     assert (again.code, f"clicks: had no mark in {place}; it starts at the source" in again.out) == (0, True)
 
 
+def test_a_job_that_its_hook_would_not_start_has_no_next_start(job: Job, run) -> None:
+    """A misspelt group and a store at the wrong address look like a job that has never run."""
+    for command in ("failover status", "failover end", "hook"):
+        ended = run(command)
+        assert ended.code == 4
+        assert 'Job "clicks" has no stored offset: There is no offset store at' in ended.output
+    assert run("failover status").out.splitlines()[1].split()[:3] == ["clicks", "?", "?"]
+    job.configure(job='new = "earliest"\n')
+    ended = run("failover status")
+    assert (ended.code, ended.out.splitlines()[1].split()[:3]) == (0, ["clicks", "source", "source"])
+    assert variables(run("hook"))
+
+
 def test_a_failover_that_marks_no_job_asks_for_no_restart(job: Job, run) -> None:
     job.save()
     (job.folder / "reconciler.failover").write_text("a file, where the marks' folder should be")

@@ -826,6 +826,24 @@ def test_the_command_lists_all_problems_and_the_next_steps(
     assert [each["level"] for each in json.loads(capsys.readouterr().out)["tried"]] == ["fail", "fail"]
 
 
+@pytest.mark.parametrize("more", [[], ["--offline"]])
+def test_addresses_that_cannot_be_used_need_no_connection(
+    write: Callable[[str], Path], capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    sections = (
+        '[search]\ndeadline = "1ms"\n[watch]\nlisten = "localhost"\n[metrics]\npushgateway = "pushgateway:9091"\n'
+        '[anchors]\nstore = "checkpoint:/nowhere"\n'
+    )
+    assert main(["config", "check", "-c", str(write(with_section(sections))), *more]) == 2
+    said = " ".join(capsys.readouterr().out.split())
+    for each in (
+        'The address to listen on, "localhost", is not HOST:PORT.',
+        "[metrics] pushgateway = pushgateway:9091: it is not a URL with http:// or https://.",
+        "The store checkpoint:/nowhere cannot keep the anchors of other stores.",
+    ):
+        assert said.count(each) == 1, each
+
+
 def test_offline_connects_to_nothing(write: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     """The destination of this file does not exist; with a connection it would fail."""
     from reconciler.cli.main import main

@@ -160,6 +160,14 @@ def test_moved_lines_are_detected(written: Path, change: Callable[[list[bytes]],
     broken(written)
 
 
+@pytest.mark.parametrize("content", [b"[source]\nalias = 'a'\n", b"{}\n"])
+def test_nothing_is_said_of_what_is_before_the_first_line(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(Changed) as caught:
+        list(verified(path))
+    assert caught.value.hint == "It was altered, or the file is no audit log."
+
+
 def test_a_record_that_was_rewritten_with_its_own_hash_breaks_the_next(written: Path) -> None:
     at = lines(written)
     forged = json.loads(at[2]) | {"action": "rollback"}

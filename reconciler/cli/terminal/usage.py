@@ -91,6 +91,12 @@ class Parser(argparse.ArgumentParser):
             message = f"{found['option']} is not {kind}: {found['value']}"
         raise UsageError(self.format_usage(), self.prog, message)
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """As argparse's; an empty path is refused: it would be the working directory."""
+        if not arg_string and (action.type is Path or action.metavar in ("PATH", "NEW_PATH")):
+            raise argparse.ArgumentError(action, "is empty. If it comes from a variable, that is not set")
+        return super()._get_value(action, arg_string)
+
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         """As argparse's; Python 3.11 makes an empty list of ``--option=--``."""
         if action.option_strings and arg_strings == ["--"]:
@@ -114,7 +120,7 @@ def _hint(
     named = {"-c", "--config"} & {each.partition("=")[0] for each in arguments}
     if config is not None and not named and ("required" in message or "unrecognized" in message):
         return f"Give the configuration with -c: -c {config}"
-    if "-c/--config" in message:
+    if "-c/--config" in message and "required" in message:
         return f"There is no ./reconciler.toml. Give the configuration with -c FILE, or set {CONFIG_VARIABLE}."
     if found := re.search(r"invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message):
         choices = [each.strip(" '") for each in found[2].split(",")]

@@ -19,6 +19,7 @@ from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
 AGAIN = "Look at what changed, then make a new plan."
+OTHER = "Use the configuration that the plan was made with. If that was changed on purpose, apply needs a new plan."
 CLOCKS_DIFFER_MS = 5 * 60_000
 """How far the clock of the machine that made a plan may be ahead of this one's."""
 
@@ -86,19 +87,19 @@ def check_configuration(plan: Plan, config: Config) -> None:
         if job.group != job_plan.group:
             raise Changed(
                 f'Job "{job.name}" has group "{job.group}" in the configuration and "{job_plan.group}" in the plan.',
-                hint=AGAIN,
+                hint=OTHER,
             )
         for source_topic, topic in dict.fromkeys((row.source_topic, row.topic) for row in job_plan.partitions):
             if source_topic not in job.topics:
                 raise Changed(
-                    f'The plan has the topic "{source_topic}", which is not one of job "{job.name}".', hint=AGAIN
+                    f'The plan has the topic "{source_topic}", which is not one of job "{job.name}".', hint=OTHER
                 )
             name = config.topics.destination_of(source_topic)
             if topic != name:
                 raise Changed(
                     f'"{source_topic}" is called "{name}" at the destination by the configuration, and "{topic}" by '
                     "the plan.",
-                    hint=AGAIN,
+                    hint=OTHER,
                 )
 
 

@@ -110,3 +110,23 @@ def test_a_row_that_cannot_be_read_makes_a_part(export: Callable[..., ExitCode],
     assert main(["anchors", "export", "-c", config, str(path)]) == ExitCode.NEEDS_PERSON
     assert path.read_text() == whole
     assert exported((tmp_path / "out.jsonl.partial").read_text()) == [("first", 0)]
+
+
+def test_a_job_of_which_there_is_nothing_is_named(
+    export: Callable[..., ExitCode], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A prerequisite of a failover is that every line has an anchor. Of no line that is true, too."""
+    address = f"sqlite:///{tmp_path}/offsets.db"
+    assert export(("first", address)) == ExitCode.OK
+    assert "nothing to export" not in capsys.readouterr().err
+    config = tmp_path / "jobs.toml"
+    misspelt = config.read_text().replace('group = "first"', 'group = "frist"')
+    config.write_text(misspelt)
+    assert main(["anchors", "export", "-c", str(config)]) == ExitCode.OK
+    ended = capsys.readouterr()
+    assert ended.out == ""
+    said = 'nothing to export of job "first": no rows of "events" for group "frist"; this store has "first"'
+    assert said in ended.err
+    config.write_text(misspelt.replace('topics = ["events"]', 'topics = ["events"]\nnew = "earliest"'))
+    assert main(["anchors", "export", "-c", str(config)]) == ExitCode.OK
+    assert capsys.readouterr().err == ""

@@ -61,3 +61,15 @@ def test_an_imported_row_without_anchor_and_time_is_not_dated_by_the_import(worl
     assert [row.stored for row in open_store(OTHER).read("clicks")] == [StoredOffset(1100)]
     ended = world.run("check", "-c", "other.toml")
     assert (ended.code, "the row's own time is not known" in " ".join(ended.out.split())) == (4, True), ended.out
+
+
+@pytest.mark.parametrize("text", ["", "\n\n"], ids=["nothing", "blank lines"])
+@pytest.mark.parametrize("piped", [True, False], ids=["piped", "a file"])
+def test_an_import_of_nothing_is_refused(world: World, text: str, piped: bool) -> None:
+    """A filter that matches no line, or an export of a misspelt group, must not look like rows that are in place."""
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"]))
+    world.file("rows.jsonl", text)
+    ended = world.run("anchors", "import", *([] if piped else ["rows.jsonl"]), stdin=text)
+    assert ended.code == 2
+    assert f"{'stdin' if piped else 'rows.jsonl'} holds no row. Nothing was imported." in ended.err
+    assert not (world.folder / "offsets.db").exists()

@@ -100,7 +100,11 @@ def job(name: str = "clicks", group: str = GROUP, topics: str = "events", store:
     ],
 )
 def test_a_plan_of_another_configuration_is_refused(planned: Memory, config: dict[str, str], said: str) -> None:
+    """``rollback`` says the same, and a new plan would not help it."""
     assert said in refused(planned, planned.check().plan, **config)
+    with pytest.raises(Changed) as caught:
+        apply(planned, planned.check().plan, **config)
+    assert str(caught.value.hint).startswith("Use the configuration that the plan was made with.")
 
 
 def test_a_plan_for_a_job_that_the_configuration_does_not_have_is_refused(planned: Memory) -> None:

@@ -122,7 +122,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             refuse_unwritable(path, replaces=kind, stdout="--format json prints the result.")
     if options.json and options.html and options.json.resolve() == options.html.resolve():
         raise ConfigError(f"--json and --html both name {options.html}.", hint="Give each a file of its own.")
-    plans = [context.read_plan(path) for path in options.plans]
+    plans = [context.read_plan(path, applied=True) for path in options.plans]
     job = _job(config, plans, options.job)
     several = is_several(plans)
     since_ms = _since(options.since)

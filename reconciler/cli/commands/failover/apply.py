@@ -105,9 +105,9 @@ def refuse_the_rest(changes: Sequence[JobChanges], plan: Plan) -> None:
         raise NeedsPerson(sentences[0], hint=" ".join(sentences[1:]))
 
 
-def trusted_plan(config: Config, path: Path, attempt: Attempt) -> Plan:
+def trusted_plan(config: Config, path: Path, attempt: Attempt, *, applied: bool = False) -> Plan:
     """The plan. Raises Changed if it was altered, or lacks a signature that the configuration requires."""
-    plan, content = context.read_plan_file(path)
+    plan, content = context.read_plan_file(path, applied=applied)
     attempt.concerns(plan, path, {})
     signers = signing.check(path, content, plan.sha256, config.trust)
     attempt.concerns(plan, path, signing.summary(signers))

@@ -16,7 +16,7 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import Outside
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark, Marks
-from reconciler.hook.side import Chosen, choose
+from reconciler.hook.side import Chosen, choose, refuse_without_rows
 from reconciler.stores.registry import traits
 from reconciler.trust import command_trail
 
@@ -39,7 +39,7 @@ HELP = Help(
     {
         ExitCode.OK: "done; or every job's side is shown",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "end, status: a job's offsets do not tell on which side it is to start",
+        ExitCode.NEEDS_PERSON: "end, status: a job's offsets do not tell on which side it is to start, or it has none",
         ExitCode.UNREACHABLE: "a store, the destination or the marks could not be reached, or refused; end leaves that "
         "job marked",
         ExitCode.UNKNOWN_OUTCOME: "it is unknown whether a mark was written: run it again",
@@ -144,9 +144,12 @@ def _status(config: Config, jobs: Sequence[Job], marks: Marks) -> ExitCode:
 
 
 def _side(config: Config, job: Job, outside: Outside) -> Chosen | ReconcilerError:
-    """Where the job's rows say that it is, or why they do not."""
+    """Where the job's rows say that it is, or why they do not: its hook does not start it then."""
     try:
-        return choose(config, job, outside, word=None, mark=None)
+        found = choose(config, job, outside, word=None, mark=None)
+        if found.held is not None and job.new is None:
+            refuse_without_rows(config, job, found.held)
+        return found
     except ReconcilerError as error:
         return error
 

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     with command_trail.attempt(config.trust, "rollback", options.words) as attempt:
-        plan = trusted_plan(config, options.plan, attempt)
+        plan = trusted_plan(config, options.plan, attempt, applied=True)
         _roll_back(plan, config, options, attempt)
     return ExitCode.OK
 

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +24,7 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, 
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import read_all
 from reconciler.failover.gather import job_topics
+from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.writing.apply import confirm, name_of, put
@@ -55,7 +56,8 @@ HELP = Help(
     ],
     {
         ExitCode.OK: "the lines were written, or existed already",
-        ExitCode.USAGE: "usage or configuration, a line matches no job, or a line for stdout holds a configured secret",
+        ExitCode.USAGE: "usage or configuration, import has no line, or one that matches no job, or a line for "
+        "stdout holds a configured secret",
         ExitCode.NEEDS_PERSON: "a row cannot be read: export wrote the others, and names that one on stderr; import "
         "wrote nothing",
         ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
@@ -103,7 +105,13 @@ def run(options: argparse.Namespace) -> ExitCode:
         if options.into_store:
             return _import(config, jobs, found, options)
         return _print(found, options.path)
-    return _import(config, jobs, _read_lines(options.path), options)
+    lines = _read_lines(options.path)
+    if not lines:
+        raise ConfigError(
+            f"{'stdin' if options.path in (None, '-') else options.path} holds no row. Nothing was imported.",
+            hint="Look at the command that was to write the rows: is its group, or its filter, the wrong one?",
+        )
+    return _import(config, jobs, lines, options)
 
 
 def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
@@ -120,7 +128,17 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
     code = worst(as_sentence(error).exit_code for error in failed.values())
     if len(failed) == len(jobs):
         return code
+    _warn_of_none(config, [job for job in jobs if job.name not in failed], rows)
     return worst([code, _export_rows(rows, path, is_whole=not failed)])
+
+
+def _warn_of_none(config: Config, jobs: Sequence[Job], rows: Sequence[tuple[Job, Row]]) -> None:
+    """Name the jobs of which there was nothing to export: an empty export looks like one that is right."""
+    there, open_store = {job.name for job, _ in rows}, _opener(config)
+    for job in jobs:
+        if job.name not in there and job.new is None:
+            with closing(open_store(job.store)) as store:
+                log.warning('nothing to export of job "%s": %s', job.name, no_rows(store, job.group, *job.topics))
 
 
 def _export_rows(rows: Sequence[tuple[Job, Row]], path: str | None, *, is_whole: bool) -> ExitCode:

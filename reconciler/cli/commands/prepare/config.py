@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from reconciler.cli import arguments
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_colour, width
 from reconciler.cli.terminal.text import fold
@@ -60,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    loaded = read_config(options.config)
+    with context.naming_the_variable(options):
+        loaded = read_config(options.config)
     sections: list[Section] = []
     if isinstance(loaded, list):
         named = f"{options.config}: "
