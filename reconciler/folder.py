@@ -236,7 +236,8 @@ class SharedFolder:
             fs.invalidate_cache()
             path = posixpath.join(root, below) if below else root
             found = [str(name).rstrip("/") for name in fs.ls(path, detail=False)]
-            return [] if found == [path.rstrip("/")] else found  # fsspec lists a file as itself
+            # fsspec lists a file as itself, and so an empty object that stands for the folder in an object store
+            return [name for name in found if name != path.rstrip("/")]
 
         try:
             return [posixpath.basename(name) for name in self._ask(names)]

@@ -133,7 +133,7 @@ class Tree:
                 info = self.fs.info(self.root)
             except FileNotFoundError:
                 return True
-            return info.get("type") == "directory" and not self.fs.find(self.root)
+            return info.get("type") == "directory" and all(map(_marks_a_folder, self.fs.find(self.root)))
 
     def is_free(self) -> bool:
         """True if a copy may go here: there is nothing, an empty folder, or a copy that was cut off."""
@@ -231,7 +231,13 @@ def _mark(info: Mapping[str, Any]) -> str:
 
 
 def _entry(info: Mapping[str, Any]) -> tuple[str, str, int, str]:
-    return str(info["name"]), str(info.get("type")), int(info.get("size") or 0), _mark(info)
+    name, kind = str(info["name"]), str(info.get("type"))
+    return name, "directory" if _marks_a_folder(name) else kind, int(info.get("size") or 0), _mark(info)
+
+
+def _marks_a_folder(name: object) -> bool:
+    """True for an object that stands for a folder: Hadoop's S3A and consoles make one, and s3fs calls it a file."""
+    return str(name).endswith("/")
 
 
 def _local_files(folder: str) -> Iterator[tuple[str, str, int, str]]:

@@ -74,7 +74,16 @@ def _search(question: Question, anchor: Anchor, why: str | None = None) -> Searc
 
     if why is None:
         return (yield from search(question, anchor))
-    return (yield from search(question, anchor, why, mirrored=False))
+    found = yield from search(question, anchor, why, mirrored=False)
+    if question.anchor_lag <= 0 or found.resume_offset is None:
+        return found
+    # The job may have stored its offset since: then that and the anchor's offset are of two logs, and have no distance.
+    edges = yield from ask_edges()
+    rest = edges.end - found.resume_offset
+    if rest <= (found.replay_at_most or 0):
+        return found
+    detail = f"{found.detail}; if the job has read this log since, up to {rest} records repeat"
+    return replace(found, replay_at_most=rest, replay_exact=None, detail=detail)
 
 
 def _start_new(question: Question) -> Search[Finding]:

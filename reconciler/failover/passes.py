@@ -138,7 +138,10 @@ class Passes:
         return bool(not_newer_than(span.latest_ms, more, questions, self.reader))
 
     def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
-        """True if some anchor lies in a partition of another number: records were spread, then."""
+        """True if some anchor's record lies in a partition of another number: records were spread, then.
+
+        A place where the record may have been before it was removed is no sign of it.
+        """
         astray = [at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in PROVEN]
         pairs = [(at, other) for at in astray for other in places if other.exists and other is not at][:MOST_PAIRS]
         answers = self.ask(
@@ -147,7 +150,8 @@ class Passes:
                 for number, (at, other) in enumerate(pairs)
             }
         )
-        return any(answer.finding.verdict in PROVEN for answer in answers.values())
+        findings = [answer.finding for answer in answers.values()]
+        return any(each.verdict in PROVEN and each.matched_by is not None for each in findings)
 
     def _by_time(self, topics: Sequence[Sequence[JobPartition]]) -> dict[Key, Found]:
         """Remap topics whose partitions do not correspond to the stored ones."""

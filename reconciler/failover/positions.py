@@ -30,6 +30,16 @@ Furthest = Mapping[tuple[str, int], int]
 NOWHERE: Furthest = {}
 
 
+def judged(config: Config, names: Sequence[str]) -> tuple[Job, ...]:
+    """The jobs of these names; without one all, but for those whose ends are judged with their starts.
+
+    By itself such an end would stop where its batch is repeated empty.
+    """
+    jobs = config.chosen(*names)
+    with_starts = set() if names else {end_of_batch(job.store) for job in jobs if _may_repeat_a_batch(job)}
+    return tuple(job for job in jobs if job.store not in with_starts)
+
+
 def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
     """The ends of running batches as jobs: one for each of ``jobs`` that has sinks, unless the configuration has it.
 

@@ -57,7 +57,7 @@ class TrackedJob:
 
     ``awaiting``: rows in whose place an offset was handed to the job, which has stored nothing since.
     ``one_name``: the topics with one name on both sides. ``certain``: whatever is kept for a row, its number is the
-    source's (a group's commits there).
+    source's (a group's commits there). ``of_mirror``: numbers that may be a mirror's, each with the reason.
     """
 
     job: Job
@@ -68,6 +68,7 @@ class TrackedJob:
     awaiting: Collection[TopicPartition] = ()
     one_name: Collection[str] = ()
     certain: bool = False
+    of_mirror: Mapping[TopicPartition, str] = field(default_factory=dict)
     looked: dict[TopicPartition, LookbackResult] = field(default_factory=dict)
     count: int = 0
 
@@ -85,6 +86,9 @@ class TrackedJob:
             main = self._kept(key).main
             if main is not None and main.stored.anchor is None:
                 self.looked[key] = LookbackResult(None, OWN_ROW)
+                continue
+            if key in self.of_mirror:
+                self.looked[key] = LookbackResult(None, self.of_mirror[key])
                 continue
             own = row.stored.anchor if row.numbering is None else None  # a copy's is that of its beginning
             if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):

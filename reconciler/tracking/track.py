@@ -18,7 +18,7 @@ save, the only cost is lag. Four rules all the same:
   until a person says where the job runs. The same holds for the row of a rollback that put such a number back.
 
 ``kafka-group:`` jobs: their commits at the source are lost with it, so the row itself is kept. An anchor in a commit's
-metadata is kept as it is.
+metadata is kept as it is. A number that a mirror may have put over a correction is not looked up (``overwritten``).
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ from reconciler.stores.paired import (
 from reconciler.stores.registry import is_end_of_batch, traits
 from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.lookback import LookbackResult, look_back
+from reconciler.tracking.overwritten import put_by_mirror
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class Tracker:
                 hint='Add it, for example: store = "sqlite:////srv/anchors.db".',
             )
         self._deadline_s = config.search.deadline_s
+        self._separators = dict.fromkeys((config.topics.separator, "."))
         self._side = side
         self._open: dict[str, OffsetStore] = {}
         stores, self._unusable = _open_each(jobs, side.open_store)
@@ -215,6 +217,7 @@ class Tracker:
         place = SOURCE
         try:
             tracked.cluster = self._ask(place, lambda: self._side.reader.describe(tracked.job.topics))
+            tracked.of_mirror = put_by_mirror(tracked, self._side.reader, self._separators)
             tracked.looked.update(self._look_up(tracked))
             place = ANCHORS
             self._save(tracked)

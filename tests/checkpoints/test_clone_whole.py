@@ -11,11 +11,13 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFile
 
 from reconciler.checkpoints import copying, local
 from reconciler.checkpoints.clone import _refuse_unfit, clone
 from reconciler.checkpoints.files import Tree
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
+from reconciler.folder import open_folder
 from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import PLAN, Files, cloned, log, moved_plan, new, outside, refused
@@ -277,6 +279,18 @@ def test_a_store_without_rename_gets_the_same_files(files: Files, bucket: str) -
     }
     back = clone(f"{bucket}/new", f"{bucket}/newer", moved_plan(), outside=outside(log(o=10)))
     assert back.batch == 2
+
+
+def test_an_object_that_stands_for_a_folder_is_no_file(files: Files, bucket: str) -> None:
+    """Hadoop's S3A makes an empty object with a slash at its name's end, and so do consoles."""
+    cloned(files, f"{bucket}/new")
+    fs, root = fsspec.url_to_fs(bucket)
+    names = fs.find(f"{root}/new")
+    for folder in ("new", "new/offsets", "new/sources", "new/state/0", "newer"):
+        fs.store[f"{root}/{folder}/"] = MemoryFile(fs, f"{root}/{folder}/")
+    assert {f"{root}/new/{name}" for name in Tree(f"{bucket}/new").listing().files} == set(names)
+    assert "offsets" not in open_folder(f"{bucket}/new/offsets").names()
+    assert clone(f"{bucket}/new", f"{bucket}/newer", moved_plan(), outside=outside(log(o=10))).batch == 2
 
 
 def test_at_every_step_before_the_last_such_a_copy_is_no_checkpoint(

@@ -293,6 +293,19 @@ def test_remapped_to_more_partitions_that_hold_older_records(wide: Memory) -> No
             assert not unprocessed or record.offset >= (row.resume_offset or 0)
 
 
+def test_a_gap_where_an_anchor_may_have_been_does_not_prove_that_records_were_spread(wide: Memory) -> None:
+    """The second partition lacks what its job has not read, and that is not hidden by a resume point by time."""
+    wide.log.create("a.events", 3, compacted=True)
+    wide.deliver(range(12), 0)
+    wide.deliver(range(10, 22), 1)
+    wide.deliver(range(2), 2)
+    wide.save({0: wide.own(4)}, topic="a.events")
+    wide.save({0: stored(3), 1: stored(3, 1)})
+    wide.log.partition("a.events", 1).compact([3])
+    wide.log.partition("a.events", 0).delete_before(6)
+    assert [row.verdict for row in wide.job().partitions] == [Verdict.LOST, Verdict.LOST, Verdict.REMAPPED]
+
+
 def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> None:
     """A hook before every start is always safe, also if the source had more partitions."""
     spread(memory, 1)

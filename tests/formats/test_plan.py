@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson
 from reconciler.core.policies import Behind
-from reconciler.core.verdicts import STOPS, Finding, Verdict
+from reconciler.core.verdicts import STOPS, Finding, Position, Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy, parse_plan, why_stopped
 from reconciler.formats.plan_text import INDENTED
 from reconciler.formats.plan_text import ROWS as AT_ONCE
@@ -270,6 +270,22 @@ def test_what_may_start(row: PartitionPlan, policy: StartPolicy) -> None:
 @pytest.mark.parametrize(("row", "policy", "advice"), STOPPED)
 def test_a_row_that_may_not_start_gives_advice(row: PartitionPlan, policy: StartPolicy, advice: str) -> None:
     assert advice in (why_stopped(row, policy) or "")
+
+
+@pytest.mark.parametrize(
+    ("row", "policy"),
+    [
+        (part(Verdict.BOUNDED, at_most=11), StartPolicy(max_replay=10)),
+        (part(Verdict.BEHIND), StartPolicy(behind=Behind.WAIT)),
+    ],
+)
+def test_of_the_end_of_a_batch_no_verdict_is_to_be_accepted_that_decides_nothing(
+    row: PartitionPlan, policy: StartPolicy
+) -> None:
+    assert f"or --accept {row.verdict.value}" in (why_stopped(row, policy) or "")
+    of_end = why_stopped(replace(row, position=Position.END), policy)
+    assert of_end
+    assert "--accept" not in of_end
 
 
 def test_the_table_names_every_verdict() -> None:

@@ -14,6 +14,7 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.memory import MemoryStore
+from reconciler.tracking.overwritten import OTHERS
 from reconciler.tracking.track import Tracker
 from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, content, found
 from tests.stores.paired.bare import BareStore
@@ -59,6 +60,25 @@ def test_a_job_that_went_on_at_the_destination_is_left_where_it_is(world: Tracke
     checked = world.check()
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 6)
     assert not checked.to_write
+
+
+@pytest.mark.parametrize("topic_id", ["another", None], ids=["recreated", "cut, or recreated where topics have no ids"])
+def test_a_distance_in_two_numberings_does_not_bound_what_is_read_again(world: Tracked, topic_id: str | None) -> None:
+    """The job has stored its offset, unchanged, from a log that was written again and lacks the first records."""
+    world.make(range(40))
+    world.job_stores(20)
+    world.track()
+    world.deliver(range(40))
+    world.apply()
+    world.job_stores(22, topic="a.events")
+    assert found(world.row()) == (Verdict.MATCH, 22)
+    world.log.create("a.events", 1, topic_id)
+    world.deliver(range(10, 40))  # in front of 22 lies record 31
+    row = world.row()
+    assert row.verdict is Verdict.BOUNDED
+    assert row.resume_offset is not None
+    assert row.resume_offset <= 10
+    assert (row.replay_at_most or 0) >= 22 - row.resume_offset
 
 
 def test_a_source_that_is_tracked_late_does_not_pull_the_job_back(world: Tracked) -> None:
@@ -170,6 +190,15 @@ def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None
     group.trouble.comes("log", AssertionError("nothing needs to be read"))
     assert group.track().exact == 1
     assert group.kept() == own
+
+
+def test_a_groups_number_with_another_clusters_anchor_is_not_looked_up(group: Tracked) -> None:
+    """It was imported for a failback: the number is the other cluster's, until apply has corrected it."""
+    group.make(range(10))
+    there = replace(named(3, 6), cluster_id="b", topic_id="b/events")
+    group.store.write(GROUP, [Change(EVENTS, None, StoredOffset(7, there))], reason="import", now_ms=NOW)
+    report = group.track()
+    assert (report.saved, report.without) == (0, {EVENTS: OTHERS})
 
 
 # ---------------------------------------------------------------- whatever the logs look like

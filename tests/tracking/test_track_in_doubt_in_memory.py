@@ -50,9 +50,9 @@ def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
     return world
 
 
-def apply_killed(world: Tracked, moment: str = "after") -> None:
+def apply_killed(world: Tracked, moment: str = "after", resume: int = 400) -> None:
     checked, config, path = world.check(IDENTITY), world.config(IDENTITY), world.folder / "killed.plan.json"
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 400)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, resume)
     store = world.store
     assert isinstance(store, BareStore)
     dying = PairedStore(killed(store, moment), world.anchors)
@@ -62,7 +62,8 @@ def apply_killed(world: Tracked, moment: str = "after") -> None:
 
 
 def rolled_back(world: Tracked) -> None:
-    config, checked, path = world.config(IDENTITY), world.check(IDENTITY), world.folder / "back.plan.json"
+    config, checked = world.config(IDENTITY), world.check(IDENTITY)
+    path = world.folder / f"{checked.plan.sha256}.plan.json"
     write(prepare(checked.plan, config, world.outside), checked.plan, on_disk(checked.plan, path), world.outside)
     returns = prepare_rollback(checked.plan, path, config, world.outside)
     write_rollback(returns, checked.plan, path, config, world.outside)
@@ -113,6 +114,29 @@ def test_the_same_number_in_both_numberings_is_not_looked_up(world: Tracked) -> 
     assert (report.saved, report.exact, report.elsewhere) == (0, 0, (EVENTS,))
     world.job_stores(310)
     assert world.track(world.tracker(IDENTITY)).without == {EVENTS: IN_DOUBT}
+
+
+def test_a_rollback_to_a_number_in_doubt_shows_as_much_replay_as_before(
+    memory: Memory, request: pytest.FixtureRequest
+) -> None:
+    """The destination's numbers are behind: if the job's number is one of them, it has processed 210 records more."""
+    world = Tracked(memory, BareStore(f"{request.node.nodeid}-behind"))
+    world.log.create("events", 1)
+    world.make(range(600))
+    world.deliver(range(200, 600), topic="events")
+    world.job_stores(300)
+    world.track(world.tracker(IDENTITY))
+    apply_killed(world, resume=100)
+    for number in (310, 315):
+        world.job_stores(number)
+        before = world.row(IDENTITY)
+        assert (found(before), before.replay_at_most) == ((Verdict.BOUNDED, 100), number - 100)
+        rolled_back(world)
+        row = world.row(IDENTITY)
+        assert (found(row), row.replay_at_most) == (found(before), before.replay_at_most)
+        assert world.track(world.tracker(IDENTITY)).without == {EVENTS: IN_DOUBT}
+    world.apply(IDENTITY)
+    assert found(world.row(IDENTITY)) == (Verdict.MATCH, 100)
 
 
 def test_until_the_job_goes_on_nothing_is_in_doubt(world: Tracked) -> None:

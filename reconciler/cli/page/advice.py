@@ -11,7 +11,7 @@ from reconciler.cli.terminal.report import place_name
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.formats.decimal_text import some
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, raise_or_accept, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.stores.registry import checkpoint_path, end_of_batch, traits
 
@@ -209,19 +209,17 @@ def _needs_offset(row: PartitionPlan) -> bool:
 def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy) -> list[str]:
     skipping = sum(row.skips is not None for _, row, _ in stopped)
     counts = Counter(row.verdict for _, row, _ in stopped if row.skips is None)
-    advice = {row.verdict: why for _, row, why in stopped if row.skips is None}
+    ends_first = sorted(stopped, key=lambda each: each[1].position != Position.END)
+    advice = {row.verdict: (row, why) for _, row, why in ends_first if row.skips is None}
     sentences = []
     if skipping:
         noun = "partition skips" if skipping == 1 else "partitions skip"
         what = f"{skipping:,} {noun} records, by an offset set by hand"
         sentences.append(f"{what}: choose an earlier offset, or --accept skips.")
     for verdict, count in sorted(counts.items(), key=lambda item: -item[0].badness):
-        why = advice[verdict]
+        row, why = advice[verdict]
         if verdict in (Verdict.BOUNDED, Verdict.REMAPPED):
-            why = (
-                f"more records than max_replay = {policy.max_replay:,} would be read again: "
-                f"raise max_replay or scan_records, or --accept {verdict.value}"
-            )
+            why = f"more records than max_replay = {policy.max_replay:,} would be read again: {raise_or_accept(row)}"
         noun = "partition" if count == 1 else "partitions"
         sentences.append(f"{count:,} {noun} {verdict.value}: {why}.")
     return sentences
@@ -229,7 +227,8 @@ def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: S
 
 def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
     """The options that decide all of these: --accept per verdict and for skips, --set per unresolved partition."""
-    verdicts = {row.verdict for row in rows if row.verdict is not Verdict.UNRESOLVED and row.skips is None}
+    decided = [row for row in rows if row.position != Position.END or row.verdict is Verdict.MISSING]
+    verdicts = {row.verdict for row in decided if row.verdict is not Verdict.UNRESOLVED and row.skips is None}
     unresolved = dict.fromkeys(_set(row) for row in rows if _needs_offset(row))
     return _options(verdicts, list(unresolved)[:MOST_SETS], skips=any(row.skips for row in rows))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from reconciler.core.anchors import Names, StoredOffset
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.common import stamped
+from reconciler.stores.common import is_later, stamped
 from reconciler.stores.paired.rules import AnchorRows
 
 ASIDE = ".being-written"
@@ -37,14 +38,24 @@ def gathered(rows: Iterable[Row]) -> dict[TopicPartition, AnchorRows]:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The state after a finished write: the stored offset (None: no row), and the anchor kept for it, if any."""
+    """The state after a finished write: the stored offset (None: no row), and the anchor kept for it, if any.
+
+    ``beside``: what stays laid aside where the row is in doubt: its lag counts from there, too (``rules``).
+    """
 
     offset: int | None
     anchored: StoredOffset | None
+    beside: StoredOffset | None = None
 
     @classmethod
     def of(cls, new: StoredOffset | None) -> Goal:
         return cls(None, None) if new is None else cls(new.offset, new if new.anchor is not None else None)
+
+    @classmethod
+    def restoring(cls, old: StoredOffset, main: Row | None) -> Goal:
+        """The goal of a write that puts back a row with its anchor, in place of one that ``main`` is kept for."""
+        anchored = _with_lag(old)
+        return cls(old.offset, anchored, None if anchored == old else _in_another(main, anchored))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,7 @@ class PairedStep:
         new = stamped(change, now_ms)
         goal = Goal.of(new)
         if goal.anchored is not None and change.restores and one_numbering:
-            goal = replace(goal, anchored=_with_lag(goal.anchored))
+            goal = Goal.restoring(goal.anchored, kept.main)
         if new is None:
             return cls(change, own, kept, _exact(own, kept), goal)
         return cls(change, own, kept, None if new.anchor is None and kept.main is None else new, goal)
@@ -98,6 +109,13 @@ def _with_lag(restored: StoredOffset) -> StoredOffset:
     return replace(restored, offset=anchor.offset + 1)
 
 
+def _in_another(main: Row | None, restored: StoredOffset) -> StoredOffset | None:
+    """The kept row that a row in doubt replaces, where it is in one cluster's numbering."""
+    if main is None or main.stored.cluster_id is None or restored.cluster_id is not None:
+        return None
+    return main.stored
+
+
 def _exact(own: Row | None, kept: AnchorRows) -> StoredOffset | None:
     main = kept.main
     return main.stored if own and main and main.stored.offset == own.stored.offset else None
@@ -117,8 +135,11 @@ def same(one: StoredOffset, other: StoredOffset) -> bool:
     return (one.offset, one.anchor) == (other.offset, other.anchor)
 
 
-def unfinished(own: Row, kept: AnchorRows) -> Goal | None:
-    """The goal of a write that was interrupted after it had changed the offset; None if there is none."""
+def unfinished(own: Row, kept: AnchorRows, *, one_numbering: bool = True) -> Goal | None:
+    """The goal of a write that was interrupted after it had changed the offset; None if there is none.
+
+    What a rollback puts back is older than what it replaces. ``one_numbering`` as in ``PairedStep.of``.
+    """
     aside, main = kept.aside, kept.main
     if aside is None or aside.stored.offset != own.stored.offset:
         return None
@@ -126,6 +147,8 @@ def unfinished(own: Row, kept: AnchorRows) -> Goal | None:
         return None  # the same number in two clusters' numberings: it may be the old row or the new one
     if main is not None and same(main.stored, _with_lag(aside.stored)):
         return Goal(own.stored.offset, main.stored)
+    if one_numbering and main is not None and is_later(main.stored, aside.stored):
+        return Goal.restoring(aside.stored, main)
     return Goal.of(aside.stored)
 
 
@@ -141,14 +164,21 @@ def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition
     return changes
 
 
-def cleared(asides: Mapping[TopicPartition, StoredOffset], kept: Mapping[TopicPartition, AnchorRows]) -> list[Change]:
-    """The removal of rows laid aside, unless another write has replaced them."""
-    found = [(key, kept.get(key, NOTHING).aside, mine) for key, mine in asides.items()]
-    return [
-        Change(aside_of(key), there.version, None)
-        for key, there, mine in found
-        if there is not None and same(there.stored, mine)
-    ]
+def cleared(
+    asides: Mapping[TopicPartition, StoredOffset],
+    kept: Mapping[TopicPartition, AnchorRows],
+    goals: Mapping[TopicPartition, Goal] = MappingProxyType({}),
+) -> list[Change]:
+    """The removal of rows laid aside, or what stays there, unless another write has replaced them."""
+    changes = []
+    for key, mine in asides.items():
+        there, goal = kept.get(key, NOTHING).aside, goals.get(key)
+        if there is None or not same(there.stored, mine):
+            continue
+        beside = None if goal is None else goal.beside
+        place = aside_of(key)
+        changes.append(Change(place, there.version, None) if beside is None else dated(place, there.version, beside))
+    return changes
 
 
 def put_back(steps: Iterable[PairedStep], kept: Mapping[TopicPartition, AnchorRows]) -> list[Change]:

@@ -27,7 +27,8 @@ resuming after it skips nothing:
     a rollback to a row without A'      neither is proven: unresolved
 
 The lag is counted from the smaller of X and X', so it bounds the replay in both numberings. With one numbering, A is
-used as it is.
+used as it is. Where such a row was corrected and a rollback puts it back, the correction stays laid aside: so the row
+reads as it did, and is still in doubt.
 
 To delete: 1. A is laid aside, 2. and removed, 3. X is deleted, 4. the row laid aside is removed. If A were removed
 last, a kill could leave it for a row that a job creates later. A read removes a row laid aside for a row that does not
@@ -273,7 +274,9 @@ class PairedStore:
         asides = {key: kept.aside.stored for key, kept in sound.items() if kept.aside is not None}
         own = {row.key for row in state.own}
         whole = [row for row in state.own if row.malformed is None and (row.key in sound or row.key not in state.kept)]
-        goals = {row.key: goal for row in whole if (goal := unfinished(row, state.kept_for(row.key))) is not None}
+        one = self._pairing is by_offset
+        found = {row.key: unfinished(row, state.kept_for(row.key), one_numbering=one) for row in whole}
+        goals = {key: goal for key, goal in found.items() if goal is not None}
         left = {key: aside for key, aside in asides.items() if key not in own}
         if not goals and not left:
             return False
@@ -297,7 +300,7 @@ class PairedStore:
                 now = {row.key: row.stored.offset for row in state.own if row.malformed is None}
                 still = {key: goal for key, goal in goals.items() if now.get(key) == goal.offset}
                 mine = {key: aside for key, aside in asides.items() if key in still}
-                if not writing.put(followers(still, state.kept)) and not writing.put(cleared(mine, state.kept)):
+                if not writing.put(followers(still, state.kept)) and not writing.put(cleared(mine, state.kept, still)):
                     return
         except (Unreachable, OutcomeUnknown) as error:
             raise self._half_done(error.message) from error

@@ -48,6 +48,18 @@ def test_the_ends_of_a_jobs_batch_have_no_command_of_their_own(mixed: World) -> 
     assert "--job counts" in made.out.splitlines()[-1]
 
 
+@pytest.mark.parametrize("mixed", [False], ids=["within a batch"], indirect=True)
+def test_the_ends_of_a_jobs_batch_are_judged_with_its_starts(mixed: World) -> None:
+    """No anchor is kept for them: the batch is repeated empty, and nothing stops."""
+    ends = job("ends", ["events"], "checkpoint:checkpoint?position=end", id="none")
+    mixed.file("reconciler.toml", (mixed.folder / "reconciler.toml").read_text() + ends)
+    checked = mixed.run("check", "-c", "reconciler.toml")
+    assert (checked.code, "the batch is repeated empty" in checked.out, "job ends" in checked.out) == (3, True, False)
+    assert mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
+    assert mixed.run("checkpoint", "clone", "checkpoint", "copy", "--plan", *PLAN, "--job", "counts").code == 0
+    assert mixed.run("check", "-c", "reconciler.toml", "--job", "ends").code == ExitCode.NEEDS_PERSON
+
+
 def test_apply_writes_the_stores_that_it_may_and_names_the_others(mixed: World) -> None:
     assert mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
     tried = mixed.run("apply", *PLAN, "--dry-run")

@@ -268,6 +268,14 @@ def test_of_the_end_of_a_batch_a_person_decides_only_that_it_may_be_missing() ->
     assert offered == [["missing"], []]
 
 
+def test_beside_a_start_that_needs_a_person_the_end_of_a_batch_asks_for_no_decision_of_its_own() -> None:
+    start = row(1, V.LOST, resume=40, position=Position.START)
+    end = row(1, V.BOUNDED, resume=40, at_most=10**9, position=Position.END)
+    said = words(html_of(plan(job(start, end))))
+    assert "--accept lost" in said
+    assert "--accept bounded" not in said
+
+
 def test_a_job_that_stores_its_offsets_itself_is_started_by_the_hook() -> None:
     (hook,) = commands(plan(job(row(0), store="delta:/srv/clicks?layout=commit&number=next")))
     assert hook[:4] == ["reconciler", "hook", "-c", "reconciler.toml"]

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pytest
 
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
-from reconciler.ports import ReadRequest
+from reconciler.ports import ReadRequest, Row, TopicPartition
+from reconciler.tracking.job import JobReport
+from reconciler.tracking.overwritten import NAMED, UNKNOWN
 from tests.in_memory import GROUP, Memory, content, found
 from tests.mirror.written import CHECKPOINTS, write_checkpoints
 from tests.tracking.tracked import ANCHORED, GroupStore, Tracked
 
 CORRECTED, SYNCED = 4, 10
+
+
+class Commits(GroupStore):
+    """A commit without metadata has no time of its own."""
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        rows = super().read(group, topics)
+        return [row if row.stored.anchor else replace(row, stored=StoredOffset(row.stored.offset)) for row in rows]
 
 
 @pytest.fixture
@@ -21,7 +35,7 @@ def group(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
 
     The destination holds records 0 to 7, and then 2 and 3 again.
     """
-    made = Tracked(memory, GroupStore(f"{request.node.nodeid}-group"))
+    made = Tracked(memory, Commits(f"{request.node.nodeid}-group"))
     made.make(range(8))
     made.job_stores(4)
     made.track()
@@ -124,3 +138,48 @@ def test_only_a_row_behind_its_correction_asks_for_the_checkpoints(group: Tracke
     group.job_stores(7, topic="a.events")
     group.check(ANCHORED)
     assert CHECKPOINTS in asked
+
+
+# ---------------------------------------------------------------- tracked where it was corrected
+
+
+BACK = '[topics]\nseparator = "."\n[topics.names]\n"a.events" = "events"\n'
+JOB = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["a.events"]\nstore = "memory:"\n'
+
+
+def tracked_here(group: Tracked) -> JobReport:
+    """A round of tracking with the configuration of the way back: the destination is its source."""
+    group.source, source = group.log, group.source  # type: ignore[assignment]
+    try:
+        return group.track(group.tracker(BACK, JOB))
+    finally:
+        group.source = source
+
+
+def test_tracking_proves_no_number_that_the_mirror_commits_over_a_correction(group: Tracked) -> None:
+    group.job_stores(SYNCED, topic="a.events")
+    report = tracked_here(group)
+    assert (report.saved, dict(report.lagging)) == (0, {TopicPartition("a.events", 0): NAMED})
+    assert found(group.row(ANCHORED)) == (Verdict.BOUNDED, CORRECTED)
+
+
+def test_tracking_follows_a_group_that_has_gone_on_from_its_correction(group: Tracked) -> None:
+    for number in (7, SYNCED):
+        group.job_stores(number, topic="a.events")
+        assert (tracked_here(group).saved, found(group.row(ANCHORED))) == (1, (Verdict.MATCH, number))
+
+
+def test_tracking_proves_no_number_over_a_correction_where_the_checkpoints_cannot_be_read(
+    group: Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = group.log.read
+
+    def refused(requests: list[ReadRequest]) -> object:
+        if any(each.partition.topic == CHECKPOINTS for each in requests):
+            raise Refused("not authorized.")
+        return read(requests)
+
+    monkeypatch.setattr(group.log, "read", refused)
+    group.job_stores(7, topic="a.events")
+    (why,) = tracked_here(group).lagging.values()
+    assert why == f'{UNKNOWN}: "{CHECKPOINTS}" could not be read: not authorized'

@@ -108,6 +108,33 @@ def test_an_anchor_that_lagged_lags_again_after_a_rollback(tmp_path: Path, reque
     assert (row.verdict, row.resume_offset, row.replay_at_most) == (Verdict.BOUNDED, 100, 3)
 
 
+def test_an_anchor_that_lagged_lags_again_after_a_rollback_that_was_killed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    bare = BareStore(f"{request.node.nodeid} bare")
+    two = world(tmp_path, request.node.nodeid, bare)
+    anchors = two.anchors
+    assert anchors is not None
+    two.open_job = lambda: PairedStore(bare, anchors)
+    two.put(anchors, stored(99))
+    two.put(bare, StoredOffset(stored(99).offset + 3))
+    before = two.paired()
+    two.apply(IDENTITY)
+
+    class Last(BareStore):
+        def write(self, *given: Any, **more: Any) -> WriteResult:
+            super().write(*given, **more)
+            raise Killed
+
+    change = Change.restoring(KEY, two.paired().version, before.stored)
+    with pytest.raises(Killed):
+        PairedStore(Last(bare.address.removeprefix("memory:")), anchors).write(
+            GROUP, [change], reason="rollback", now_ms=NOW
+        )
+    for _ in range(2):
+        assert (two.paired().stored, two.paired().anchor_lag) == (before.stored, 3)
+
+
 @pytest.mark.parametrize("before", [stored(99, written_at_ms=NOW - 9), stored(99), StoredOffset(800)])
 @pytest.mark.parametrize("error", [Killed, Unreachable("The anchor store is away.")])
 def test_a_rollback_that_ends_between_offset_and_anchor(

@@ -21,6 +21,7 @@ from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
+from reconciler.failover.positions import judged
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.listener import Access, ListenAddress, Listener, Site
@@ -142,7 +143,7 @@ def _prepare(
     from reconciler.stores.registry import open_store
 
     config = context.read_config(options)
-    jobs = config.chosen(*options.job)
+    jobs = judged(config, options.job)
     refuse_wrong(config, jobs, sinks=True)
     every_s = options.every if options.every is not None else config.watch.every_ms / 1000
     access = Access.of(config.watch)
