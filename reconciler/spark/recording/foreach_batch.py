@@ -159,19 +159,15 @@ class Recording:
             shared = self._shared_ends(batch)
             with kept(batch, "MEMORY_AND_DISK") if self._cache else nullcontext():
                 self._function(batch, batch_id)
-                ends: Sequence[LastRecord] | None = self._searched(batch, shared)
-        else:
-            self._function(batch, batch_id)
-            ends = None
-            if not isinstance(asked, Unseen):
-                found = asked()
-                if not isinstance(found, Unseen):
-                    ends = found
-                elif self._may_search(batch, found):
-                    # The work is done: Spark reads Kafka a second time, this once.
-                    ends = self._searched(batch, self._shared_ends(batch))
-        if ends is not None:
-            self._recorder.batch(batch_id, ends)
+                self._recorder.batch(batch_id, self._searched(batch, shared))
+            return
+        self._function(batch, batch_id)
+        found = asked if isinstance(asked, Unseen) else asked()
+        if not isinstance(found, Unseen):
+            self._recorder.batch(batch_id, found)
+        elif self._may_search(batch, found):
+            # The work is done: Spark reads Kafka a second time, this once.
+            self._recorder.batch(batch_id, self._searched(batch, self._shared_ends(batch)))
         elif isinstance(self._recorder, CheckpointRecorder):  # any other may always be searched
             self._recorder.settle(batch_id)
 

@@ -129,6 +129,17 @@ def test_a_checkpoint_is_recorded_for_a_query_that_holds_records_back(job, topic
     assert SEARCHES not in caplog.text
 
 
+def test_what_a_batch_shows_is_no_anchor_of_a_query_that_holds_records_back(job, topic_name, caplog):
+    """A column cannot be read from Kafka, and records that wait for their partner are in no batch."""
+    job.kafka.create(topic_name)
+    job.kafka.send(topic_name, records(0, 6))
+    anchors, job.address = job.address, f"checkpoint:{job.checkpoint}"
+    job.run(prepare=held_back, options={"maxOffsetsPerTrigger": "4"}, anchors=anchors, id=lambda frame: frame["key"])
+    (row,) = open_store(job.address, anchors=anchors).read("clicks")
+    assert (row.stored.offset, row.stored.anchor) == (6, None)
+    assert caplog.text.count("keeps no anchors for its batches") == 1
+
+
 def held_back(frame: Any) -> Any:
     """A join of two streams: a record waits in the state for its partner."""
     from pyspark.sql.functions import expr
