@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,3 +74,10 @@ def test_an_import_of_nothing_is_refused(world: World, text: str, piped: bool) -
     assert ended.code == 2
     assert f"{'stdin' if piped else 'rows.jsonl'} holds no row. Nothing was imported." in ended.err
     assert not (world.folder / "offsets.db").exists()
+
+
+def test_an_import_of_the_null_device_creates_the_store_and_no_row(world: World) -> None:
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"]))
+    ended = world.run("anchors", "import", os.devnull)
+    assert (ended.code, (world.folder / "offsets.db").exists()) == (0, True), ended.err
+    assert world.run("anchors", "export").out == ""

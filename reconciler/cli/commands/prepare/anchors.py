@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -106,7 +107,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             return _import(config, jobs, found, options)
         return _print(found, options.path)
     lines = _read_lines(options.path)
-    if not lines:
+    if not lines and options.path != os.devnull:  # the way to create a store, and no more
         raise ConfigError(
             f"{'stdin' if options.path in (None, '-') else options.path} holds no row. Nothing was imported.",
             hint="Look at the command that was to write the rows: is its group, or its filter, the wrong one?",
