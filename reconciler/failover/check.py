@@ -369,14 +369,14 @@ def replay_total(plan: Plan) -> str:
 
 def outcome(plan: Plan) -> str:
     """What starting by the plan does, over all partitions: a clause without its full stop."""
-    skipped = skips_sum(row for job in plan.jobs for row in job.partitions)
+    skipped = skips_sum(row.skips for job in plan.jobs for row in job.partitions)
     more = f", and {skipped} skipped by hand" if skipped else ""
     return f"{replay_total(plan)} will be read again{more}"
 
 
-def skips_sum(rows: Iterable[PartitionPlan]) -> str:
-    """The records that offsets set by hand skip, as text; empty if they skip none."""
-    skipped = [row.skips for row in rows if row.skips is not None]
+def skips_sum(skips: Iterable[Skips | None]) -> str:
+    """The records that several offsets skip, as text; empty if they skip none."""
+    skipped = [each for each in skips if each is not None]
     if not skipped:
         return ""
     total = Skips(sum(each.at_least for each in skipped), sum(each.at_most for each in skipped))

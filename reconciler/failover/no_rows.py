@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from reconciler.core.errors import ReconcilerError
+from reconciler.near import MOST_NAMES, near_names
 from reconciler.ports import NamesGroups, OffsetReader, groups_of
-
-MOST_NAMES = 3
 
 
 def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
@@ -43,9 +42,7 @@ def _asked(call: Callable[[], Iterable[str] | None]) -> set[str] | None:
 
 def _listed(names: set[str], wanted: list[str]) -> str:
     """The names most like the wanted ones; all, if they are few; else their number."""
-    from difflib import get_close_matches  # most jobs have rows
-
-    near = [each for name in wanted for each in get_close_matches(name, sorted(names), MOST_NAMES)]
+    near = [each for name in wanted for each in near_names(name, names)]
     if near or len(names) <= MOST_NAMES:
         return ", ".join(map(_quoted, list(dict.fromkeys(near))[:MOST_NAMES] or sorted(names)))
     return f"{len(names):,} others, none with a name like it"

@@ -19,6 +19,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import PROVEN, STOPS, Position, Verdict
 from reconciler.failover.decisions import is_placed
+from reconciler.failover.gather import job_topics
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
@@ -85,7 +86,7 @@ def ending(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
 
 def _refuse_part_of_source(config: Config, job: Job, found: Checkpoint) -> None:
     """A source reads one cluster: its other topics' offsets would go there unchecked."""
-    known = {name for topic in job.topics for name in (topic, config.topics.destination_of(topic))}
+    known = set(job_topics(config, job))
     for each in found.positions:
         read = {topic for topic, _ in (*(each.start or ()), *(each.end or ()))}
         moves(read, known, f'Source {each.name} of the checkpoint of job "{job.name}"', "the job")
@@ -190,32 +191,30 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
 
 def _without_records(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
     """The end of a partition that adds nothing to the batch. A sink that has it would drop what came here since."""
-    return replace(
-        end,
-        resume_offset=start.resume_offset,
-        record_offset=start.record_offset,
-        record_fingerprint=start.record_fingerprint,
-        replay_at_most=0,
-        replay_exact=0,
-        detail=start.detail,
-        set_by_hand=start.set_by_hand,
-        no_rows=end.no_rows and start.no_rows,
-    )
+    no_rows = end.no_rows and start.no_rows
+    return replace(_at_start(start, end), replay_at_most=0, replay_exact=0, detail=start.detail, no_rows=no_rows)
 
 
 def _empty(start: PartitionPlan, end: PartitionPlan, at: int | None) -> PartitionPlan:
     """The end of a batch that is repeated empty; ``at``: where it ended at the source."""
     most = None if at is None else max(0, at - (start.stored_offset or 0))
     return replace(
-        end,
+        _at_start(start, end),
         verdict=start.verdict if start.resume_offset is None else Verdict.BOUNDED,
-        resume_offset=start.resume_offset,
-        record_offset=start.record_offset,
-        record_fingerprint=start.record_fingerprint,
         replay_at_most=most,
         replay_exact=None,
         matched_by=None,
         detail=f"the batch is repeated empty, and its records come in the next one; {end.detail}",
-        set_by_hand=start.set_by_hand,
         no_rows=False,
+    )
+
+
+def _at_start(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
+    """The end of a batch without records: it is where the batch starts, by the same evidence."""
+    return replace(
+        end,
+        resume_offset=start.resume_offset,
+        record_offset=start.record_offset,
+        record_fingerprint=start.record_fingerprint,
+        set_by_hand=start.set_by_hand,
     )

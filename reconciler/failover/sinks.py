@@ -9,11 +9,12 @@ Sinks are read before the checkpoint: a running query begins a batch before its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import NeedsPerson
+from reconciler.core.errors import NeedsPerson, NotCreated
 from reconciler.core.verdicts import PROVEN, Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.folder import open_folder
@@ -76,6 +77,18 @@ def of_new_checkpoint(sinks: Iterable[str], *, placed: bool = True) -> tuple[Sin
     """A row for each sink of a query that begins with a new checkpoint; ``placed``: at offsets that were stored."""
     opened = map(open_sink, sinks)
     return tuple(judge(sink, NEW, ask(sink, NEW)) if placed else from_beginning(sink) for sink in opened)
+
+
+def refuse_start(name: str, sinks: Sequence[str], path: str | None, *, placed: bool) -> None:
+    """Raise NeedsPerson where a sink would drop the batches of job ``name``, whose query starts on this checkpoint.
+
+    ``path`` None, and one where no query has run yet: it begins a new one. ``placed`` as in ``of_new_checkpoint``.
+    """
+    if path is not None:
+        with suppress(NotCreated):
+            refuse(name, of_checkpoint(sinks, path))
+            return
+    refuse(name, of_new_checkpoint(sinks, placed=placed))
 
 
 def repeated(job: JobPlan) -> Repeated:

@@ -20,7 +20,7 @@ from reconciler.config.settings import MetricsSettings
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
 from reconciler.fileio import name_for, why
-from reconciler.formats.plan import StartPolicy, why_stopped
+from reconciler.formats.plan import StartPolicy
 from reconciler.waits import in_time
 
 PUSH_S = 3.0
@@ -43,8 +43,7 @@ class HookRun:
     def saw(self, checked: Checked, policy: StartPolicy) -> None:
         """Take the counts from the check that decides."""
         self.to_correct = len(checked.to_write)
-        self.blocked = sum(why_stopped(row, policy) is not None for row in checked.deciding)
-        self.blocked += len(checked.stopping_sinks)
+        self.blocked = len(checked.stopped(policy))
         self.replay = sum(row.replay_at_most or 0 for job in checked.plan.starts.jobs for row in job.partitions)
 
     def values(self, code: int) -> dict[str, tuple[str, float]]:

@@ -12,7 +12,7 @@ from reconciler import __version__
 from reconciler.clock import stamp
 from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import NeedsPerson, NotCreated
+from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.check import Checked, outcome
@@ -127,7 +127,9 @@ class Start:
         source = self.config.source
         assert source is not None, "offsets_at_source has raised"
         if self.original is not None and self.job.sinks:
-            self._refuse_by_sinks(self.original.path)
+            from reconciler.failover.sinks import refuse_start
+
+            refuse_start(self.job.name, self.job.sinks, self.original.path, placed=False)
         files = kept.files(self.folder, self.job.name, outside.now_ms())
         write_whole(files.starting_offsets, compact(offsets) + "\n")
         rows = [row for key, row in held.rows.items() if key.topic in self.job.topics]
@@ -150,15 +152,6 @@ class Start:
             topic_ids={} if traits(self.job.store).on_destination else topic_ids(rows),
         )
         return self._handed_over(files, start, self.original.path if self.original else None)
-
-    def _refuse_by_sinks(self, path: str) -> None:
-        """Raise NeedsPerson where a sink would drop batches of the query that starts on its own checkpoint."""
-        from reconciler.failover.sinks import of_checkpoint, of_new_checkpoint, refuse
-
-        try:
-            refuse(self.job.name, of_checkpoint(self.job.sinks, path))
-        except NotCreated:  # the query's first start
-            refuse(self.job.name, of_new_checkpoint(self.job.sinks, placed=False))
 
     def _start(self, plan: Plan) -> JobStart:
         """A start at the destination, by a plan that allows it. Raises as ``starting_offsets`` does."""

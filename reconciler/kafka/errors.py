@@ -15,6 +15,7 @@ from math import floor
 from confluent_kafka import KafkaError
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.near import near_names
 from reconciler.waits import none_resolves, waited_s
 
 SECTION = "[destination.client]"
@@ -331,9 +332,7 @@ def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
             "pip install --no-binary confluent-kafka confluent-kafka, with a librdkafka that was built with libsasl2.",
         )
     if misspelt := re.match(r'No such configuration property: "([^"]+)"', text):
-        from difflib import get_close_matches
-
-        near = get_close_matches(misspelt[1], _PROPERTIES, 1, cutoff=0.8)
+        near = near_names(misspelt[1], _PROPERTIES, 1, alike=0.8)
         hint = f"Did you mean {near[0]}? {hint}" if near else hint
     return ConfigError(f"The Kafka client does not take its settings: {text}.", hint=hint)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from reconciler.config.settings import DAY_MS
 from reconciler.core.anchors import Record, fingerprint, order_key
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
@@ -28,8 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _LIKE_AN_ID = re.compile(r"(^|[-_])(id|uuid|guid|ulid)$|[a-z](Id|ID|Uuid|UUID)$", re.ASCII)
 _LIKE_A_TIME = re.compile(r"(time|date|timestamp)$|^(ts|at|created|updated)$|[-_](ts|at)$", re.IGNORECASE)
 _UNITS = ("ms", "s", "us", "ns")
-_SHARE_A_DAY_MS = 86_400_000
-_LONGEST_AGO_MS = 10 * 366 * _SHARE_A_DAY_MS
+_LONGEST_AGO_MS = 10 * 366 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,4 +217,4 @@ def _times(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 def _is_before(found: int | None, arrived: int | None) -> bool:
     """Whether a record that arrived at ``arrived`` may have been created at ``found``, both epoch ms."""
-    return found is not None and arrived is not None and arrived - _LONGEST_AGO_MS < found < arrived + _SHARE_A_DAY_MS
+    return found is not None and arrived is not None and arrived - _LONGEST_AGO_MS < found < arrived + DAY_MS

@@ -10,6 +10,7 @@ from pathlib import Path
 from reconciler.cli.terminal.report import place_name
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
+from reconciler.failover.decisions import is_placed
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, raise_or_accept, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
@@ -236,7 +237,7 @@ def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
 def _earlier(job: JobPlan) -> list[tuple[str, str]]:
     """The decisions recorded for this job: without them a new plan would ask again."""
     rows = [row for row in job.partitions if row.set_by_hand and row.position != Position.END]
-    placed = [row for row in rows if row.detail.startswith("set by hand") and row.resume_offset is not None]
+    placed = [row for row in rows if is_placed(row) and row.resume_offset is not None]
     accepted = {row.verdict for row in rows if row not in placed}
     return _options(accepted, map(_set, placed), skips=any(row.skips_accepted for row in rows))
 

@@ -94,7 +94,7 @@ def _figures(plan: Plan, entries: Sequence[PageRow], places: int, stopped: int) 
         "start at another offset": f"{len(changed):,}",
         "records read again": short_count(replay_total(plan)),
     }
-    if skipped := skips_sum(each.row for each in entries):
+    if skipped := skips_sum(each.row.skips for each in entries):
         figures["records skipped by hand"] = short_count(skipped)
     return fill_each("figure", ({"name": name, "value": value} for name, value in figures.items()))
 

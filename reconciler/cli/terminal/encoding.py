@@ -85,9 +85,9 @@ def _outliving(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     )
 
 
-def shown(sign: str, stream: TextIO | None = None) -> str:
-    """``sign`` as the stream (stdout) will show it."""
-    return sign if can_show(sign, stream) else "".join(_PLAIN.get(each, escape(each)) for each in sign)
+def shown(sign: str) -> str:
+    """``sign`` as stdout will show it."""
+    return sign if can_show(sign) else "".join(_PLAIN.get(each, escape(each)) for each in sign)
 
 
 def can_show(text: str, stream: TextIO | None = None) -> bool:

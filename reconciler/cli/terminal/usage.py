@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from reconciler.core.visible import visible
-from reconciler.near import MOST_NAMES
+from reconciler.near import MOST_NAMES, near_names
 
 CONFIG_VARIABLE = "RECONCILER_CONFIG"
 """The environment variable with the configuration's path, for command lines without ``-c``."""
@@ -136,7 +136,7 @@ def _hint(
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):
         meant = _OPTION_SYNONYMS.get(found[1])
         near = [meant] if meant is not None and meant in options else _begun(found[1], options)
-        near = near or _similar(found[1], sorted(options), 1)
+        near = near or near_names(found[1], options, 1)
         return f"Did you mean {' or '.join(near)}?" if near else None
     return None
 
@@ -146,16 +146,10 @@ def _begun(word: str, options: Collection[str]) -> list[str]:
     return sorted({each for each in options if each.startswith(word)})[:MOST_NAMES]
 
 
-def _similar(word: str, choices: Sequence[str], most: int, likeness: float = 0.6) -> list[str]:
-    from difflib import get_close_matches
-
-    return get_close_matches(word, choices, most, likeness)
-
-
 def _closest(word: str, choices: Sequence[str], commands: Mapping[str, str]) -> str | None:
     is_command = set(choices) >= set(commands)
     meant = _SYNONYMS.get(word) if is_command else None
-    near = [meant] if meant else _similar(word, choices, 3, 0.7)
+    near = [meant] if meant else near_names(word, choices, alike=0.7)
     if near:
         return f"Did you mean {' or '.join(near)}?"
     return "All commands: reconciler --help" if is_command else None

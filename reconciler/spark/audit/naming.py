@@ -20,7 +20,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.columns import as_bytes
-from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.identity_columns import APPEND_TIME, NO_TIMESTAMP, LastRecord
 
 ID, CONTENT, OFFSET, NAMELESS = "i", "f", "o", "n"
 """The kind of a name (column ``by``). NAMELESS: a row of the output without a value in the column."""
@@ -128,8 +128,8 @@ def _read_in_python(identity: Identity) -> Any:
         record = LastRecord(
             at=TopicPartition(topic, partition),
             offset=offset,
-            timestamp_ms=None if kind == -1 or stamp is None or stamp < 0 else stamp,
-            append_time=kind == 1,
+            timestamp_ms=None if kind == NO_TIMESTAMP or stamp is None or stamp < 0 else stamp,
+            append_time=kind == APPEND_TIME,
             key=as_bytes(key),
             value=as_bytes(value),
             headers=tuple((header["key"], as_bytes(header["value"])) for header in headers or ()),

@@ -95,15 +95,9 @@ def _refuse_by_sinks(start: JobStart, path: str | None) -> None:
     """Raise NeedsPerson where a sink would drop the query's batches. ``path``: its checkpoint, None for a new one."""
     if not start.sinks:
         return
-    from reconciler.failover.sinks import of_checkpoint, of_new_checkpoint, refuse
+    from reconciler.failover.sinks import refuse_start
 
-    try:
-        rows = None if path is None else of_checkpoint(start.sinks, path)
-    except NotCreated:  # begun, and its query has not run yet
-        rows = None
-    if rows is None:
-        rows = of_new_checkpoint(start.sinks, placed=bool(start.offsets) or start.store is not None)
-    refuse(start.job, rows)
+    refuse_start(start.job, start.sinks, path, placed=bool(start.offsets) or start.store is not None)
 
 
 def transaction_id(path: str, start: JobStart) -> str:

@@ -248,9 +248,9 @@ def loads(data: bytes, shown: str) -> CatalogueEntry | None:
         return CatalogueEntry(
             required(string(content, "name"), "name"),
             required(string(content, "group"), "group"),
-            tuple(required(string({"files": each}, "files"), "files") for each in _items(content, "files")),
+            _texts(content, "files"),
             tuple(_part(each) for each in _items(content, "ranges")),
-            tuple(required(string({"replaces": each}, "replaces"), "replaces") for each in _items(content, "replaces")),
+            _texts(content, "replaces"),
             required(integer(content, "written_at_ms"), "written_at_ms"),
         )
     except FieldError as error:
@@ -277,6 +277,10 @@ def _items(content: Mapping[str, Any], key: str) -> list[object]:
     if not isinstance(found, list):
         raise FieldError(key, "is not a list")
     return found
+
+
+def _texts(content: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(required(string({key: each}, key), key) for each in _items(content, key))
 
 
 def _part(content: object) -> BatchPart:

@@ -27,7 +27,7 @@ from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.checkpoint import layout
 from reconciler.formats.checkpoint.layout import Checkpoint, by_partition, kafka_offsets
 from reconciler.formats.json_fields import FieldError
-from reconciler.ports import Change, OffsetStore, TopicPartition
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper
 from reconciler.spark.target import AnchorTarget
@@ -140,8 +140,8 @@ def settled(
     for at in batch.ends:
         there = kept.get(at, NOTHING)
         before = believed(there, batch.starts.get(at))
-        if before is not None and (there.main is None or not same(there.main.stored, before)):
-            changes.append(Change(at, version_of(there.main), before))
+        if before is not None:
+            changes += _keeping(at, there.main, before)
     return changes
 
 
@@ -156,9 +156,7 @@ def in_flight(
         anchor = anchored(batch, at, anchors.get(at), before)
         if anchor is None or (end == start and before is not None and before.anchor == anchor):
             continue
-        new = StoredOffset(end, anchor, now_ms)
-        if there.aside is None or not same(there.aside.stored, new):
-            changes.append(Change(aside_of(at), version_of(there.aside), new))
+        changes += _keeping(aside_of(at), there.aside, StoredOffset(end, anchor, now_ms))
     return changes
 
 
@@ -176,9 +174,14 @@ def committed(
         there = kept.get(at, NOTHING)
         anchor = anchored(batch, at, anchors.get(at), believed(there, batch.starts.get(at)))
         new = StoredOffset(end, anchor, now_ms) if anchor is not None else (looked_up or {}).get(at)
-        if new is not None and (there.main is None or not same(there.main.stored, new)):
-            changes.append(Change(at, version_of(there.main), new))
+        if new is not None:
+            changes += _keeping(at, there.main, new)
     return changes
+
+
+def _keeping(at: TopicPartition, there: Row | None, new: StoredOffset) -> list[Change]:
+    """The change that puts ``new`` in the place of a kept row; none where that says the same."""
+    return [] if there is not None and same(there.stored, new) else [Change(at, version_of(there), new)]
 
 
 def unknown(

@@ -191,7 +191,7 @@ def _show(path: Path, options: argparse.Namespace) -> ExitCode:
     records = list(read.take(verified(path)))
     attempts = list(read.attempts.values())
     if options.last is not None:
-        attempts = attempts[len(attempts) - min(max(options.last, 0), len(attempts)) :]
+        attempts = attempts[-options.last :] if options.last > 0 else []
     if options.format == "json":
         wanted = {id(each) for attempt in attempts for each in (attempt.first, attempt.last)}
         for record in records:

@@ -14,7 +14,7 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode, NeedsPerson
-from reconciler.core.verdicts import Skips
+from reconciler.failover.check import skips_sum
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words
@@ -123,11 +123,10 @@ def _skips(item: Return) -> str:
 
 def _refuse_skips(returns: Sequence[Return], options: argparse.Namespace) -> None:
     """Raise NeedsPerson for rows that skip records, unless that was accepted."""
-    skips = [item.skips for item in returns if item.skips is not None]
-    if not skips or arguments.SKIPS in options.accepted:
+    total = skips_sum(item.skips for item in returns)
+    if not total or arguments.SKIPS in options.accepted:
         return
-    total = skips_words(Skips(sum(each.at_least for each in skips), sum(each.at_most for each in skips)))
-    rows = counted(len(skips), "row")
+    rows = counted(sum(item.skips is not None for item in returns), "row")
     raise NeedsPerson(
         f"Going back skips {total} after the offsets in place, in {rows}. Nothing was written.",
         hint="Make a new plan instead; or, if the job has processed those records, add --accept skips.",
