@@ -225,6 +225,8 @@ class _Reader:
 
     def _topics(self, table: Table, alias: str | None) -> TopicNames:
         names = table.mapping("names")
+        if nameless := [topic for topic, name in names.items() if name == ""]:
+            table.fault("names", f'has no name for "{nameless[0]}".', "Give the destination's topic, or leave it out.")
         policy = table.choice("policy", TopicPolicy, TopicPolicy.NAMES if names else TopicPolicy.DEFAULT)
         separator = table.text("separator", ".")
         table.done()

@@ -53,6 +53,23 @@ def one_store(address: str, other: str, place: Callable[[str], Hashable] = place
     return place(address) == place(other) and not _have_own_schemas(address, other)
 
 
+def has_groups(address: str) -> bool:
+    """Whether each group has rows of its own there. If not, every group reads the same ones."""
+    scheme, given = scheme_of(address), dict(pairs(address.partition("?")[2]))
+    match scheme:
+        case "checkpoint":
+            return False
+        case "postgres" | "postgresql":
+            return "table" not in given or "group" in given
+        case "zookeeper":
+            return given.get("layout") != "single"
+        case "hbase":
+            return not given.get("layout", "").startswith("cdap-")
+        case "delta" | "iceberg":
+            return "group" in given or any("{group}" in given.get(name, "") for name in ("property", "app_id"))
+    return True
+
+
 def _database(parts: Parts) -> tuple[object, ...]:
     """As libpq reads it: what the query says replaces what the authority and the path say."""
     given = dict(pairs(parts.query))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from reconciler.config.places import one_store
+from reconciler.config.places import has_groups, one_store
 from reconciler.config.settings import Job, TopicNames
 from reconciler.config.table import Unknown
 from reconciler.core.errors import ConfigError
@@ -15,19 +15,22 @@ def faults_beside(
 ) -> Iterator[ConfigError]:
     """What is wrong with a job beside the ``others``, and with the names of its topics."""
     yield from _among(job, topics)
+    has_own = isinstance(job.store, Unknown) or has_groups(job.store)
+    mine = None if has_own else place_of(job.store)
     for other in others:
         if other.name == job.name:
             yield ConfigError(f'Two jobs are named "{job.name}".', hint="Rename one of them.")
             return
         if (
-            other.group == job.group
+            (other.group == job.group or (not has_own and place_of(other.store) == mine))
             and _are_one(other.store, job.store, place_of)
             and (common := _names(job, topics) & _names(other, topics))
         ):
             shared = "of a topic" if {*job.topics} & {*other.topics} else f'under the name "{min(common)}"'
+            of_store, own = ("one group", "group") if has_own else ("which has no groups", "store")
             yield ConfigError(
-                f'Jobs "{other.name}" and "{job.name}" share the stored offsets {shared}: one store, one group.',
-                hint="Give one of them a group of its own, or make them one job.",
+                f'Jobs "{other.name}" and "{job.name}" share the stored offsets {shared}: one store, {of_store}.',
+                hint=f"Give one of them a {own} of its own, or make them one job.",
             )
             return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 
@@ -10,10 +11,18 @@ from reconciler.core.errors import ConfigError
 from reconciler.formats.decimal_text import whole_number
 from reconciler.stores import common
 
+ENCODED = "write / ? @ : % as %2F %3F %40 %3A %25"
+_NAME = re.compile(r"[\w.-]+")
+
 
 def wrong_address(address: str, example: str, why: str) -> ConfigError:
     """The error for what ``address`` describes. The address itself is not repeated: it may hold a password."""
     return ConfigError(f"{address} is wrong: {why}.", hint=f"Write it like {example}.")
+
+
+def shown_name(name: str, value: str) -> str:
+    """An unknown parameter's name for a message, unless it may be a part of a password with a ``?`` in it."""
+    return ascii(name) if _NAME.fullmatch(name) and "@" not in value else f"what follows the ? (in a login, {ENCODED})"
 
 
 class Parameters:
@@ -36,6 +45,13 @@ class Parameters:
         """The parameter's text, None where the address does not have it."""
         self._known.append(name)
         return self._values.pop(name, None)
+
+    def filled(self, name: str) -> str | None:
+        """The parameter's text, which must not be empty; None where the address does not have it."""
+        text = self.text(name)
+        if text == "":
+            raise self._wrong(f"{name}= is empty")
+        return text
 
     def texts(self, name: str) -> list[str] | None:
         """The texts of a repeatable parameter, None where the address does not have it."""
@@ -74,4 +90,5 @@ class Parameters:
     def check_all_known(self) -> None:
         """Refuse the parameters that nothing has taken."""
         if self._values:
-            raise self._wrong(f"{min(self._values)!a} is not one of its parameters ({', '.join(self._known)})")
+            name, value = min(self._values.items())
+            raise self._wrong(f"{shown_name(name, value)} is not one of its parameters ({', '.join(self._known)})")

@@ -404,6 +404,46 @@ def test_jobs_of_one_group_in_two_stores_share_nothing(load: Load, store: str, o
     assert len(load(of_two_jobs(store, other)).jobs) == 2
 
 
+TABLE = "postgresql://h/db?table=t&topic=a&partition=b&offset=c"
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        TABLE,
+        TABLE.replace("postgresql", "Postgres"),
+        "zookeeper://h/k?layout=single",
+        "checkpoint:clicks",
+        "hbase://h/t?layout=cdap-logsaver&prefix=100",
+        "delta:clicks?layout=commit&number=next",
+        "iceberg:lab/db.t?layout=summary&number=next&property=offs",
+    ],
+)
+def test_two_groups_share_the_stored_offsets_of_a_store_without_groups(
+    complaint: Callable[..., str], store: str
+) -> None:
+    said = complaint(of_two_jobs(store, store).replace('"readers"', '"others"', 1))
+    assert "share the stored offsets of a topic: one store, which has no groups" in said
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "sqlite:///offsets.db",
+        f"{TABLE}&group=d",
+        "postgresql://h/db",
+        "zookeeper://h/k?layout=consumers",
+        "hbase://h/t?layout=cloudera",
+        "delta:clicks?layout=commit&number=next&property={{group}}",
+        "delta:clicks?layout=txn&number=last&app_id={{group}}-{{partition}}&topic_name=events&partitions=1",
+        "iceberg:lab/db.t?layout=columns&number=last&topic=a&partition=b&offset=c&group=d",
+    ],
+)
+def test_two_groups_share_nothing_in_a_store_with_groups(load: Load, store: str) -> None:
+    text = of_two_jobs(store.format(), store.format()).replace('"readers"', '"others"', 1)
+    assert len(load(text).jobs) == 2
+
+
 def test_two_stores_that_are_not_known_are_not_said_to_be_one(tmp_path: Path) -> None:
     (fault,) = faults_of(tmp_path, of_two_jobs("${UNSET}", "${UNSET}"))
     assert "${UNSET} is not set" in fault
@@ -430,6 +470,7 @@ _WITHOUT_ALIAS = LEAST.replace('alias = "a"\n', "")
     ("text", "fault"),
     [
         (LEAST.replace('["events"]', '["events", "events"]'), "[jobs clicks] topics must be a list of different topic"),
+        (f'{LEAST}[topics.names]\nevents = ""\n', '[topics] names has no name for "events".'),
         (f'{_WITHOUT_ALIAS}[topics.names]\nevents = ["a.events"]\n', "[topics] names: events cannot be a list."),
         (f'{_WITHOUT_ALIAS}[topics]\nnames = "a.events"\n', "[topics] names must be a table, not 'a.events'."),
         (

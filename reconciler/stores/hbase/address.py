@@ -38,7 +38,7 @@ class _Parts:
         return HBaseTable(self.endpoint, self.table_name, families)
 
     def function(self, name: str) -> Callable[..., object] | None:
-        spec = self.parameters.text(name)
+        spec = self.parameters.filled(name)
         return load_function(name, spec) if spec else None
 
 
@@ -48,6 +48,10 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     Raises ConfigError for any other address. Nothing is contacted yet.
     """
     url = _split(address)
+    if "#" in address:
+        raise _wrong("it has a # in it, which must be written as %23")
+    if ":" in url.hostname:
+        raise _wrong("its host is an IPv6 address, and HBase's Python client connects by IPv4 only")
     parameters = Parameters(url.query, _wrong)
     layout = parameters.choice("layout", *_STORES, required=True)
     transport = parameters.choice("transport", "buffered", "framed")
@@ -88,7 +92,7 @@ def _anchored(parts: _Parts) -> OffsetStore:
 def _cloudera(parts: _Parts) -> OffsetStore:
     from reconciler.stores.hbase.cloudera import ClouderaStore
 
-    family = (parts.parameters.text("anchor_family") or "").encode()
+    family = (parts.parameters.filled("anchor_family") or "").encode()
     if family == cloudera.FAMILY or b":" in family:
         raise ConfigError(f"anchor_family={family.decode()} is not a family for anchors.", hint="Name another family.")
     families = {name: {"timeToLive": cloudera.TTL_SECONDS} for name in (cloudera.FAMILY, family) if name}
@@ -116,7 +120,7 @@ def _metrics(parts: _Parts) -> OffsetStore:
 def _flowlet(parts: _Parts) -> OffsetStore:
     from reconciler.stores.hbase.message_ids import message_ids
 
-    spec = parts.parameters.text("id_of")
+    spec = parts.parameters.filled("id_of")
     id_of = None if spec is None else identity_from_spec(id=spec).id_of
     if id_of is None:
         raise ConfigError(
@@ -124,7 +128,7 @@ def _flowlet(parts: _Parts) -> OffsetStore:
             hint="For example id_of=python:package.module:function, or id_of=json:$.id",
         )
     key_of, find_message = parts.function("key_of"), parts.function("find")
-    name = parts.parameters.text("column")
+    name = parts.parameters.filled("column")
     column = flowlet.VALUE if name is None else name.encode()
     if not column.startswith(cdap.FAMILY + b":"):
         raise ConfigError(f"column={column.decode()} is not a column of CDAP's family d.", hint="The usual one is d:c.")
@@ -135,7 +139,7 @@ def _flowlet(parts: _Parts) -> OffsetStore:
 def _cdap(parts: _Parts, layout: cdap.CdapLayout, *, keeps_anchors: bool = True) -> OffsetStore:
     from reconciler.stores.hbase.cdap import CdapStore
 
-    of_group = parts.parameters.text("of_group") or None
+    of_group = parts.parameters.filled("of_group")
     table = parts.table({cdap.FAMILY: {}})
     return CdapStore(table, layout, parts.shown, keeps_anchors=keeps_anchors, of_group=of_group)
 

@@ -34,6 +34,7 @@ class IcebergAt:
         self.shown = shown
         self._place = place
         self._setting = setting
+        self._opened = False
         self._is_path = "://" in place or place.startswith(("/", ".", "file:"))
         if not self._is_path and not all(place.partition("/")):
             raise ConfigError(
@@ -43,6 +44,12 @@ class IcebergAt:
 
     def table(self) -> Any | None:
         """The table as it is now; None if there is none. To be called within ``errors``."""
+        self._opened = False
+        table = self._open()
+        self._opened = table is not None
+        return table
+
+    def _open(self) -> Any | None:
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.table import StaticTable
 
@@ -102,7 +109,11 @@ class IcebergAt:
             raise
         except FileNotFoundError as error:
             raise self._failure(Refused, error, f"There is no such file: correct the job's {self._setting}.") from error
-        except (ImportError, ValueError, KeyError) as error:  # pyiceberg's words for its own configuration
+        except (ImportError, ValueError, KeyError) as error:
+            if self._opened and not isinstance(error, ImportError):
+                hint = "See whether its files are whole, and of a kind that pyiceberg reads."
+                raise self._failure(Refused, error, hint) from error
+            # pyiceberg's words for its own configuration
             hint = f"Correct the job's {self._setting}, or pyiceberg's configuration."
             raise self._failure(ConfigError, error, hint) from error
         except Exception as error:  # each catalog and file system has errors of its own

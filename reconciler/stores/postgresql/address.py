@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from psycopg import ProgrammingError, conninfo, pq
 
 from reconciler.stores import common
-from reconciler.stores.parameters import wrong_address
+from reconciler.stores.parameters import ENCODED, shown_name, wrong_address
 
 EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
 _wrong = partial(wrong_address, "A store's address postgresql:…", EXAMPLE)
@@ -58,13 +58,16 @@ def parse(address: str) -> Address:
     if not rest.startswith("//"):
         raise _wrong("it does not begin with postgresql://")
     base, _, query = rest.partition("?")
+    authority, _, path = base[2:].partition("/")
+    if "@" in path or authority.count("@") > 1:  # libpq would take the end of a password for a host or a database
+        raise _wrong(f"it has an @ behind its login (in user, password and database, {ENCODED})")
     own, foreign = _split(query)
     uri = f"postgresql:{base}" + (f"?{'&'.join(foreign)}" if foreign else "")
     try:
         known = conninfo.conninfo_to_dict(uri)
     except (ProgrammingError, UnicodeError):  # psycopg reads what is percent-encoded as UTF-8
-        raise _wrong("libpq cannot take it apart (write characters like @ / : % in a password as %40 %2F …)") from None
-    hosts = base[2:].rpartition("@")[2].partition("/")[0]
+        raise _wrong(f"libpq cannot take it apart (in a login, {ENCODED})") from None
+    hosts = authority.rpartition("@")[2]
     place = f"PostgreSQL at {(known.get('host') and hosts) or hosts or 'the default host'}"
     if database := known.get("dbname"):
         place += f", database {database!s}"
@@ -91,7 +94,9 @@ def _split(query: str) -> tuple[dict[str, str], list[str]]:
         elif name in libpq or name == "ssl":  # which libpq takes for sslmode, as JDBC's addresses have it
             foreign.append(part)
         else:
-            raise _wrong(f"{name!a} is neither one of its parameters ({', '.join(OWN)}) nor one of libpq's")
+            raise _wrong(
+                f"{shown_name(name, value)} is neither one of its parameters ({', '.join(OWN)}) nor one of libpq's"
+            )
     return own, foreign
 
 

@@ -20,7 +20,7 @@ _REFUSALS = {
     ),
     sqlite3.SQLITE_READONLY: (
         "The offset store {path} may not be written by this user.",
-        "Make the file and its directory writable for the user that runs this.",
+        "Make the file, the files -wal and -shm beside it, and its directory writable for the user that runs this.",
     ),
     sqlite3.SQLITE_PERM: (
         "The offset store {path} may not be opened by this user.",

@@ -9,19 +9,35 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import is_folder, looked_at
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common, sql_rows
 from reconciler.stores.parameters import wrong_address
 from reconciler.stores.sqlite import errors, schema
 
+T = TypeVar("T")
+
 BUSY_TIMEOUT_S = 10.0
 """How long a call waits for other writers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A connection to read. ``locks``: it reads one state of the file, whatever others write meanwhile."""
+
+    db: sqlite3.Connection
+    locks: bool
+
+    def close(self) -> None:
+        self.db.close()
 
 
 class SqliteStore:
@@ -41,8 +57,8 @@ class SqliteStore:
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         common.check_name("group's name", group)
-        with self._reading() as db:
-            name = self._store_name(db)
+
+        def ask(db: sqlite3.Connection) -> tuple[str, list[Any], list[Any]]:
             found = db.execute(
                 f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets"
                 " WHERE grp = ? ORDER BY topic, partition",
@@ -53,14 +69,16 @@ class SqliteStore:
                 " WHERE grp = CAST(? AS BLOB) OR (grp = ? AND typeof(topic) = 'blob')",
                 (group, group),
             ).fetchall()
+            return self._store_name(db), found, blobs
+
+        name, found, blobs = self._read(ask)
         rows = [self._decoder.row(name, group, *values) for values in found if isinstance(values[0], str)]
         rows += [self._decoder.misnamed(group, *values) for values in blobs]
         return common.of_topics(rows, topics)
 
     def groups(self) -> list[str]:
-        with self._reading() as db:
-            found = db.execute("SELECT DISTINCT grp FROM reconciler_offsets WHERE typeof(grp) = 'text' ORDER BY grp")
-            return [name for (name,) in found]
+        statement = "SELECT DISTINCT grp FROM reconciler_offsets WHERE typeof(grp) = 'text' ORDER BY grp"
+        return [name for (name,) in self._read(lambda db: db.execute(statement).fetchall())]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
@@ -83,12 +101,11 @@ class SqliteStore:
     def history(self, group: str) -> list[HistoryEntry]:
         """The changes to the group's rows, oldest first; the last ``HISTORY_KEPT`` of each partition."""
         common.check_name("group's name", group)
-        with self._reading() as db:
-            found = db.execute(
-                f"SELECT topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS} FROM reconciler_history"
-                " WHERE grp = ? ORDER BY change",
-                (group,),
-            ).fetchall()
+        statement = (
+            f"SELECT topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS} FROM reconciler_history"
+            " WHERE grp = ? ORDER BY change"
+        )
+        found = self._read(lambda db: db.execute(statement, (group,)).fetchall())
         return [self._decoder.entry(*values) for values in found]
 
     def create(self) -> None:
@@ -100,8 +117,7 @@ class SqliteStore:
         """Raise Refused if the file, or the place where it would be made, cannot be written. Writes nothing."""
         common.check_name("group's name", group)
         if looked_at(self._path) is not None:
-            with self._reading(empty_is_missing=False):
-                pass
+            self._read(lambda _: None, empty_is_missing=False)
             if not _allowed(self._path, os.W_OK):
                 raise Refused(
                     f"The offset store {self._path} may not be written by this user.",
@@ -114,14 +130,33 @@ class SqliteStore:
 
     # ------------------------------------------------------------ connections
 
-    @contextmanager
-    def _reading(self, *, empty_is_missing: bool = True) -> Iterator[sqlite3.Connection]:
-        if looked_at(self._path) is None:
-            raise self._missing()
-        with self._translated(), closing(self._connect_to_read()) as db:
-            if not self._is_ours(db) and empty_is_missing:
+    def _read(self, ask: Callable[[sqlite3.Connection], T], *, empty_is_missing: bool = True) -> T:
+        """What ``ask`` finds in the file as it was at one moment."""
+        until = monotonic() + self._busy_timeout_s
+        while True:
+            before = self._state()
+            if before is None:
                 raise self._missing()
-            yield db
+            try:
+                with self._translated(), closing(self._connect_to_read()) as reader:
+                    if not self._is_ours(reader.db) and empty_is_missing:
+                        raise self._missing()
+                    found = ask(reader.db)
+                if reader.locks or self._state() == before:
+                    return found
+            except Refused:  # also what looks damaged while it changes
+                if self._state() == before:
+                    raise
+            if monotonic() > until:
+                raise Unreachable(
+                    f"The offset store {self._path} was written each time it was read, for {self._busy_timeout_s:g} s.",
+                    hint="Run this again; or let this user write to the file and its directory, as locks need it.",
+                )
+
+    def _state(self) -> tuple[int, ...] | None:
+        """Which file is there, as of its last change; None without one."""
+        found = looked_at(self._path)
+        return None if found is None else (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -148,11 +183,13 @@ class SqliteStore:
         db.text_factory = _text
         return db
 
-    def _connect_to_read(self) -> sqlite3.Connection:
+    def _connect_to_read(self) -> _Reader:
         # A WAL file needs a lock file beside it even to be read. On a read-only mount, in a backup or on a full disk
-        # there can be none; but where no write is unfinished, the main file holds everything.
-        if not _allowed(os.path.dirname(self._file), os.W_OK) and not self._has_unfinished():
-            return self._connect("ro", "&immutable=1")
+        # there can be none; and one that is made by a user who may not write to the file stays, and keeps the job's
+        # user from writing. But where no write is unfinished, the main file holds everything.
+        may_lock = all(_allowed(place, os.W_OK) for place in (os.path.dirname(self._file), self._file))
+        if not may_lock and not self._has_unfinished():
+            return _Reader(self._connect("ro", "&immutable=1"), locks=False)
         # Not mode=ro: such a connection leaves its lock files behind.
         db = self._connect("rw")
         try:
@@ -162,8 +199,8 @@ class SqliteStore:
             db.close()
             if not errors.is_without_lock_file(err) or self._has_unfinished():
                 raise
-            return self._connect("ro", "&immutable=1")
-        return db
+            return _Reader(self._connect("ro", "&immutable=1"), locks=False)
+        return _Reader(db, locks=True)
 
     def _has_unfinished(self) -> bool:
         """Whether the log or journal of a write lies beside the file. An empty one may be of a read that failed."""

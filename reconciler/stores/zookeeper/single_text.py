@@ -130,7 +130,7 @@ def salvage(data: bytes) -> tuple[dict[int, PartitionText], list[int]]:
         except NotAListing:
             number = partition_of(text.partition(":")[0].strip())
             bad.add(UNKNOWN_PARTITION if number is None else number)
-            if text.count(":") > 1:
+            if text.count(":") != 1:  # a cut number, or two entries
                 bad.add(UNKNOWN_PARTITION)
             continue
         if entry is not None:

@@ -140,6 +140,13 @@ def test_addresses_are_shown_without_secrets(address, shown):
     assert "pw" not in without_secrets(address)
 
 
+@pytest.mark.parametrize("address", ["files:s3://u:p?pw@b/t", "files:s3://u:p?pw=x@b/t"])
+def test_what_follows_a_bare_question_mark_in_a_password_is_not_shown(address):
+    with pytest.raises(ConfigError) as caught:
+        open_store(address)
+    assert "pw" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("address", "traits"),
     [

@@ -74,6 +74,14 @@ def test_capabilities_need_no_server(address):
         ("hbase://h/t?layout=cdap-flowlet&id_of=key&key_of=x", 'key_of = "x" must read', ""),
         ("hbase://h/t?layout=cdap-flowlet&id_of=key&find=python:no.such:f", 'find = "python:no.such:f"', "PYTHONPATH"),
         ("hbase://h/t?layout=cdap-flowlet&id_of=key&column=x:c", "is not a column of CDAP's family", "d:c"),
+        # An empty variable in a script is no choice: without of_group, every group would read the rows.
+        ("hbase://h/t?layout=cdap-metrics&of_group=", "of_group= is empty", "hbase://"),
+        ("hbase://h/t?layout=cloudera&anchor_family=", "anchor_family= is empty", "hbase://"),
+        ("hbase://h/t?layout=cdap-flowlet&id_of=key&key_of=", "key_of= is empty", "hbase://"),
+        ("hbase://h/t?layout=cdap-flowlet&id_of=key&find=", "find= is empty", "hbase://"),
+        ("hbase://[::1]:9090/t?layout=anchored", "is an IPv6 address, and HBase's Python client connects", "hbase://"),
+        # Nothing behind a bare # would be read: neither the end of the name nor the parameters that follow.
+        ("hbase://h/t?layout=cdap-metrics&of_group=team#1", "a # in it, which must be written as %23", "hbase://"),
     ],
 )
 def test_a_wrong_address_is_refused_with_the_known_choices(address, what, hint):

@@ -65,6 +65,15 @@ def test_a_table_that_was_rolled_back_has_the_offsets_that_it_had(tmp_path: Path
         read(tmp_path, f"{SUMMARY}&branch=x")
 
 
+@pytest.mark.parametrize("kind", ["*.parquet", "*-m0.avro"])
+def test_a_damaged_file_of_the_table_is_no_fault_of_the_configuration(tmp_path: Path, kind: str) -> None:
+    append_iceberg(tmp_path, ROWS)
+    (file,) = tmp_path.rglob(kind)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(Refused, match=r"could not be read: .*whether its files are whole"):
+        read(tmp_path, COLUMNS)
+
+
 def test_snapshots_that_have_expired_may_have_named_more(tmp_path: Path) -> None:
     table = Iceberg(tmp_path / ID)
     for number in range(5):

@@ -36,6 +36,17 @@ def test_an_address_that_libpq_rejects_is_a_configuration_error(address):
         open_store(address)
 
 
+@pytest.mark.parametrize(
+    "login", ["u:Ali@Baba", "u:Ali/Baba", "u:12/Baba", "u:Ali?Baba", "u:Ali?Baba=Baba", "u:Ali?timeout=2&Baba=x"]
+)
+def test_a_password_that_is_not_percent_encoded_is_refused_without_a_part_of_it(login):
+    # libpq would take the rest for a host or a database, and name it in its errors.
+    with pytest.raises(ConfigError, match=r"login.*write .* as %2F %3F %40") as caught:
+        open_store(f"postgresql://{login}@h/db")
+    assert "Ali" not in str(caught.value)
+    assert "Baba" not in str(caught.value)
+
+
 def test_libpqs_parameters_go_to_libpq_and_secrets_are_not_shown():
     address = f"postgres://u:pw@h1:5433,h2/db?sslmode=require&{MAPPED}&password=pw2&application_name=x%20y"
     store = open_store(address)

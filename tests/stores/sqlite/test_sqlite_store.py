@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -274,6 +275,56 @@ def test_a_write_that_is_not_in_the_main_file_yet_is_read_through_a_link_too(tmp
         assert SqliteStore(str(tmp_path / "etc" / "offsets.db")).read("g")[0].stored.offset == 2
 
 
+class _WritesMeanwhile:
+    """Runs ``write`` once, in the middle of the reader's first statement that takes some time."""
+
+    def __init__(self, monkeypatch, write):
+        self._write, connect = write, SqliteStore._connect
+
+        def watched(store, mode, more=""):
+            db = connect(store, mode, more)
+            if more:
+                db.set_progress_handler(self._look, 500)
+            return db
+
+        self._left = 3
+        monkeypatch.setattr(SqliteStore, "_connect", watched)
+
+    def _look(self):
+        self._left -= 1
+        if self._left == 0:
+            self._write()
+        return 0
+
+
+def test_a_reader_without_locks_leaves_no_row_out_that_moves_while_it_reads(path, monkeypatch):
+    """A read-only mount, say, of a directory in which a job writes."""
+    job, keys = SqliteStore(str(path)), [TopicPartition("events", number) for number in range(2000)]
+    put(job, "g", {key: StoredOffset(10, Anchor(offset=9, timestamp_ms=9, fingerprint="a" * 32)) for key in keys[:300]})
+    reader = SqliteStore(str(path))
+    allowed = sqlite_store._allowed
+    monkeypatch.setattr(sqlite_store, "_allowed", lambda place, mode: False)
+
+    def write():
+        with monkeypatch.context() as of_job:
+            of_job.setattr(sqlite_store, "_allowed", allowed)
+            put(job, "g", dict.fromkeys(keys, StoredOffset(20)))
+
+    _WritesMeanwhile(monkeypatch, write)
+    rows = reader.read("g")
+    assert [row.key for row in rows] == keys
+    assert {row.stored.offset for row in rows} == {20}
+
+
+def test_a_reader_without_locks_gives_up_on_a_file_that_never_stays_the_same(path, monkeypatch):
+    made(path)
+    store = SqliteStore(str(path), busy_timeout_s=0.1)
+    monkeypatch.setattr(sqlite_store, "_allowed", lambda place, mode: False)
+    monkeypatch.setattr(store, "_store_name", lambda db: os.utime(path, ns=(0, time.time_ns())) or "name")
+    with pytest.raises(Unreachable, match=r"was written each time it was read, for 0.1 s"):
+        store.read("g")
+
+
 def test_a_link_to_a_file_that_is_not_there_yet_is_a_store_to_be_created(tmp_path):
     (tmp_path / "etc").mkdir()
     link = tmp_path / "etc" / "offsets.db"
@@ -304,6 +355,15 @@ def test_a_read_only_file(open_directory):
             store.check_writable("g")
         with pytest.raises(Refused, match="may not be written by this user"):
             put(store, "g", {KEY: StoredOffset(2)})
+
+
+def test_a_reader_who_may_not_write_the_file_leaves_no_lock_file_that_stops_the_job(open_directory):
+    path = open_directory / "offsets.db"
+    store = made(path)
+    os.chmod(path, 0o644)
+    with as_nobody():
+        assert len(store.read("g")) == 1
+    assert os.listdir(open_directory) == ["offsets.db"]
 
 
 def test_a_file_that_may_not_be_read(open_directory):

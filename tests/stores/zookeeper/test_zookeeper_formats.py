@@ -375,6 +375,7 @@ def test_a_row_without_an_anchor_has_a_note_where_a_znode_is_beside_it(data, not
         (b"0:5,1:,2:99999999999999999999", {0: 5}, [1, 2]),
         (b"0:5,1:6,1:7", {0: 5}, [1]),
         (b"0:5 1:6,2:7", {2: 7}, [UNKNOWN_PARTITION, 0]),
+        (b"0:5,1:6,1", {0: 5}, [UNKNOWN_PARTITION, 1]),  # cut within 12:7, perhaps
         (b"0:5,colour=blue", {0: 5}, [UNKNOWN_PARTITION]),
         (b"0:5,99999999999:1", {0: 5}, [UNKNOWN_PARTITION]),
         (b"0:5,\xff", {0: 5}, [UNKNOWN_PARTITION]),
