@@ -98,10 +98,11 @@ def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
 def own_topics(config: Config) -> OwnTopics:
     """MirrorMaker's own topics here, as configured; else by the names that it gives them."""
     from reconciler.mirror.reading import OwnTopics
+    from reconciler.mirror.topics import checkpoints_topic
 
     alias, separators = config.topics.alias, dict.fromkeys((config.topics.separator, "."))
     syncs = [f"mm2-offset-syncs{mark}{alias}{mark}internal" for mark in separators if alias]
-    checkpoints = [f"{alias}{mark}checkpoints{mark}internal" for mark in separators if alias]
+    checkpoints = [checkpoints_topic(alias, mark) for mark in separators if alias]
     heartbeats = [f"{alias}{mark}heartbeats" for mark in separators if alias]
     named = config.mirror
     return OwnTopics(

@@ -58,6 +58,11 @@ def named(alias: str | None, policy: TopicPolicy, separator: str, topics: Iterab
     return Mirror(alias, policy, separator, tuple(sorted(name for name in plain if name.startswith(begins))))
 
 
+def checkpoints_topic(alias: str, separator: str) -> str:
+    """MirrorMaker's topic with the checkpoints of the flow from ``alias``."""
+    return f"{alias}{separator}checkpoints{separator}internal"
+
+
 def is_source(topics: Iterable[str]) -> bool:
     """Whether these are the topics of a cluster that is a source: MirrorMaker keeps offset syncs there."""
     return any(_OFFSET_SYNCS.fullmatch(name) for name in topics)

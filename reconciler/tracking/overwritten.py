@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
+from reconciler.mirror.topics import checkpoints_topic
 from reconciler.ports import LogReader, Row, TopicPartition
 from reconciler.stores.paired import NOTHING
 from reconciler.tracking.job import TrackedJob
@@ -60,4 +61,4 @@ def _is_behind_correction(row: Row, main: Row | None, here: str) -> bool:
 def _checkpoints_beside(topic: str, mark: str) -> Iterable[str]:
     """The names of checkpoints' topics of the mirrors that may have made this topic."""
     parts = topic.split(mark)
-    return (f"{mark.join(parts[:end])}{mark}checkpoints{mark}internal" for end in range(1, len(parts)))
+    return (checkpoints_topic(mark.join(parts[:end]), mark) for end in range(1, len(parts)))

@@ -261,7 +261,9 @@ class CheckpointRecorder(GroupRecorder):
 
         Of a source on another cluster nothing is known here.
         """
-        at_zero = [at for at, end in batch.ends.items() if end == 0 and self.cluster.has(at.topic)]
+        at_zero = [at for at, end in batch.ends.items() if end == 0]
+        elsewhere = self.cluster.lacks({at.topic for at in at_zero})
+        at_zero = [at for at in at_zero if at.topic not in elsewhere]
         if not at_zero:
             return {}
         cluster = self.cluster.having({at.topic for at in at_zero})

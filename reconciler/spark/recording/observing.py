@@ -314,11 +314,8 @@ class Observer:
 
         In a store of rows, only those that fit an expression: no other topic is looked up.
         """
-        cluster = self._recorder.cluster
-        known = cluster.known
-        later = topics - set(known.topics if known is not None else ())
-        asked = (each for each in later if self._state_goes_along or any(each in one.topics for one in watched))
-        return {topic for topic in asked if not cluster.has(topic)}
+        asked = {each for each in topics if self._state_goes_along or any(each in one.topics for one in watched)}
+        return self._recorder.cluster.lacks(asked)
 
     def _refuse_held_back(self, progress: Any) -> None:
         if self._state_goes_along:

@@ -108,15 +108,16 @@ class SourceCluster:
             )
         return info
 
-    def has(self, topic: str) -> bool:
-        """Whether the cluster has this topic. What is known of the others stays."""
+    def lacks(self, topics: set[str]) -> set[str]:
+        """Of the topics, those that the cluster does not have. What is known of the others stays."""
         known = self._info
-        if known is None or topic not in known.topics:
-            there = self._describe({topic})
-            if topic not in there.topics:
-                return False
+        unknown = topics - set(known.topics) if known is not None else topics
+        if not unknown:
+            return set()
+        there = self._describe(unknown)
+        if there.topics:
             self._info = there if known is None else replace(known, topics={**there.topics, **known.topics})
-        return True
+        return unknown - set(there.topics)
 
     @property
     def known(self) -> ClusterInfo | None:

@@ -12,16 +12,17 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import is_folder, looked_at
 from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.retry import insist
 from reconciler.stores import common, sql_rows
 from reconciler.stores.parameters import wrong_address
 from reconciler.stores.sqlite import errors, schema
+from reconciler.waits import for_seconds
 
 T = TypeVar("T")
 
@@ -132,8 +133,12 @@ class SqliteStore:
 
     def _read(self, ask: Callable[[sqlite3.Connection], T], *, empty_is_missing: bool = True) -> T:
         """What ``ask`` finds in the file as it was at one moment."""
-        until = monotonic() + self._busy_timeout_s
-        while True:
+        moved = Unreachable(
+            f"The offset store {self._path} was written each time it was read, for {self._busy_timeout_s:g} s.",
+            hint="Run this again; or let this user write to the file and its directory, as locks need it.",
+        )
+
+        def once() -> T:
             before = self._state()
             if before is None:
                 raise self._missing()
@@ -142,16 +147,15 @@ class SqliteStore:
                     if not self._is_ours(reader.db) and empty_is_missing:
                         raise self._missing()
                     found = ask(reader.db)
-                if reader.locks or self._state() == before:
-                    return found
-            except Refused:  # also what looks damaged while it changes
+            except Refused as error:  # also what looks damaged while it changes
                 if self._state() == before:
                     raise
-            if monotonic() > until:
-                raise Unreachable(
-                    f"The offset store {self._path} was written each time it was read, for {self._busy_timeout_s:g} s.",
-                    hint="Run this again; or let this user write to the file and its directory, as locks need it.",
-                )
+                raise moved from error
+            if not reader.locks and self._state() != before:
+                raise moved
+            return found
+
+        return insist(once, left_s=for_seconds(self._busy_timeout_s), helps=lambda error: error is moved)
 
     def _state(self) -> tuple[int, ...] | None:
         """Which file is there, as of its last change; None without one."""

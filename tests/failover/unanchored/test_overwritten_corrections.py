@@ -53,6 +53,17 @@ def stored(group: Tracked) -> int:
     return offset
 
 
+def refuse_checkpoints(group: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = group.log.read
+
+    def refused(requests: list[ReadRequest]) -> object:
+        if any(each.partition.topic == CHECKPOINTS for each in requests):
+            raise Refused("not authorized.")
+        return read(requests)
+
+    monkeypatch.setattr(group.log, "read", refused)
+
+
 def delivered(group: Tracked, *numbers: int) -> None:
     for number in numbers:
         group.log.partition("a.events", 0).append(*content(number))
@@ -100,14 +111,7 @@ def test_a_group_whose_mirror_has_left_no_checkpoints_is_left_where_it_is(group:
 def test_a_number_behind_a_correction_is_undecided_where_the_checkpoints_cannot_be_read(
     group: Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = group.log.read
-
-    def refused(requests: list[ReadRequest]) -> object:
-        if any(each.partition.topic == CHECKPOINTS for each in requests):
-            raise Refused("not authorized.")
-        return read(requests)
-
-    monkeypatch.setattr(group.log, "read", refused)
+    refuse_checkpoints(group, monkeypatch)
     assert found(group.row(ANCHORED)) == (Verdict.MATCH, CORRECTED)
     group.job_stores(7, topic="a.events")
     row = group.row(ANCHORED)
@@ -172,14 +176,7 @@ def test_tracking_follows_a_group_that_has_gone_on_from_its_correction(group: Tr
 def test_tracking_proves_no_number_over_a_correction_where_the_checkpoints_cannot_be_read(
     group: Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = group.log.read
-
-    def refused(requests: list[ReadRequest]) -> object:
-        if any(each.partition.topic == CHECKPOINTS for each in requests):
-            raise Refused("not authorized.")
-        return read(requests)
-
-    monkeypatch.setattr(group.log, "read", refused)
+    refuse_checkpoints(group, monkeypatch)
     group.job_stores(7, topic="a.events")
     (why,) = tracked_here(group).lagging.values()
     assert why == f'{UNKNOWN}: "{CHECKPOINTS}" could not be read: not authorized'

@@ -208,22 +208,18 @@ def anchored(store: MemoryStore) -> dict[TopicPartition, tuple[int, int | None]]
     return {at: (row.offset, None if row.anchor is None else row.anchor.offset) for at, row in rows.items()}
 
 
-def test_in_a_checkpoint_the_anchor_of_an_added_partition_moves_with_every_batch(
-    store: MemoryStore, log: MemoryLog
+@pytest.mark.parametrize(
+    ("seen", "name", "at"),
+    [(False, "events_1", NEW), (True, "events_2_0", LATER)],
+    ids=["an added partition", "a source that is not watched"],
+)
+def test_in_a_checkpoint_an_anchor_that_no_report_names_moves_with_every_batch(
+    store: MemoryStore, log: MemoryLog, seen: bool, name: str, at: TopicPartition
 ) -> None:
-    mine = of_checkpoint(store, log, seen=False)
+    mine = of_checkpoint(store, log, seen=seen)
     for batch in range(1, 4):
-        mine._hear(reading_on(batch, events_1=100))
-        assert anchored(store) == {OLD: (10 * batch, 10 * batch - 1), NEW: (100 * batch, 100 * batch - 1)}
-
-
-def test_in_a_checkpoint_the_anchor_of_a_source_that_is_not_watched_moves_with_every_batch(
-    store: MemoryStore, log: MemoryLog
-) -> None:
-    mine = of_checkpoint(store, log, seen=True)
-    for batch in range(1, 4):
-        mine._hear(reading_on(batch, events_2_0=50))
-        assert anchored(store)[LATER] == (50 * batch, 50 * batch - 1)
+        mine._hear(reading_on(batch, **{name: 50}))
+        assert anchored(store) == {OLD: (10 * batch, 10 * batch - 1), at: (50 * batch, 50 * batch - 1)}
 
 
 def test_an_anchor_that_cannot_be_looked_up_is_not_passed_on_to_a_later_offset(

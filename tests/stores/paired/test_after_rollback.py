@@ -86,16 +86,19 @@ def test_a_bare_row_in_a_store_with_room_for_anchors(tmp_path: Path, request: py
     assert (row.verdict, row.resume_offset, row.replay_at_most) == (Verdict.BOUNDED, 100, 50)
 
 
-def test_an_anchor_that_lagged_lags_again_after_a_rollback(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """The anchor is of record 99 of the source, and the job had processed three more when the plan was made."""
-    bare = BareStore(f"{request.node.nodeid} bare")
-    two = world(tmp_path, request.node.nodeid, bare)
+def lagging(folder: Path, name: str, bare: MemoryStore) -> tuple[Two, MemoryStore, Row]:
+    """A job whose anchor is of record 99, with its anchors and its row: it has processed three more records."""
+    two = world(folder, name, bare)
     anchors = two.anchors
     assert anchors is not None
     two.open_job = lambda: PairedStore(bare, anchors)
     two.put(anchors, stored(99))
     two.put(bare, StoredOffset(stored(99).offset + 3))
-    before = two.paired()
+    return two, anchors, two.paired()
+
+
+def test_an_anchor_that_lagged_lags_again_after_a_rollback(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    two, _, before = lagging(tmp_path, request.node.nodeid, BareStore(f"{request.node.nodeid} bare"))
     assert before.anchor_lag == 3
     checked, config, path = two.check(IDENTITY), two.config(IDENTITY), tmp_path / "p.plan.json"
     write(prepare(checked.plan, config, two.outside), checked.plan, on_disk(checked.plan, path), two.outside)
@@ -112,13 +115,7 @@ def test_an_anchor_that_lagged_lags_again_after_a_rollback_that_was_killed(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     bare = BareStore(f"{request.node.nodeid} bare")
-    two = world(tmp_path, request.node.nodeid, bare)
-    anchors = two.anchors
-    assert anchors is not None
-    two.open_job = lambda: PairedStore(bare, anchors)
-    two.put(anchors, stored(99))
-    two.put(bare, StoredOffset(stored(99).offset + 3))
-    before = two.paired()
+    two, anchors, before = lagging(tmp_path, request.node.nodeid, bare)
     two.apply(IDENTITY)
 
     class Last(BareStore):
