@@ -12,6 +12,7 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.audit.spans import AuditedJob, ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.spark.ranges.reading import reads_committed
 from reconciler.spark.target import ClusterAccess
 
 TIMEOUT_S = 10.0
@@ -57,11 +58,19 @@ class LogExtent:
     silent: tuple[TopicPartition, ...] = ()
 
 
+def log_of(cluster: ClusterAccess, name: str) -> LogReader:
+    """The cluster's log as Spark reads it: where that leaves out aborted records, up to the last stable offset.
+
+    Spark would wait in vain for what lies behind an open transaction.
+    """
+    return cluster.reader(name, timeout_s=TIMEOUT_S, committed_only=reads_committed(cluster.options))
+
+
 def look_at_destination(
     planned: AuditedJob, cluster: ClusterAccess, *, until: Mapping[TopicPartition, int] | None, since_ms: int | None
 ) -> LogExtent:
     """The destination's stretches. Raises Changed if it is not the planned log; Unreachable, Refused."""
-    with closing(cluster.reader("destination", timeout_s=TIMEOUT_S)) as reader:
+    with closing(log_of(cluster, "destination")) as reader:
         found = reader.describe({span.row.topic for span in planned.spans})
         if found.cluster_id != planned.destination_cluster_id:
             raise Changed(
@@ -88,7 +97,7 @@ def look_at_destination(
 
 def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int | None) -> LogExtent:
     """The source's stretches. Raises Unreachable if it is dead, Changed if it is no longer the job's log."""
-    with closing(cluster.reader("source", timeout_s=TIMEOUT_S)) as reader:
+    with closing(log_of(cluster, "source")) as reader:
         found = reader.describe({span.row.source_topic for span in planned.spans})
         if planned.source_cluster_id not in (None, found.cluster_id) or found.cluster_id == (
             planned.destination_cluster_id
@@ -124,14 +133,27 @@ def _all_places(found: ClusterInfo) -> Iterable[TopicPartition]:
 
 def gaps(destination: LogExtent, source: LogExtent | None) -> set[TopicPartition]:
     """The destination's partitions of which no log has all records that the job should have read after the cut."""
-    known = {s.span.row.key for s in source.stretches if not s.is_cut_off} if source is not None else set()
+    here = source.stretches if source is not None else ()
+    # Where partitions do not correspond, a partition's records may have come from any.
+    partly = {s.span.row.topic for s in here if s.is_cut_off and s.span.remapped}
+    known = {s.span.row.key for s in here if not s.is_cut_off and s.span.row.topic not in partly}
     return {s.at for s in destination.stretches if s.is_short or (s.is_cut_off and s.at not in known)}
 
 
-def left_out(planned: AuditedJob, destination: LogExtent, source: LogExtent | None) -> bool:
+def unshown(source: LogExtent | None, *, has_output: bool) -> list[TopicPartition]:
+    """The source's partitions with deleted records that the job had not read, if no output shows what became of them.
+
+    The destination may hold them in front of the resume offset. A partition without a stored offset begins anywhere.
+    """
+    stretches = () if has_output or source is None else source.stretches
+    return [s.at for s in stretches if s.is_cut_off and s.span.row.stored_offset is not None]
+
+
+def left_out(planned: AuditedJob, destination: LogExtent, source: LogExtent | None, *, has_output: bool) -> bool:
     """True if a partition, or records that the job should have read, cannot be compared."""
     silent = destination.silent or (source is not None and source.silent)
-    return bool(planned.undecided or silent or gaps(destination, source))
+    missing = gaps(destination, source) or unshown(source, has_output=has_output)
+    return bool(planned.undecided or silent or missing)
 
 
 def is_cut_off(cut: int, log_start: int, start: int) -> bool:

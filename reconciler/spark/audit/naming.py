@@ -49,12 +49,14 @@ class Naming:
 
     @classmethod
     def of(cls, id: str | Identity, by: By | None, unique: bool | None) -> Naming:
-        """``by`` None: by id if there is one. ``unique`` None: as ``id_order`` says. Raises ConfigError."""
+        """``by`` None: by id if there is one. ``unique`` None: as ``id_order`` says. Raises ConfigError.
+
+        Unique ids say nothing of records that are distinguished by something else: two may have one key and value.
+        """
         identity = identity_from_spec(id=id) if isinstance(id, str) else id
         has_id = identity.id_of is not None
         chosen = by or (By.ID if has_id else By.CONTENT)
-        if unique is None:
-            unique = chosen is By.ID and identity.has_unique_ids
+        unique = chosen is By.ID and (identity.has_unique_ids if unique is None else unique)
         if chosen is By.ID and not has_id:
             raise ConfigError(
                 "The output has ids, but the job's identity reads none from a record.",

@@ -123,7 +123,7 @@ def audit(
             examples=shown,
             output_elsewhere=elsewhere["output_unknown"],
             nameless_elsewhere=elsewhere["nameless"],
-            left_out=left_out(about, there, here),
+            left_out=left_out(about, there, here, has_output=output is not None),
         )
         result = replace(
             result, unknown=tuple(words.unknown(about, naming, found.rules, result, there, here, why_dead))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from reconciler.clock import stamp
 from reconciler.formats.decimal_text import some
-from reconciler.spark.audit.looking import LogExtent, gaps
+from reconciler.spark.audit.looking import LogExtent, gaps, unshown
 from reconciler.spark.audit.naming import By, Naming
 from reconciler.spark.audit.result import AuditResult
 from reconciler.spark.audit.spans import AuditedJob
@@ -59,6 +59,7 @@ def unknown(
         *(f"Nothing was read of {side} that could be compared: it shows nothing." for side in result.empty_sides),
         *_of_source(rules, why_dead),
         *_of_logs(planned, destination, source),
+        *_of_unshown(rules, source),
         *of_since(result.since_ms),
         *_of_names(naming, rules, result),
         *_of_order(rules, result.totals),
@@ -130,6 +131,15 @@ def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
     spread = sorted({span.row.topic for span in planned.spans if span.remapped})
     if spread:
         yield f"Partitions of {some(spread)} do not correspond: compared as a whole, and not by order."
+
+
+def _of_unshown(rules: Rules, source: LogExtent | None) -> Iterable[str]:
+    hidden = [str(at) for at in unshown(source, has_output=rules.has_output)]
+    if hidden:
+        yield (
+            f"The source has deleted records after the stored offset of {some(hidden)}: whether the job gets them is "
+            "not known without its output."
+        )
 
 
 def _of_names(naming: Naming, rules: Rules, result: AuditResult) -> Iterable[str]:

@@ -23,7 +23,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import LogRange
-from reconciler.core.verdicts import PROVEN, MatchedBy
+from reconciler.core.verdicts import PROVEN, MatchedBy, Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.formats.checkpoint.layout import END, by_partition
@@ -228,10 +228,12 @@ def _judged(
     if anchor is None or anchor.offset != row.record_offset or not _is_anchor(row, identity, anchor):
         return "", f"the record at {row.record_offset} is not the one that the plan rests on"
     between = sum(row.record_offset < record.offset < where.start for record in records)
-    if between and row.verdict in PROVEN and identity.id_order is not IdOrder.INCREASING:
+    stays = row.verdict is Verdict.MATCH  # the anchor may be older than the offset that the job has stored here
+    if between and not stays and row.verdict in PROVEN and identity.id_order is not IdOrder.INCREASING:
         return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
+    more = f" and {between:,} more" if between and stays else ""
     nothing = "" if read else ", end of log"
-    return f"after {row.record_offset:,}{nothing}", None
+    return f"after {row.record_offset:,}{more}{nothing}", None
 
 
 def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:

@@ -16,9 +16,17 @@ NO_TOPIC = "Correct the name, or create the topic first: Spark cannot subscribe 
 Client = Mapping[str, str]
 """librdkafka properties, ``bootstrap.servers`` among them."""
 
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own topics, which no ``subscribePattern`` reads (``Topic.INTERNAL_TOPICS`` of Kafka's clients)."""
+_FLAGS = re.compile(r"(?:\(\?[A-Za-z]+\))*")
+"""Flags such as ``(?i)``, which Python takes at an expression's start only."""
+
 
 def topics_matching(client: Client, pattern: str) -> list[str]:
-    """The names of the cluster's topics that the regular expression matches as a whole, as ``subscribePattern`` does.
+    """The names of the cluster's topics that Spark reads by this ``subscribePattern``.
+
+    These are the names in which the expression is found anywhere, unless it says where (``whole``). Source: Spark 4.0.4
+    and 4.2.0 (``SubscribePatternStrategy``).
 
     Raises ConfigError for an invalid expression and if no topic matches, Unreachable or Refused if the cluster cannot
     be reached.
@@ -33,13 +41,20 @@ def topics_matching(client: Client, pattern: str) -> list[str]:
         names = connection.admin().list_topics(timeout=TIMEOUT_S).topics
     except KafkaException as error:
         raise connection.failure(error, doing) from error
-    found = sorted(name for name in names if wanted.fullmatch(name))
+    found = sorted(name for name in names if wanted.search(name) and name not in _INTERNAL)
     if not found:
         raise ConfigError(
             f'No topic of the cluster at {client["bootstrap.servers"]} matches "{pattern}".',
-            hint="A pattern must match a topic's whole name; in it, a dot stands for any character.",
+            hint="Correct the pattern. In it, a dot stands for any character.",
         )
     return found
+
+
+def whole(pattern: str) -> str:
+    """The expression for whole names, whether it is searched for (as Spark does) or compared."""
+    flags = _FLAGS.match(pattern)
+    assert flags is not None
+    return f"{flags[0]}^(?:{pattern[flags.end() :]})$"
 
 
 def partitions_of(client: Client, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:

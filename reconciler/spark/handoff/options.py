@@ -145,7 +145,7 @@ class Handoff:
     def matching(
         self, pattern: str, *, new: str = "earliest", kafka_client: Mapping[str, str] | None = None
     ) -> Handoff:
-        """This as a ``subscribePattern``, which must match every topic of the plan as a whole.
+        """This as a ``subscribePattern`` for whole names, which must match every topic of the plan.
 
         Spark needs an offset for every partition that matches when the query starts. They are looked up in the cluster,
         and those that are not in the plan start as ``new`` says: ``earliest`` or ``latest``. (Spark reads topics that
@@ -154,7 +154,7 @@ class Handoff:
         Raises ConfigError for a pattern that leaves out a planned topic, NeedsPerson if a planned topic has new
         partitions; Unreachable or Refused.
         """
-        from reconciler.spark.handoff.cluster import compiled, partitions_of, require_planned, topics_matching
+        from reconciler.spark.handoff.cluster import compiled, partitions_of, require_planned, topics_matching, whole
 
         wanted, start = compiled(pattern), _start_of(new)
         if not self.is_whole:
@@ -166,10 +166,11 @@ class Handoff:
                 "query would not read on there.",
                 hint=r'Let it match the names at the destination too, for example r"(a\.)?events".',
             )
-        there = partitions_of(client, {*topics_matching(client, pattern), *self.offsets})
+        there = partitions_of(client, {*topics_matching(client, whole(pattern)), *self.offsets})
         require_planned(self.offsets, there)
         more = {topic: partitions for topic, partitions in there.items() if topic not in self.offsets}
-        return replace(self._with(more, start), pattern=pattern)
+        # Spark searches for the expression within names: without the anchors it would read a.events-old, too.
+        return replace(self._with(more, start), pattern=whole(pattern))
 
     def joined(self, other: Handoff, *, kafka_client: Mapping[str, str] | None = None) -> Handoff:
         """The starting points of two jobs or plans combined, for a query that reads the topics of both.
@@ -337,6 +338,7 @@ def _both(start: JobStart | None, other: JobStart | None) -> JobStart | None:
 def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     subscription = {"subscribe": ",".join(sorted(start.offsets))}
     if start.pattern is not None:
+        _refuse_unmatched(start, start.pattern)
         subscription = {"subscribePattern": start.pattern}
     options = {
         "kafka.bootstrap.servers": start.bootstrap_servers,
@@ -359,6 +361,19 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
             )
         options[_known_spelling(name, options)] = value
     return options
+
+
+def _refuse_unmatched(start: Handoff, pattern: str) -> None:
+    """Raise ConfigError for topics that were added to those of a pattern: Spark would not start the query."""
+    from reconciler.spark.handoff.cluster import compiled
+
+    wanted = compiled(pattern)
+    if left_out := sorted(topic for topic in start.offsets if not wanted.search(topic)):
+        raise ConfigError(
+            f'The pattern "{pattern}" of job {start.job} does not match {", ".join(left_out)}, which also() or '
+            "joined() added.",
+            hint="Let the pattern match these topics, too; or name all topics with also(), without matching().",
+        )
 
 
 def _known_spelling(name: str, options: Mapping[str, str]) -> str:

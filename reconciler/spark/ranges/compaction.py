@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.clock import clock_ms
-from reconciler.core.errors import Changed
+from reconciler.core.errors import Changed, ConfigError
 from reconciler.folder import open_folder
 from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.output import CATALOGUE, Catalogue, CatalogueEntry, snapshot_name
@@ -63,10 +63,16 @@ def compact(
 ) -> Compacted:
     """Merge files smaller than half of ``target_bytes`` into files of about that size.
 
-    Raises Changed if another compaction was first (nothing was changed), and the catalogue's errors.
+    Raises Changed if another compaction was first (nothing was changed), ConfigError if there is no catalogue, and the
+    catalogue's errors.
     """
     root = path.rstrip("/")
     listed = Catalogue(open_folder(catalogue or f"{root}/{CATALOGUE}"))
+    if not listed.folder.exists():
+        raise ConfigError(
+            f"{path} is no output of range batches: it has no catalogue at {listed.folder.shown}.",
+            hint="Correct the path; if the catalogue is elsewhere, name its place (--catalogue).",
+        )
     directory = Directory(spark, root)
     found = listed.contents()
     removed = _remove_old(directory, listed, now_ms() - grace_ms)

@@ -150,10 +150,7 @@ def plan(
     _refuse_foreign(stored, log)
     elsewhere = _gone_on_elsewhere(rows, own, log, group)
     begin = _begin(stored, partitions, log, policy)
-    from_, lost = _starts(stored, partitions, begin, log, policy)
-    for at, (since, until) in (empty or {}).items():
-        if at in from_ and since <= from_[at] <= until <= log.ends[at]:
-            from_[at] = until
+    from_, lost = _starts(stored, partitions, begin, log, policy, empty or {})
     waiting = {at: max(0, log.ends[at] - offset) for at, offset in sorted(from_.items())}
     shared = taken(waiting, caps, turn=sum(from_.values()))
     ranges = tuple(
@@ -319,18 +316,24 @@ def _starts(
     begin: Mapping[TopicPartition, int | None],
     log: LogEdges,
     policy: Policy,
+    empty: Mapping[TopicPartition, tuple[int, int]],
 ) -> tuple[dict[TopicPartition, int], tuple[OffsetRange, ...]]:
+    def past_empty(at: TopicPartition, offset: int) -> int:
+        since, until = empty.get(at, (0, 0))
+        return until if since <= offset <= until <= log.ends[at] else offset
+
     found: dict[TopicPartition, int] = {}
     lost = []
     for at in partitions:
         each = stored.get(at)
         if each is None or each.is_sentinel:
             first = begin.get(at)
-            found[at] = log.starts[at] if first is None else first
+            found[at] = past_empty(at, log.starts[at] if first is None else first)
             continue
-        found[at] = max(each.offset, log.starts[at])
-        if each.offset < log.starts[at]:
-            lost.append(OffsetRange(at.topic, at.partition, each.offset, log.starts[at]))
+        unread = past_empty(at, each.offset)  # what retention removed before it was not the job's to read
+        found[at] = past_empty(at, max(unread, log.starts[at]))
+        if unread < log.starts[at]:
+            lost.append(OffsetRange(at.topic, at.partition, unread, log.starts[at]))
     beyond = [at for at in partitions if at in stored and stored[at].offset > log.ends[at]]
     if beyond:
         raise NeedsPerson(

@@ -8,13 +8,15 @@ import pytest
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import Changed
+from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import Plan
 from reconciler.formats.plan_rows import PlanAnchor
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.looking import LogExtent, gaps, left_out, look_at_destination, look_at_source
 from reconciler.spark.audit.spans import planned
-from reconciler.spark.audit.words import _of_logs
+from reconciler.spark.audit.tally import Rules
+from reconciler.spark.audit.words import _of_logs, _of_unshown
 from reconciler.spark.target import ClusterAccess
 from tests.spark.audit.test_audit_rules import plan, row
 
@@ -83,8 +85,8 @@ def test_a_partition_of_the_destination_that_came_after_the_plan_is_not_compared
     found = there(source)
     assert found.silent == (TopicPartition("a.events", 2),)
     assert "The destination's a.events-2 is not in the plan: not compared." in _of_logs(about, found, None)
-    assert left_out(about, found, None)
-    assert not left_out(about, replace(found, silent=()), None)
+    assert left_out(about, found, None, has_output=True)
+    assert not left_out(about, replace(found, silent=()), None, has_output=True)
     undecided = replace(about, undecided=found.silent)
     assert look_at_destination(undecided, CLUSTER, until=None, since_ms=None).silent == (), "it has its own sentence"
 
@@ -132,8 +134,71 @@ def test_records_deleted_from_the_resume_offset_on_are_a_gap_unless_the_source_h
     assert gaps(there(source), look_at_source(about, CLUSTER, since_ms=None)), "the source has deleted them, too"
 
 
+def test_where_partitions_do_not_correspond_every_partition_of_the_source_must_have_its_records(
+    source: MemoryLog,
+) -> None:
+    source.create("a.events", 2, "id")
+    for partition in range(2):
+        for number in range(10):
+            source.partition("a.events", partition).append(number, b"k", b"%d" % number)
+    spread = [replace(row(number), verdict=Verdict.REMAPPED, stored_offset=number) for number in range(2)]
+    about = replace(planned([plan(*spread)]), destination_cluster_id="a-id")
+    source.partition("a.events", 0).delete_before(7)
+
+    def missing() -> set[TopicPartition]:
+        here = look_at_source(replace(about, destination_cluster_id="b"), CLUSTER, since_ms=None)
+        return gaps(look_at_destination(about, CLUSTER, until=None, since_ms=None), here)
+
+    assert missing() == set()
+    source.partition("events", 1).append(0, b"k", b"more")
+    source.partition("events", 1).delete_before(2)
+    assert missing() == {TopicPartition("a.events", 0)}
+
+
+def test_without_an_output_records_that_the_source_has_deleted_unread_are_not_compared(source: MemoryLog) -> None:
+    """The destination may hold them in front of the resume offset, where the job never reads them."""
+    fill(source)
+    source.delete("events")
+    source.create("events", 1)
+    for number in range(12):
+        source.partition("events", 0).append(number, b"k", b"%d" % number)
+    about = planned([stopped_at(7)])
+    for deleted, is_hidden in ((7, False), (9, True)):
+        source.partition("events", 0).delete_before(deleted)
+        here = look_at_source(about, CLUSTER, since_ms=None)
+        assert left_out(about, there(source), here, has_output=False) == is_hidden
+        assert not left_out(about, there(source), here, has_output=True), "its rows show them"
+        said = [*_of_unshown(Rules(True, False, False, False), here)]
+        assert any("after the stored offset of events-0" in each for each in said) == is_hidden
+    unread = look_at_source(planned([plan(row(0))]), CLUSTER, since_ms=None)
+    assert not left_out(about, there(source), unread, has_output=False), "the job had no offset there"
+    later = look_at_source(about, CLUSTER, since_ms=10)
+    assert not left_out(about, there(source, since_ms=10), later, has_output=False), "a person has left them out"
+
+
 def test_deleted_records_that_a_person_has_left_out_by_time_are_no_gap(source: MemoryLog) -> None:
     fill(source)
     source.partition("a.events", 0).delete_before(6)
     assert gaps(there(source, since_ms=6), None), "the deleted ones may be later than that time"
     assert gaps(there(source, since_ms=8), None) == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "committed_only"), [({}, False), ({"kafka.isolation.level": "read_committed"}, True)]
+)
+def test_logs_end_where_spark_can_read_them(
+    source: MemoryLog, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], committed_only: bool
+) -> None:
+    """Behind an open transaction, Spark would wait for records that no consumer gets."""
+    fill(source)
+    asked: list[bool] = []
+
+    def reader(self: ClusterAccess, *_: object, committed_only: bool, **__: object) -> MemoryLog:
+        asked.append(committed_only)
+        return source
+
+    monkeypatch.setattr(ClusterAccess, "reader", reader)
+    cluster, about = ClusterAccess.at("nowhere:1", options=options), planned([stopped_at(7)])
+    look_at_source(about, cluster, since_ms=None)
+    look_at_destination(replace(about, destination_cluster_id="a-id"), cluster, until=None, since_ms=None)
+    assert asked == [committed_only] * 2

@@ -19,11 +19,13 @@ from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest
+from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import Columns
 from reconciler.spark.audit.failovers.figures import FIGURES, Counts, judge
 from reconciler.spark.audit.failovers.result import TOTALS, ComparedSide, Range, RecordFinding, RecordPlace, StaysResult
 from reconciler.spark.audit.failovers.stays import Interval, is_several, stays
+from reconciler.spark.audit.naming import By, Naming
 from tests.spark.audit.plain_numbers import Numbers
 
 
@@ -140,6 +142,23 @@ def test_unique_records_are_judged_by_name(
     held: tuple[int, int], read: int, ahead: int, rows: int, expected: dict[str, int]
 ) -> None:
     assert judged(held, read, ahead, rows, unique=True) == {**dict.fromkeys(FIGURES, 0), **expected}
+
+
+@pytest.mark.parametrize("by", [By.CONTENT, By.FINGERPRINT, By.OFFSET])
+def test_unique_ids_say_nothing_of_records_that_are_named_by_something_else(by: By) -> None:
+    """Two records of one key and value, each with an id of its own: the sink must have both."""
+    identity = identity_from_spec(id="header:message-id", id_order="increasing")
+    for unique in (None, True):
+        naming = Naming.of(identity, by, unique)
+        assert not naming.unique
+        assert judged((2, 2), 2, 0, 1, unique=naming.unique)["lost"] == 1
+    assert [Naming.of(identity, By.ID, unique).unique for unique in (None, True, False)] == [True, True, False]
+
+
+def test_rows_of_a_cluster_that_is_gone_are_of_the_jobs_topics() -> None:
+    """Its log is not read, and the rows name its topic all the same."""
+    found = stays([plan(1, "A", "B", row(THERE, 0, 6, 4)), plan(2, "B", "A", row(BACK, 0, 7, 9))])
+    assert found.topics == {"events", "a.events"}
 
 
 @pytest.mark.parametrize("unique", [True, False])

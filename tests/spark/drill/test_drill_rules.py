@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
@@ -37,10 +38,14 @@ def stored(*, by: str) -> StoredOffset:
 
 def drilled(folder: Path, by: str, names: str, *, then: str) -> Drill:
     """A drill whose topic is made anew, with the records ``then``, once the plan is made."""
+    return drilled_row(folder, TopicPartition("events", 0), stored(by=by), names, then=then)
+
+
+def drilled_row(folder: Path, key: TopicPartition, row: StoredOffset, names: str, *, then: str) -> Drill:
     store = f"sqlite:///{folder}/offsets.db"
     with closing(open_store(store)) as rows:
         rows.create()
-        rows.write("clicks", [Change(TopicPartition("events", 0), None, stored(by=by))], reason="test", now_ms=BEGIN)
+        rows.write("clicks", [Change(key, None, row)], reason="test", now_ms=BEGIN)
     file = folder / "reconciler.toml"
     file.write_text(
         f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
@@ -83,3 +88,13 @@ def test_the_record_that_the_plan_rests_on_is_told_from_another(
 @TOLD
 def test_a_log_that_stays_as_it_was_has_no_fault(tmp_path: Path, by: str, names: str, changed: str, place: int) -> None:
     assert drilled(tmp_path, by, names, then=names).faults == ()
+
+
+def test_a_job_that_has_gone_on_here_since_its_anchor_starts_as_planned(tmp_path: Path) -> None:
+    """As one whose anchors are tracked. ``check`` takes it for a match."""
+    anchor = Anchor(3, BEGIN + ord("d"), fingerprint=fingerprint(b"d", b"d"), cluster_id="b", topic_id="b/a.events")
+    row, there = StoredOffset(6, anchor, BEGIN), TopicPartition("a.events", 0)
+    found = drilled_row(tmp_path, there, row, ONCE, then=ONCE)
+    (partition,) = found.partitions
+    assert (partition.row.verdict, partition.starts_at, found.faults) == (Verdict.MATCH, 6, ())
+    assert partition.found == "after 3 and 2 more"

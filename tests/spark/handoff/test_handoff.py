@@ -221,7 +221,7 @@ def test_the_destinations_own_topic_is_read_beside_the_mirrored_one(destination)
 
 def test_a_pattern_gets_an_offset_for_every_matching_partition(destination):
     options = handoff.load(SMALL).matching(r"(a\.)?events").read_stream_options()
-    assert options["subscribePattern"] == r"(a\.)?events"
+    assert options["subscribePattern"] == r"^(?:(a\.)?events)$"
     assert "subscribe" not in options
     assert json.loads(options["startingOffsets"]) == {
         "a.events": {"0": 10, "1": 20},
@@ -229,9 +229,43 @@ def test_a_pattern_gets_an_offset_for_every_matching_partition(destination):
     }
 
 
+def test_spark_reads_no_topic_by_a_pattern_that_only_has_it_in_its_name(monkeypatch):
+    """Spark searches for the expression (``Regex.findFirstIn``) in the names of all topics but Kafka's own."""
+    there = ["a.events", "events", "events-dlq", "old.events", "A.EVENTS", "__consumer_offsets", "__transaction_state"]
+
+    class Connected:
+        def __init__(self, *_, **__):
+            self.topics = dict.fromkeys(there)
+
+        def admin(self):
+            return self
+
+        def list_topics(self, timeout):
+            return self
+
+    monkeypatch.setattr("reconciler.kafka.connection.Connection", Connected)
+    monkeypatch.setattr(cluster, "partitions_of", lambda client, names: dict.fromkeys(names, (0, 1)))
+    for pattern, more in ((r"(a\.)?events", ["events"]), ("(?i)a.events", ["A.EVENTS"]), ("a.*|x", [])):
+        options = handoff.load(SMALL).matching(pattern).read_stream_options()
+        read_by_spark = [name for name in there if re.search(options["subscribePattern"], name)]
+        assert sorted(read_by_spark) == sorted(json.loads(options["startingOffsets"])) == sorted(["a.events", *more])
+    every = handoff.load(SMALL).matching(".*").offsets
+    assert sorted(every) == sorted(there[:5])
+    found = cluster.topics_matching({"bootstrap.servers": "b:1"}, "events")
+    assert found == ["a.events", "events", "events-dlq", "old.events"], "what a query with this very option reads"
+
+
+def test_a_topic_that_was_added_must_match_the_pattern_as_well(destination):
+    """Else Spark has an offset for a topic that it does not read, and does not start the query."""
+    by_pattern = handoff.load(SMALL).matching(r"a\.events")
+    with pytest.raises(ConfigError, match=r"does not match events, which also\(\) or joined\(\) added"):
+        by_pattern.also("events").read_stream_options()
+    assert handoff.load(SMALL).matching(r"a\..*").read_stream_options()["subscribePattern"] == r"^(?:a\..*)$"
+
+
 def test_a_pattern_that_would_leave_the_planned_topic_out_is_refused(destination):
     with pytest.raises(ConfigError, match=r"does not match a\.events"):
-        handoff.load(SMALL).matching("events")  # Spark, too, matches whole names
+        handoff.load(SMALL).matching("events")
     with pytest.raises(ConfigError, match="not a regular expression"):
         handoff.load(SMALL).matching("(events")
 

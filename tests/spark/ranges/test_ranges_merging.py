@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
+from reconciler.cli.main import main
+from reconciler.core.errors import ExitCode
 from reconciler.folder import LocalFolder
 from reconciler.spark.ranges import compaction
 from reconciler.spark.ranges.compaction import to_merge
@@ -79,3 +84,26 @@ def test_the_catalogue_is_not_listed_once_more_for_each_old_batch(tmp_path: Path
     assert catalogue.has("snapshot-00000000000000000001.json")
     assert not any(catalogue.has(f"{name}.json") for name in names)
     assert folder.lists <= 4, "nor to find out whether it has a file"
+
+
+@contextmanager
+def no_session(*_: Any, **__: Any) -> Iterator[None]:
+    yield None
+
+
+def test_a_mistyped_path_is_not_an_output_without_small_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("reconciler.spark.session.own_session", no_session)
+    assert main(["compact", str(tmp_path / "typo")]) == ExitCode.USAGE
+    assert "typo is no output of range batches: it has no catalogue at" in capsys.readouterr().err
+
+
+def test_a_failure_of_spark_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise Py4JError("java.io.FileNotFoundException: File /srv/clicks/a.parquet does not exist")
+
+    monkeypatch.setattr("reconciler.spark.session.own_session", no_session)
+    monkeypatch.setattr(compaction, "compact", fail)
+    assert main(["compact", "/srv/clicks"]) == ExitCode.UNREACHABLE
+    assert "Spark could not merge the files of /srv/clicks: java.io.FileNotFoundException" in capsys.readouterr().err

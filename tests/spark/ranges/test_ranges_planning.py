@@ -226,6 +226,18 @@ def test_caps_bound_a_batch_and_a_partition():
         Caps(per_run=0)
 
 
+def test_what_retention_takes_of_a_stretch_without_records_is_not_lost():
+    """As a transaction's marker behind the last record, in a topic that is idle for longer than its retention."""
+    at, log = TopicPartition("events", 0), a_log((30, 40))
+    for known, read in (((20, 30), [(0, 30, 40)]), ((20, 35), [(0, 35, 40)])):
+        found = planned(log, a_row(20), empty={at: known})
+        assert (spans(found), found.lost) == (read, ())
+    with pytest.raises(NeedsPerson, match=r"up to 5 records .* are gone \(events-0:25-30\)"):
+        planned(log, a_row(20), empty={at: (20, 25)})
+    with pytest.raises(NeedsPerson, match="up to 11 records"):
+        planned(log, a_row(19), empty={at: (20, 30)})
+
+
 def test_only_stretches_known_to_be_empty_are_skipped():
     log, at = a_log((0, 100)), TopicPartition("events", 0)
     caps = Caps(per_partition=10)

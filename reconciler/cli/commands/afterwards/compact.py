@@ -48,9 +48,11 @@ def run(options: argparse.Namespace) -> int:
     if options.target_mb < 1 or options.grace_hours < 0:
         raise ConfigError("--target-mb is at least 1, and --grace-hours at least 0.", hint=f"For example: {EXAMPLE}")
     from reconciler.spark.ranges.compaction import compact
-    from reconciler.spark.session import own_session
+    from reconciler.spark.session import own_session, refused
 
-    with own_session("reconciler compact", {}) as spark:
+    hint = "Check that Spark reaches the output, that all files that count are there, and that there is space."
+    failure = refused(f"Spark could not merge the files of {options.path}", hint)
+    with own_session("reconciler compact", {}) as spark, failure:
         done = compact(
             spark,
             options.path,

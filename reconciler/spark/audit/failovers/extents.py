@@ -12,12 +12,12 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
 from reconciler.spark.audit.looking import (
-    TIMEOUT_S,
     PartitionEdges,
     edges_of,
     is_cut_off,
     is_dead,
     is_planned_log,
+    log_of,
     require_anchors,
     with_records,
 )
@@ -119,7 +119,7 @@ def _look(
     until: Mapping[TopicPartition, int] | None,
     since_ms: int | None,
 ) -> tuple[int, ClusterLog]:
-    with closing(cluster.reader(name, timeout_s=TIMEOUT_S)) as reader:
+    with closing(log_of(cluster, name)) as reader:
         info = reader.describe({at.topic for each in found.clusters for at in each.intervals})
         number = _which(found, name, info)
         stays = found.clusters[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -85,7 +85,9 @@ def audit_stays(
     with (
         spark_errors(),
         tallied(
-            sightings(spark, looked.logs, naming, output, since_ms), len(looked.logs), unique=naming.unique
+            sightings(spark, looked.logs, naming, output, found.topics, since_ms),
+            len(looked.logs),
+            unique=naming.unique,
         ) as counted,
     ):
         shown = examples(counted, looked.logs, naming, examples_of_each)
@@ -134,10 +136,14 @@ def audit_stays(
 
 
 def sightings(
-    spark: SparkSession, logs: Sequence[ClusterLog], naming: Naming, output: Output, since_ms: int | None
+    spark: SparkSession,
+    logs: Sequence[ClusterLog],
+    naming: Naming,
+    output: Output,
+    topics: Collection[str],
+    since_ms: int | None,
 ) -> DataFrame:
-    """Every record of the logs, and every row of the output."""
-    topics = {reach.at.topic for log in logs for reach in log.reaches}
+    """Every record of the logs, and every row of the output that is of ``topics``."""
     frames = [of_sink(output.names(topics))]
     for number, log in enumerate(logs):
         records = records_of(spark, log, naming, since_ms=since_ms)

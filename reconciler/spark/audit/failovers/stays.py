@@ -59,6 +59,12 @@ class Stays:
     assumed: tuple[str, ...]
     hops: tuple[Hop, ...]
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The job's topics on all clusters, also on one that is gone: rows from there name them, too."""
+        rows = [row for hop in self.hops for row in hop.rows]
+        return frozenset(name for row in rows for name in (row.source_topic, row.topic))
+
 
 def is_several(plans: Sequence[Plan]) -> bool:
     """True if the plans lead to more than one cluster, so that they are of more than one failover."""
