@@ -113,9 +113,8 @@ def without_secrets(address: str) -> str:
         authority, slash, path = place.partition("/")
         hosts, is_cut, _ = authority.rpartition("@")[2].partition("#")
         path, is_cut_too, _ = path.partition("#")
-        # A login at a wrong place, or an unencoded slash in a password. A ZooKeeper root behind several hosts
-        # may hold @.
-        has_login = scheme in _SERVERS and "@" in path and not (scheme == "zookeeper" and "," in hosts)
+        # A login at a wrong place, or an unencoded slash in a password.
+        has_login = scheme in _SERVERS and "@" in path
         if has_login or not _HOSTS.fullmatch(hosts):
             return f"{begin}://…"
         if "://" in path:  # a second address

@@ -41,7 +41,8 @@ COORDINATOR_MOVING = frozenset(
         KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""Nothing was done, and a repeated call will soon be answered: a broker has just started, a transaction is ending."""
+"""A repeated call will soon be answered: a broker has just started, a transaction is ending. Nothing was read; of a
+commit that was sent, a part may have been done."""
 STALE_EPOCH = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 """A request named another leader epoch than the broker's. An admin client (librdkafka 2.16) asks with the epoch that it
 knows for as long as it keeps its metadata: 60 s and more, measured after a broker had stood still."""
@@ -60,6 +61,7 @@ LEADER_MOVING = frozenset(
         KafkaError.NOT_CONTROLLER,
         KafkaError.CONCURRENT_TRANSACTIONS,
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError._NOENT,  # "No leaders found", of all partitions asked for
     }
 )
 DAMAGED = frozenset({KafkaError._BAD_MSG, KafkaError.INVALID_MSG})

@@ -35,8 +35,8 @@ from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Chunk
 from reconciler.kafka.connection import READS_ONLY, Connection
-from reconciler.kafka.errors import Needs
-from reconciler.kafka.records import Gathering, turns, turns_of
+from reconciler.kafka.errors import UNANSWERED, Needs
+from reconciler.kafka.records import Gathering, arrived, turns, turns_of
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import heard
 
@@ -70,10 +70,6 @@ DRIP = 0.1
 less than this part of the partitions without a record got one in so many seconds, the others need a larger fetch."""
 LEADERS_S = 1.0
 """The client's own timer finds leaders in so many seconds; asking for them never takes longer."""
-POLL_S = 0.05
-FLOW_S = 0.005
-"""A call for many messages that are not all there yet waits so long, also after the last one has come."""
-BATCH = 2_000
 Kind = tuple[int, str]
 """Of a client that reads: its fetch size in bytes, and its isolation level."""
 AT_ONCE = 1_000
@@ -158,7 +154,7 @@ class KafkaLogReader:
             if info is not None:
                 numbers = tuple(sorted(partition.id for partition in info.partitions))
                 topic_id = real_topic_id(str(info.topic_id))
-                found[name] = TopicInfo(name, topic_id, numbers, _is_compacted(configs[name]))
+                found[name] = TopicInfo(name, topic_id, numbers, self._is_compacted(name, configs[name]))
         return ClusterInfo(cluster_id, found)
 
     def _topic(self, name: str, future: Any) -> Any:
@@ -170,6 +166,17 @@ class KafkaLogReader:
                 return None
             needs = Needs(topic=f'Describe on topic "{name}" (Read for its records), if there is such a topic')
             raise self._connection.failure(error, f'look up topic "{name}"', needs) from error
+
+    def _is_compacted(self, topic: str, future: Any) -> bool | None:
+        """Whether the topic's cleanup.policy compacts; None where this user may not read it."""
+        try:
+            return "compact" in str(future.result()["cleanup.policy"].value)
+        except KafkaException as error:
+            if error.args[0].code() in UNANSWERED:  # a gap would be taken for compaction
+                self._forget()
+                raise self._connection.failure(error, f'look up the settings of topic "{topic}"') from error
+            log.debug("cleanup.policy is not known: %s", error)
+            return None
 
     # ------------------------------------------------------------ offsets
 
@@ -327,7 +334,7 @@ class KafkaLogReader:
         full = False
         with self._connection.waiting():
             while not gathering.complete and not full:
-                messages = _some(consumer) if few else consumer.consume(BATCH, FLOW_S)
+                messages = arrived(consumer, few=few)
                 try:
                     news = gathering.take(messages, self._connection)
                 except ReconcilerError:
@@ -388,18 +395,3 @@ class KafkaLogReader:
         self._consumers.clear()
         self._topics.clear()
         self._admin = None
-
-
-def _some(consumer: Consumer) -> list[Any]:
-    """The messages that have come, as soon as there is one: a call for many would wait for its timeout."""
-    messages: list[Any] = consumer.consume(1, POLL_S)
-    return messages + consumer.consume(BATCH, 0) if messages else messages
-
-
-def _is_compacted(future: Any) -> bool | None:
-    """Whether the topic's cleanup.policy compacts; None where this user may not read it."""
-    try:
-        return "compact" in str(future.result()["cleanup.policy"].value)
-    except KafkaException as error:
-        log.debug("cleanup.policy is not known: %s", error)
-        return None

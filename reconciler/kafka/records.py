@@ -1,4 +1,4 @@
-"""Consumed messages as records, and the sorting of one read's messages into chunks."""
+"""Messages that have come, as records, and the sorting of one read's messages into chunks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -25,10 +26,21 @@ from reconciler.ports import ReadRequest, TopicPartition
 
 log = logging.getLogger(__name__)
 
-
+POLL_S = 0.05
+FLOW_S = 0.005
+"""A call for many messages that are not all there yet waits so long, also after the last one has come."""
+BATCH = 2_000
 GOES_ON = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.MSG_SIZE_TOO_LARGE})
 """Errors after which the client reads on. It reports a message as too large whenever a response held no record, as with
 batches that the log cleaner has emptied, once its fetches are as large as they can be."""
+
+
+def arrived(consumer: Consumer, *, few: bool) -> list[Any]:
+    """The messages that have come; of ``few`` partitions as soon as there is one, since a call for many would wait for
+    its timeout.
+    """
+    messages: list[Any] = consumer.consume(1, POLL_S) if few else consumer.consume(BATCH, FLOW_S)
+    return messages + consumer.consume(BATCH, 0) if few and messages else messages
 
 
 class KafkaRecord:

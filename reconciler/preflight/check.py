@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from reconciler.config.file import Cluster, Config, Job
+from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
 from reconciler.formats.decimal_text import counted
 from reconciler.near import near_topics
@@ -17,6 +18,7 @@ from reconciler.preflight.mirror import mirror
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
 from reconciler.preflight.sinks import job_sinks, untracked_end, unusable_sinks
 from reconciler.preflight.stores import ANCHORS, anchor_store, job_store
+from reconciler.tracking.track import refuse_shared
 
 DESTINATION, SOURCE = "destination", "source"
 
@@ -42,6 +44,8 @@ def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[s
                 message = f"The store {store.address} cannot keep the anchors of other stores."
                 failures.append(fail(ANCHORS, message, "Choose another, for example sqlite:////srv/anchors.db."))
             store.close()
+            users = [job for job in jobs if job.name in found and found[job.name].needs_tracking]
+            refuse_shared([*users, *(job for job in config.jobs if one_store(job.store, config.anchor_store))])
         except ReconcilerError as error:
             failures.append(failed(ANCHORS, error))
     return found, failures

@@ -17,6 +17,7 @@ from decimal import Decimal
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused
 from reconciler.folder import one_line
+from reconciler.formats.json_fields import INT64_MAX
 from reconciler.sinks.taken import Taken
 
 
@@ -41,7 +42,7 @@ class FunctionSink:
             raise self._refused(f"raised {type(error).__name__}: {one_line(error)}") from error
         if last is None:
             return Taken(None)
-        if not isinstance(last, int) or isinstance(last, bool) or last < 0:
+        if not isinstance(last, int) or isinstance(last, bool) or not 0 <= last <= INT64_MAX:
             raise self._refused(f"returned {last!r}, which is no number of a batch")
         return Taken(last)
 
@@ -76,7 +77,7 @@ class TableSink:
         self._columns = columns
 
     def last_taken(self, app_id: str | None) -> Taken:
-        """The largest number of a batch under this name."""
+        """The largest number of a batch under this name. One below 0, as a job writes it before its first, is none."""
         return self._largest(" WHERE {} = %s", app_id)
 
     def has_queries(self) -> bool:
@@ -90,7 +91,7 @@ class TableSink:
         parsed = self._parsed
         with closing(Database(parsed.libpq, parsed.place, timeout_s=parsed.timeout_s)) as database:
             statement = type(table)("SELECT max({}) FROM {}" + where).format(batch, table, name)
-            row = database.transaction(lambda session: session.one(statement, values))
+            row = database.transaction(lambda session: session.one(statement, values), only_reads=True)
         last = None if row is None else row[0]
         if last is not None and not _is_whole(last):
             raise Refused(
@@ -98,7 +99,7 @@ class TableSink:
                 "values need not be the last batch.",
                 hint="Name the column with the batches' numbers in batch_column=, or change its type to bigint.",
             )
-        return Taken(None if last is None else int(last))
+        return Taken(None if last is None or last < 0 else int(last))
 
 
 def _is_whole(value: object) -> bool:
@@ -107,4 +108,5 @@ def _is_whole(value: object) -> bool:
         and not isinstance(value, bool)
         and math.isfinite(value)
         and value == int(value)
+        and value <= INT64_MAX
     )

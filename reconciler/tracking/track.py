@@ -134,7 +134,7 @@ class Tracker:
         self._ends = {job.name for job in ends}
         self._one_name = {topic for job in jobs for topic in job.topics if config.topics.destination_of(topic) == topic}
         self._certain = {job.name for job in jobs if stores[job.name].capabilities.translated_by_mirror}
-        _refuse_shared([*bare, *(job for job in config.jobs if one_store(job.store, config.anchor_store))])
+        refuse_shared([*bare, *(job for job in config.jobs if one_store(job.store, config.anchor_store))])
         anchors = side.open_anchors()
         refuse_unable(anchors)
         anchors.close()
@@ -366,7 +366,7 @@ def _why_not(config: Config, job: Job) -> str:
     return ""
 
 
-def _refuse_shared(jobs: Iterable[Job]) -> None:
+def refuse_shared(jobs: Iterable[Job]) -> None:
     """Raise ConfigError for two jobs of one group and topic: they would share a row of the anchor store."""
     owner: dict[tuple[str, str], str] = {}
     for job in jobs:

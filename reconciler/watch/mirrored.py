@@ -45,12 +45,12 @@ class MirrorFigures:
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """The last figures that could be read: grades by job, times by topic, heartbeats by the destination's brokers and
-    the topic's possible names. It outlives a reload of the configuration.
+    """The last figures that could be read, by the destination's brokers: grades by job and group, times by topic,
+    heartbeats by the topic's possible names. It outlives a reload of the configuration.
     """
 
-    grades: dict[str, dict[str, Grade]] = field(default_factory=dict)
-    delivered_ms: dict[str, int] = field(default_factory=dict)
+    grades: dict[tuple[str, ...], dict[str, Grade]] = field(default_factory=dict)
+    delivered_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     heartbeats: dict[tuple[str, ...], Heartbeats] = field(default_factory=dict)
 
 
@@ -72,8 +72,8 @@ class MirrorWatch:
         topics = {config.topics.destination_of(topic) for job in config.jobs for topic in job.topics}
         groups = {job.group for job in config.jobs}
         self._checkpoints = Checkpoints(own.checkpoints, groups, topics)
-        read_from = (config.destination.bootstrap_servers, *own.heartbeats)
-        self._heartbeats = known.heartbeats.setdefault(read_from, Heartbeats(own.heartbeats))
+        self._at = config.destination.bootstrap_servers
+        self._heartbeats = known.heartbeats.setdefault((self._at, *own.heartbeats), Heartbeats(own.heartbeats))
         self._clock = clock
         self._now_ms = now_ms
         self._every_s = every_s
@@ -111,21 +111,23 @@ class MirrorWatch:
         times = self._try("The newest delivered records", lambda: newest_ms(reader, asked))
         if times is None:
             known = self._known.delivered_ms
-            return {place.topic: known[place.topic] for place in asked if place.topic in known}
+            return {
+                topic: known[at] for topic in {place.topic for place in asked} if (at := (self._at, topic)) in known
+            }
         found: dict[str, int] = {}
         for place, time_ms in times.items():
             found[place.topic] = max(time_ms, found.get(place.topic, time_ms))
-        self._known.delivered_ms.update(found)
+        self._known.delivered_ms.update({(self._at, topic): time_ms for topic, time_ms in found.items()})
         return found
 
     def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade] | None:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
         has one. None if they could not be read since the start."""
-        graded = partial(self._graded, plan, gathered, reader)
+        graded, at = partial(self._graded, plan, gathered, reader), (self._at, plan.name, plan.group)
         found = self._try("MirrorMaker's offsets", graded) if self._is_followed else None
         if found is not None:
-            self._known.grades[plan.name] = found
-        return self._known.grades.get(plan.name)
+            self._known.grades[at] = found
+        return self._known.grades.get(at)
 
     def _graded(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
         """Sums by topic. Where a partition's right offset is not known, a sum of 0 skips would be taken for a proof, so

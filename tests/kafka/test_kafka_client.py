@@ -37,6 +37,7 @@ def explained(code: int, reported: ClusterErrors | None = None, needs: Needs | N
         (KafkaError._ALL_BROKERS_DOWN, Unreachable, True, "gave no answer in 10 s"),
         (KafkaError.UNKNOWN, Unreachable, True, "gave no answer in 10 s"),
         (KafkaError.NOT_LEADER_FOR_PARTITION, Unreachable, True, "was not ready for it ("),
+        (KafkaError._NOENT, Unreachable, True, "was not ready for it ("),
         (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, Unreachable, True, "was not ready for it ("),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, Changed, True, "no longer knows the topic or partition"),
         (KafkaError._AUTHENTICATION, Refused, False, "refused the login of user 'clicks'"),

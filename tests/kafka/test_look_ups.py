@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from reconciler.core.errors import Unreachable
+from reconciler.kafka.connection import Connection
 from reconciler.kafka.reader import AT_ONCE, END, START, KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
 
@@ -46,6 +52,43 @@ def test_many_partitions_are_looked_up_in_several_calls(
     client.sizes.clear()
     assert reader.offsets_for_times([(place, 10**12) for place in places]) == [10**12 + n for n in range(count)]
     assert client.sizes == sizes
+
+
+def answered(content: object) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(content, Exception):
+        future.set_exception(content)
+    else:
+        future.set_result(content)
+    return future
+
+
+@pytest.mark.parametrize(
+    ("answer", "compacted"),
+    [
+        ({"cleanup.policy": SimpleNamespace(value="compact,delete")}, True),
+        ({"cleanup.policy": SimpleNamespace(value="delete")}, False),
+        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), None),
+        (KafkaException(KafkaError(KafkaError._TIMED_OUT)), Unreachable),
+    ],
+)
+def test_a_policy_that_nobody_told_in_time_is_not_taken_for_one_that_may_not_be_read(
+    answer: object, compacted: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is not known, a gap counts as compaction, and a row beside it as right."""
+    topic = SimpleNamespace(partitions=[SimpleNamespace(id=0)], topic_id="id")
+    admin = SimpleNamespace(
+        describe_topics=lambda *_, **__: {"events": answered(topic)},
+        describe_configs=lambda asked, **_: {resource: answered(answer) for resource in asked},
+    )
+    monkeypatch.setattr(KafkaLogReader, "_administration", lambda _: admin)
+    monkeypatch.setattr(Connection, "cluster_id", lambda *_: "c")
+    reader = KafkaLogReader({"bootstrap.servers": "none"})
+    if compacted is Unreachable:
+        with pytest.raises(Unreachable, match='look up the settings of topic "events"'):
+            reader.describe(["events"])
+    else:
+        assert reader.describe(["events"]).topics["events"].compacted is compacted
 
 
 def test_the_leaders_of_many_topics_are_looked_up_in_several_calls() -> None:

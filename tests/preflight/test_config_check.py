@@ -844,6 +844,24 @@ def test_addresses_that_cannot_be_used_need_no_connection(
         assert said.count(each) == 1, each
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("checkpoint:/one", "checkpoint:/other", True),
+        ("checkpoint:/one", "sqlite:///FOLDER/anchors.db", True),
+        ("sqlite:////one.db", "sqlite:////other.db", False),  # which keep their anchors themselves
+    ],
+)
+def test_jobs_whose_anchors_would_share_rows_in_the_anchor_store_are_a_failure(
+    write: Callable[[str], Path], capsys: pytest.CaptureFixture[str], one: str, other: str, shared: bool
+) -> None:
+    job = LEAST[IN_FRONT:].replace('name = "clicks"', 'name = "views"')
+    text = with_section('[anchors]\nstore = "sqlite:///FOLDER/anchors.db"').replace("STORE", one)
+    main(["config", "check", "-c", str(write(text + job.replace("STORE", other))), "--offline"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert ('"clicks" and "views" have one group and the topic "events": their anchors cannot' in said) is shared
+
+
 def test_offline_connects_to_nothing(write: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     """The destination of this file does not exist; with a connection it would fail."""
     from reconciler.cli.main import main

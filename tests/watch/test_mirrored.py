@@ -40,9 +40,10 @@ class Watched:
         self._known = LastKnown()
         self.reload()
 
-    def reload(self) -> None:
-        """As if the configuration were read again."""
+    def reload(self, **destination: str) -> None:
+        """As if the configuration were read again, with another ``destination``."""
         config = self.memory.config(self._extra)
+        config = replace(config, destination=replace(config.destination, **destination))
         outside = replace(self.memory.outside, monotonic=lambda: self.memory.clock, now_ms=lambda: self.now_ms)
         self._jobs = config.jobs
         self.checker = JobChecker(config, outside, check, every_s=EVERY_S, mirror=self._known)
@@ -172,7 +173,12 @@ def test_what_cannot_be_read_again_keeps_its_last_figures(
         watched.reload()
         patched.setattr(Checkpoints, "read", fail)
         assert watched.round() == known
-    assert caplog.text.count("their last figures stay") == 4  # by each configuration, once of each that failed
+        watched.reload(bootstrap_servers="another:9092")
+        elsewhere = watched.round()
+        assert isnan(elsewhere.mirror_skips or 0), "those were of the other cluster"
+        assert elsewhere.delivered_ms is None
+        watched.reload()
+    assert caplog.text.count("their last figures stay") == 6  # by each configuration, once of each that failed
     watched.memory.deliver(range(5, 10))
     assert watched.grade() == (0, 0)
 

@@ -326,8 +326,8 @@ def put(
                     f"{problem}; {len(result.written)} of its {len(changes)} rows were written.", hint="Run this again."
                 )
             raise Changed(f"{problem}.{'' if any_written else ' Nothing was written.'}", hint=AGAIN)
-    except (Unreachable, Changed) as error:
-        if not any_written:
+    except ReconcilerError as error:
+        if not any_written or isinstance(error, OutcomeUnknown):
             raise
         raise OutcomeUnknown(
             f'Other jobs were written, job "{job.name}" was not: {error.message}', hint="Run this again."
@@ -342,7 +342,7 @@ def confirm(store: OffsetStore, job: Job, expected: Mapping[TopicPartition, Stor
     """Read back what was written. Raises ``OutcomeUnknown`` if it is not all there."""
     try:
         rows = by_key(store.read(job.group, sorted({tp.topic for tp in expected})))
-    except Unreachable as error:
+    except ReconcilerError as error:
         raise OutcomeUnknown(
             f'Job "{job.name}" was written, and could not be read back: {error.message}', hint="Run this again."
         ) from error

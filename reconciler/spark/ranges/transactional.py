@@ -200,7 +200,8 @@ class PostgresTransaction(RangeSink):
                 "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
                 " WHERE starts_with(c.relname, %s) AND c.relkind = 'r' AND c.relpersistence = 'u'",
                 (self._prefix(group),),
-            )
+            ),
+            only_reads=True,
         )
         for schema, name in found:
             self._drop(quoted(schema, name), only_if_abandoned=True)

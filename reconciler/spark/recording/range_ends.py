@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from reconciler.config.addresses import shared_brokers
 from reconciler.core.errors import ReconcilerError
 from reconciler.ports import LogReader, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
@@ -35,7 +36,8 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S = 5.0
 PAUSE_S = 300.0
-"""Seconds without point reads after one has failed: a batch must not wait each time for a cluster that refuses."""
+"""Seconds without point reads after one has failed, or a cluster did not say which one it is: a batch must not wait
+each time for a cluster that refuses."""
 
 
 def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) -> dict[TopicPartition, OffsetSpan]:
@@ -86,9 +88,13 @@ class RangeEnds:
         if isinstance(sources, Unseen):
             return sources
         wanted = [each for each in sources if spans([each], self._topics)]
-        elsewhere = [each.servers for each in wanted if not self._reads_here(batch, each)]
+        here = {each.servers: self._reads_here(batch, each) for each in wanted}
+        elsewhere = [servers for servers, known in here.items() if not known]
         if elsewhere:
-            return Unseen(f"the query reads from {elsewhere[0]}, which is not known to be the cluster at {self._at}")
+            why = Unseen(f"the query reads from {elsewhere[0]}, which is not known to be the cluster at {self._at}")
+            if None in here.values():
+                self._pause = monotonic() + PAUSE_S, why
+            return why
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="reconciler-recording")
         return self._worker.submit(self._look_up, spans(sources, self._topics)).result
@@ -142,19 +148,23 @@ class RangeEnds:
     def _at(self) -> str:
         return self._target.cluster.bootstrap_servers
 
-    def _reads_here(self, batch: DataFrame, source: SourceRange) -> bool:
-        """Whether the source reads the cluster that this recording was given (E1)."""
+    def _reads_here(self, batch: DataFrame, source: SourceRange) -> bool | None:
+        """Whether the source reads the cluster that this recording was given (E1); None if a cluster did not say."""
         if source.servers not in self._here:
-            shared = addresses(source.servers) & addresses(self._at)
-            self._here[source.servers] = bool(shared) or self._has_id(cluster_id(batch, source), source)
+            here = bool(shared_brokers(source.servers, self._at)) or self._has_id(cluster_id(batch, source), source)
+            if here is None:
+                return None
+            self._here[source.servers] = here
         return self._here[source.servers]
 
-    def _has_id(self, cluster: str | None, source: SourceRange) -> bool:
+    def _has_id(self, cluster: str | None, source: SourceRange) -> bool | None:
+        if cluster is None:
+            return None
         try:
             return self._cluster.having({topic for topic, _ in source.ends}).cluster_id == cluster
         except ReconcilerError as error:
             log.debug("the cluster could not be described: %s", error)
-            return False
+            return None
 
     def close(self) -> None:
         if self._worker is not None:
@@ -170,10 +180,6 @@ class RangeEnds:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin()
-
-
-def addresses(servers: str) -> set[str]:
-    return {address.strip().lower() for address in servers.split(",") if address.strip()}
 
 
 def without_recreated(ends: Sequence[LastRecord], recreated: Collection[str], group: str) -> list[LastRecord]:

@@ -12,10 +12,10 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reconciler.config.addresses import shared_brokers
 from reconciler.formats.checkpoint.layout import Offsets
 from reconciler.ports import TopicPartition
 from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen, each_of
-from reconciler.spark.recording.range_ends import addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,12 +27,12 @@ RELATION = "StreamingRelationV2"
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """The topics whose whole names an expression matches, as ``subscribePattern`` does: also those that come later."""
+    """The topics in whose names an expression is found, as by ``subscribePattern``: also those that come later."""
 
     pattern: re.Pattern[str]
 
     def __contains__(self, topic: object) -> bool:
-        return isinstance(topic, str) and self.pattern.fullmatch(topic) is not None
+        return isinstance(topic, str) and self.pattern.search(topic) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def source_of(frame: DataFrame, topics: Container[str], servers: str) -> Watched
     except Exception as error:  # internals of Spark may differ in any way, and must not fail the job
         log.debug("the source of a frame was not found", exc_info=True)
         return Unseen(f"this version of Spark does not show a frame's source ({type(error).__name__})")
-    if not addresses(given) & addresses(servers):
+    if not shared_brokers(given, servers):
         return Unseen(f"the frame reads from {given}, which is not known to be the cluster at {servers}")
     return Watched(topics, committed_only)
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Refused
 from reconciler.formats import anchor_text
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
@@ -187,13 +187,13 @@ class KafkaGroupStore:
         for accepted in range(0, len(rows), BATCH):
             try:
                 self._requests.commit(group, dict(rows[accepted : accepted + BATCH]))
-            except Unreachable as err:
-                if not accepted:
+            except ReconcilerError as err:
+                if not accepted or isinstance(err, OutcomeUnknown):
                     raise
                 raise outcome_unknown(group, f"{accepted} of {len(new)} were, then: {err.message}") from err
         try:
             now = self._requests.committed(group, list(new))
-        except Unreachable as err:
+        except ReconcilerError as err:
             raise outcome_unknown(group, f"the commit was accepted, then: {err.message}") from err
         if _content(now) != _content(new):
             raise outcome_unknown(group, "read again right after the commit, they were others.")

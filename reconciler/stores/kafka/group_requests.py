@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConsumerGroupDescription
 
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
-from reconciler.kafka.errors import ON_TOPIC, UNANSWERED, Needs
-from reconciler.kafka.requests import Admin, Ask, code_of, may_have_happened
+from reconciler.kafka.errors import COORDINATOR_MOVING, ON_TOPIC, UNANSWERED, Needs
+from reconciler.kafka.requests import Admin, Ask, code_of
 from reconciler.ports import TopicPartition
 from reconciler.stores.kafka.group_state import Committed, GroupState, KnownTopic
 from reconciler.stores.kafka.topic_requests import NO_TOPIC, allows, described
@@ -162,8 +162,9 @@ class GroupRequests:
             futures = client.alter_consumer_group_offsets(request, request_timeout=timeout_s)
             answers = futures[group].result().topic_partitions
             failed = [answer for answer in answers if answer.error is not None]
+            failed.sort(key=lambda answer: answer.error.code() not in UNANSWERED | COORDINATOR_MOVING)
             if failed and len(failed) == len(answers):
-                raise KafkaException(failed[0].error)
+                raise KafkaException(failed[0].error)  # of several, one that leaves the outcome open
             if failed:
                 first = f"{failed[0].topic}:{failed[0].partition}: {failed[0].error.str()}"
                 raise outcome_unknown(group, f"{len(failed)} of {len(answers)} rows were refused ({first}).")
@@ -186,10 +187,19 @@ class GroupRequests:
         self._send(group, doing, ask, Needs(group=f"Delete on group {group!r}"))
 
     def _send(self, group: str, doing: str, ask: Ask[None], needs: Needs) -> None:
+        was_sent = False
+
+        def send(client: AdminClient, timeout_s: float) -> None:
+            nonlocal was_sent
+            was_sent = True
+            ask(client, timeout_s)
+
         try:
-            self._admin.call(doing, ask, needs)
+            self._admin.call(doing, send, needs)
         except Unreachable as err:
-            if may_have_happened(err.__cause__):
+            # A coordinator also says that it moves when its own log has taken a commit, and a replica or its leadership
+            # was lost before the others had it: the commit may come back with the next coordinator.
+            if was_sent and code_of(err.__cause__) in UNANSWERED | COORDINATOR_MOVING:
                 raise outcome_unknown(group, err.message) from err
             if code_of(err.__cause__) in _LIVE:
                 raise Refused(

@@ -16,12 +16,12 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
@@ -122,6 +122,7 @@ class KafkaTopicStore:
         self._timeout_s = timeout_s
         self._logs: dict[tuple[str, str], TopicLog] = {}
         self._writers: dict[str, Writer] = {}
+        self._warned: set[str] = set()
 
     # ------------------------------------------------------------ reading
 
@@ -140,12 +141,21 @@ class KafkaTopicStore:
         looks = self._requests.look([self._name, *self._others])
         if self._name not in looks and (to_write or not looks):
             raise self._missing(*(() if looks else self._others))
+        self._warn_of_absent(looks)
         found = _Found({name: look.topic_id for name, look in looks.items()})
         for name in (self._name, *self._others):
             if name in looks:
                 for key, latest in self._log(name, group).read(looks[name], waiting=waiting).items():
                     self._keep(found, name, key, latest)
         return found
+
+    def _warn_of_absent(self, there: Collection[str]) -> None:
+        """A misspelt topic, or one that this cluster's broker does not know yet, would just have no rows."""
+        from reconciler.stores.kafka.topic_log import notes
+
+        for name in sorted({*self._others} - {*there} - self._warned):
+            self._warned.add(name)
+            notes.warning("the cluster has no topic %s to read mirrored rows of topic %s from", name, self._name)
 
     def _keep(self, found: _Found, topic: str, key: bytes, latest: LatestRecord) -> None:
         try:
@@ -287,7 +297,7 @@ class KafkaTopicStore:
             if self._name not in looks:
                 raise self._missing()
             return self._log(self._name, group).holds(looks[self._name], token)
-        except Unreachable as err:
+        except ReconcilerError as err:
             raise OutcomeUnknown(
                 f"Whether the rows were written to topic {self._name!r} is not known: the commit looked refused, and"
                 f" whether it was could not be read: {err.message}",

@@ -75,7 +75,10 @@ class TopicRequests:
                 futures = client.list_offsets(
                     {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout_s
                 )
-                return int(futures[place].result().offset)
+                offset = int(futures[place].result().offset)
+                if offset < 0:  # librdkafka 2.16 says -1001, and no error, where the broker stays silent
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                return offset
 
             return self._admin.call(doing, ask, needs)
 

@@ -302,7 +302,7 @@ class PairedStore:
                 mine = {key: aside for key, aside in asides.items() if key in still}
                 if not writing.put(followers(still, state.kept)) and not writing.put(cleared(mine, state.kept, still)):
                     return
-        except (Unreachable, OutcomeUnknown) as error:
+        except ReconcilerError as error:
             raise self._half_done(error.message) from error
         raise self._half_done(why)
 

@@ -93,17 +93,18 @@ class Database:
         self._timeout_s = timeout_s
         self._connection: Any = None
 
-    def transaction(self, work: Callable[[Session], T]) -> T:
+    def transaction(self, work: Callable[[Session], T], *, only_reads: bool = False) -> T:
         """Run ``work`` in a transaction (read committed) and commit it; an exception rolls it back.
 
         Runs ``work`` again after a deadlock or a race, or if a kept connection was dead: nothing had been written then.
-        Raises OutcomeUnknown if COMMIT was not answered; Unreachable and Refused with nothing written.
+        Raises OutcomeUnknown if COMMIT was not answered, unless ``work`` ``only_reads``; Unreachable and Refused with
+        nothing written.
         """
 
         def once() -> T:
             reused = self._connection is not None
             try:
-                return self._once(work)
+                return self._once(work, only_reads)
             except Unreachable as error:
                 if reused and self._connection is None and error.retryable and not isinstance(error, Again):
                     raise Again(error.message, hint=error.hint) from error
@@ -142,7 +143,7 @@ class Database:
 
     # ------------------------------------------------------------ one attempt
 
-    def _once(self, work: Callable[[Session], T]) -> T:
+    def _once(self, work: Callable[[Session], T], only_reads: bool) -> T:
         connection = self._connected()
         session = Session(connection, self.place, self._timeout_s)
         try:
@@ -161,7 +162,7 @@ class Database:
             except psycopg.Error as err:
                 self._roll_back(connection)
                 errors.raise_explained(err, self.place, self._timeout_s)
-            self._commit(connection)
+            self._commit(connection, only_reads)
         except BaseException:
             # Interrupted, or worse: the connection is in an unknown state and must not be used again.
             if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
@@ -169,12 +170,12 @@ class Database:
             raise
         return result
 
-    def _commit(self, connection: Any) -> None:
+    def _commit(self, connection: Any, only_reads: bool) -> None:
         try:
             with _cut_after(connection, self.place, self._timeout_s + GRACE_S):
                 connection.commit()
         except psycopg.Error as err:
-            if errors.rolled_back(err):
+            if only_reads or errors.rolled_back(err):
                 errors.raise_explained(err, self.place, self._timeout_s)
             self.close()
             raise OutcomeUnknown(

@@ -117,10 +117,14 @@ def explain_connecting(err: psycopg.Error, place: str) -> Unreachable:
 def rolled_back(err: psycopg.Error) -> bool:
     """True if an error in answer to COMMIT proves that nothing was committed.
 
-    The shutdown codes (57P…) prove nothing: the server may have committed and was only waiting for its standby.
+    A deferred constraint or trigger refuses with a code of any class (23…, P0001, the trigger's own), and the server
+    goes on. Codes of a server or a pooler that gave up prove nothing, and the shutdown codes (57P…) least of all: the
+    server may have committed and was only waiting for its standby.
     """
     code = err.sqlstate or ""
-    return (code.startswith("40") and code != "40003") or code.startswith("23")
+    if err.diag.severity_nonlocalized != "ERROR" or _UNREACHABLE_CODES.fullmatch(code):
+        return False
+    return code != "40003" and not code.startswith("XX")
 
 
 def server_message(err: psycopg.Error) -> str:

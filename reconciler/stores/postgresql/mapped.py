@@ -48,7 +48,7 @@ class MappedStore:
         """The group's rows, ordered by topic and partition, without anchors and times."""
         self._check_group(group)
         wanted = common.wanted_topics(topics)
-        found = self._database.transaction(lambda db: self._rows(db, group, wanted))
+        found = self._database.transaction(lambda db: self._rows(db, group, wanted), only_reads=True)
         return [found[key] for key in sorted(found)]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
@@ -76,7 +76,7 @@ class MappedStore:
 
     def create(self) -> None:
         """Raise Refused if the table does not exist: the program that owns it creates it."""
-        self._database.transaction(self._check_table)
+        self._database.transaction(self._check_table, only_reads=True)
 
     def check_writable(self, group: str) -> None:
         """Raise Refused if the database is read-only, or this user may not update the offsets. Writes nothing."""
@@ -88,7 +88,7 @@ class MappedStore:
             self._database.refuse_without(db, ("SELECT",), self._name)
             self._database.refuse_without(db, ("UPDATE",), self._name, self._columns.offset)
 
-        self._database.transaction(work)
+        self._database.transaction(work, only_reads=True)
 
     def close(self) -> None:
         self._database.close()

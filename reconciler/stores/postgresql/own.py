@@ -63,11 +63,11 @@ class OwnStore:
             rows = (self._decoder.row(name, group, *values) for values in self._rows(db, group, wanted))
             return sorted(rows, key=lambda row: row.key)
 
-        return self._transaction(work)
+        return self._transaction(work, only_reads=True)
 
     def groups(self) -> list[str]:
         statement = self._sql("SELECT DISTINCT grp FROM {table} ORDER BY grp", "reconciler_offsets")
-        return [group for (group,) in self._transaction(lambda db, _: db.all(statement))]
+        return [group for (group,) in self._transaction(lambda db, _: db.all(statement), only_reads=True)]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """All changes, or none of them if any row is no longer at its expected version.
@@ -104,7 +104,8 @@ class OwnStore:
             " ORDER BY change",
             "reconciler_history",
         )
-        return [self._decoder.entry(*values) for values in self._transaction(lambda db, _: db.all(statement, (group,)))]
+        found = self._transaction(lambda db, _: db.all(statement, (group,)), only_reads=True)
+        return [self._decoder.entry(*values) for values in found]
 
     def create(self) -> None:
         """Create the tables, unless they exist. The database and the schema must exist."""
@@ -129,14 +130,14 @@ class OwnStore:
             for table in ("reconciler_offsets", "reconciler_history"):
                 self._database.refuse_without(db, _PRIVILEGES, quoted(self._schema, table))
 
-        self._transaction(work)
+        self._transaction(work, only_reads=True)
 
     def close(self) -> None:
         self._database.close()
 
-    def _transaction(self, work: Callable[[Session, str], T]) -> T:
+    def _transaction(self, work: Callable[[Session, str], T], *, only_reads: bool = False) -> T:
         """Run ``work`` with the store's name in a transaction. Raises Refused for tables that are not this store's."""
-        return self._database.transaction(lambda db: work(db, self._name(db)))
+        return self._database.transaction(lambda db: work(db, self._name(db)), only_reads=only_reads)
 
     # ------------------------------------------------------------ rows
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from reconciler.config.addresses import split, without_secrets
 from reconciler.ports import OffsetStore
-from reconciler.stores.parameters import Parameters, wrong_address
+from reconciler.stores.parameters import ENCODED, Parameters, wrong_address
 from reconciler.stores.zookeeper.layouts import check_name, problem_of
 from reconciler.stores.zookeeper.store import TIMEOUT_S, ZookeeperStore
 
@@ -27,6 +27,8 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         raise _wrong("it has a # in it, which must be written as %23")
     if parts.query and not all("=" in each for each in parts.query.split("&")):
         raise _wrong("its parameters are not NAME=VALUE&NAME=VALUE")
+    if "@" in parts.path:  # the end of a password would be taken for a znode, and be shown
+        raise _wrong(f"it has an @ behind its hosts (write one of the path as %40; in a login, {ENCODED})")
     parameters = Parameters(parts.query, _wrong)
     layout = parameters.choice("layout", "consumers", "single", required=True)
     parameters.choice("saves", "until", "from")  # either way the stored number is the next offset to read

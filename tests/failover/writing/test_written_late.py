@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -12,11 +14,11 @@ from reconciler.cli import context
 from reconciler.cli.commands.failover import apply as command
 from reconciler.cli.main import main
 from reconciler.core.anchors import NO_TOPIC_ID, Anchor, Malformed, StoredOffset, fingerprint
-from reconciler.core.errors import Changed, ConfigError, ExitCode, OutcomeUnknown
+from reconciler.core.errors import Changed, ConfigError, ExitCode, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.apply import confirm, prepare, put, write
 from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
 from reconciler.formats import snapshot
 from reconciler.kafka.memory import MemoryPartition
@@ -303,3 +305,16 @@ def test_a_row_that_cannot_be_read_back_was_written_all_the_same(memory: Memory)
     outside = replace(memory.outside, open_store=lambda _: store)
     with pytest.raises(OutcomeUnknown, match="was written, and does not read back: The row holds text"):
         write(changes, checked.plan, on_disk(checked.plan, memory.folder / "p.json"), outside)
+
+
+@pytest.mark.parametrize("error", [Changed("Its topic is gone."), ConfigError("Too long."), Unreachable("No answer.")])
+def test_after_a_write_no_error_says_that_nothing_was_written(memory: Memory, error: ReconcilerError) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    (job,), store = memory.config().jobs, SimpleNamespace(read=fail, write=fail)
+    with pytest.raises(OutcomeUnknown, match="was written, and could not be read back"):
+        confirm(store, job, {})  # type: ignore[arg-type]
+    for any_written, expected in ((True, OutcomeUnknown), (False, type(error))):
+        with pytest.raises(expected):
+            put(store, job, [Change(PLACE, None, None)], "apply", NOW, any_written=any_written)  # type: ignore[arg-type]

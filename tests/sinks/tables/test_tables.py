@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused, Unreachable
-from reconciler.formats.plan_sinks import SinkOutcome
+from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 from reconciler.preflight.results import Level
 from reconciler.preflight.sinks import job_sinks
+from reconciler.sinks.guard import Standing, judge
+from reconciler.sinks.others import FunctionSink
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
@@ -316,6 +318,22 @@ def test_a_function_of_an_allowed_module_tells_the_last_batch(query: Query) -> N
         query.check()
 
 
+@pytest.mark.parametrize("number", [-1, 2**63])
+def test_a_number_that_no_batch_can_have_is_refused_of_a_function(number: int) -> None:
+    """No plan could hold it."""
+    with pytest.raises(Refused, match=f"returned {number}, which is no number of a batch"):
+        FunctionSink("python:m:f", lambda app_id: number, None).last_taken(QUERY)
+
+
+def test_a_table_with_a_number_below_0_has_no_batch_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As jobs write it before their first batch. A checkpoint that has committed batches is of another sink."""
+    taken = largest(-1, monkeypatch)
+    assert taken == Taken(None)
+    row = judge(open_sink("postgresql://h/d?table=batches"), Standing(QUERY, 5, committed=True), taken)
+    assert row.outcome is SinkOutcome.UNSEEN
+    assert SinkRow.from_json(row.to_json(), "sinks[0]") == row
+
+
 @pytest.mark.parametrize(("value", "last"), [(None, None), (12, 12), (Decimal("12"), 12), (12.0, 12)])
 def test_the_last_batch_of_a_table_is_its_largest_number(
     value: object, last: int | None, monkeypatch: pytest.MonkeyPatch
@@ -323,7 +341,7 @@ def test_the_last_batch_of_a_table_is_its_largest_number(
     assert largest(value, monkeypatch) == Taken(last)
 
 
-@pytest.mark.parametrize("value", ["9", "batch 9", Decimal("1.5"), float("inf"), True])
+@pytest.mark.parametrize("value", ["9", "batch 9", Decimal("1.5"), float("inf"), True, Decimal(2**63)])
 def test_a_column_without_whole_numbers_is_refused(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the texts 9 and 12, the largest is 9."""
     with pytest.raises(Refused, match=r"The column 'batch_id' of the sink postgresql:.* has no whole numbers"):
@@ -342,7 +360,7 @@ def test_the_table_of_batches_is_in_the_schema_that_is_named(named: str, monkeyp
             asked.append(statement.as_string(None))
             return (7,)
 
-    monkeypatch.setattr(Database, "transaction", lambda self, work: work(Session()))
+    monkeypatch.setattr(Database, "transaction", lambda self, work, **_: work(Session()))
     assert open_sink(f"postgresql://h/d?{named}").last_taken(QUERY) == Taken(7)
     assert asked == ['SELECT max("batch_id") FROM "etl"."batches" WHERE "app_id" = %s']
 
@@ -358,7 +376,7 @@ def largest(value: object, monkeypatch: pytest.MonkeyPatch) -> Taken:
     pytest.importorskip("psycopg")
     from reconciler.stores.postgresql.connection import Database
 
-    monkeypatch.setattr(Database, "transaction", lambda *_: (value,))
+    monkeypatch.setattr(Database, "transaction", lambda *_, **__: (value,))
     return open_sink("postgresql://h/d?table=batches").last_taken(QUERY)
 
 

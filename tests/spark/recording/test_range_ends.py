@@ -222,6 +222,26 @@ def test_other_addresses_must_lead_to_the_same_cluster(lookup, monkeypatch, thei
     assert isinstance(found, Unseen) is not used
 
 
+def test_a_cluster_that_did_not_say_its_id_in_time_is_asked_again_later_and_not_with_each_batch(lookup, monkeypatch):
+    now, said, asked = [100.0], [None, "a"], []
+    monkeypatch.setattr(range_ends, "monotonic", lambda: now[0])
+    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: asked.append(each) or said[len(asked) - 1])
+    mine = lookup(log_of(5), source({0: 5}, servers="10.0.0.1:9092"))
+    assert all("not known to be the cluster" in mine.last().why for _ in range(3))
+    assert len(asked) == 1
+    now[0] += range_ends.PAUSE_S
+    assert mine.offsets() == mine.offsets() == {AT: 4}
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("servers", ["other:1, A", "PLAINTEXT://a:9092/", "A:9092"])
+def test_one_address_in_two_spellings_is_one_cluster_without_a_question(lookup, monkeypatch, servers):
+    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: pytest.fail("it was asked"))
+    mine = lookup(log_of(5), source({0: 5}, servers=servers))
+    monkeypatch.setattr(RangeEnds, "_at", "a:9092")
+    assert mine.offsets() == {AT: 4}
+
+
 def test_a_source_of_topics_that_are_not_recorded_may_be_anywhere(lookup, monkeypatch):
     monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: "b")
     mine = lookup(log_of(5), source({0: 5}), source({0: 5}, topic="other", servers="elsewhere:1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from reconciler.ports import TopicPartition
 from reconciler.spark.last_records import OffsetSpan
 from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.range_ends import spans
-from reconciler.spark.recording.watched import Watched, ranges_of, source_of
+from reconciler.spark.recording.watched import Matching, Watched, ranges_of, source_of
 
 HERE = "kafka-1:9092,kafka-2:9092"
 
@@ -93,6 +94,15 @@ def test_a_reports_offsets_are_those_of_the_watched_topics() -> None:
     assert spans(fresh) == {
         TopicPartition("o", 0): OffsetSpan(0, 5),
         TopicPartition("p", 0): OffsetSpan(0, 7, committed_only=True),
+    }
+
+
+def test_an_expression_names_every_topic_in_whose_name_spark_finds_it() -> None:
+    watched = [Watched(Matching(re.compile("events$")), committed_only=False)]
+    ends = {("events", 0): 5, ("a.events", 0): 6, ("events-dlq", 0): 7}
+    assert spans(ranges_of([({}, ends)], watched)) == {
+        TopicPartition("events", 0): OffsetSpan(0, 5),
+        TopicPartition("a.events", 0): OffsetSpan(0, 6),
     }
 
 

@@ -115,7 +115,8 @@ def test_opening_loads_only_the_modules_of_that_store():
         ("zookeeper://u:12/pw@h:1,h2:2/a", "zookeeper://…"),
         ("postgresql://u:p?pw@h/db", "postgresql://…"),
         ("postgresql://u:p#pw@h/db", "postgresql://h/db"),
-        ("zookeeper://h1:1,[::1]:2/a@b", "zookeeper://h1:1,[::1]:2/a@b"),
+        ("zookeeper://u:1,2/pw@h:1,h2:2/a", "zookeeper://…"),
+        ("zookeeper://h1:1,[::1]:2/a%40b", "zookeeper://h1:1,[::1]:2/a%40b"),
         ("files:webhdfs://u:pw@h:9870/a?walk=9", "files:webhdfs://h:9870/a?walk=9"),
         ("kafka-topic:offsets?token=pw&mirrored=a.offsets", "kafka-topic:offsets?mirrored=a.offsets"),
         (

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import OffsetSpec
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
+from reconciler.kafka.connection import Connection
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.kafka import topic as kafka_topic
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.kafka.group import KafkaGroupStore
+from reconciler.stores.kafka.group_requests import GroupRequests
 from reconciler.stores.kafka.group_state import Committed, GroupState, KnownTopic
 from reconciler.stores.kafka.topic import KafkaTopicStore
-from reconciler.stores.kafka.topic_requests import TopicRequests
+from reconciler.stores.kafka.topic_log import TopicLog
+from reconciler.stores.kafka.topic_requests import Look, TopicRequests
 from reconciler.stores.kafka.topic_rows import RowName
 from reconciler.stores.kafka.topic_writer import Fenced
 from tests.stores.store_cases import NOW
@@ -53,12 +57,78 @@ class Group:
         self.rows.update(rows)
 
 
+@pytest.mark.parametrize("moment", ["commit", "committed"])
+def test_a_topic_that_is_deleted_behind_the_first_part_of_a_commit_leaves_the_outcome_unknown(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.stores.kafka.group.BATCH", 1)
+    store, group = KafkaGroupStore(CLIENT), Group()
+    store.__dict__["_requests"] = group
+    real = getattr(group, moment)
+
+    def gone(*asked: Any) -> Any:
+        if group.rows:
+            raise Changed("The cluster no longer knows the topic.")
+        return real(*asked)
+
+    monkeypatch.setattr(group, moment, gone)
+    changes = [Change(key, None, StoredOffset(7)) for key in (KEY, TopicPartition("more", 0))]
+    with pytest.raises(OutcomeUnknown, match=r"(1 of 2 were|the commit was accepted), then: .* no longer knows"):
+        store.write("g", changes, reason="apply", now_ms=NOW)
+    assert group.rows
+
+
 def test_a_commit_that_was_accepted_and_cannot_be_read_again_is_unknown() -> None:
     store, group = KafkaGroupStore(CLIENT), Group()
     store.__dict__["_requests"] = group
     with pytest.raises(OutcomeUnknown, match=r"the commit was accepted, then: .*no answer"):
         store.write("g", [Change(KEY, None, StoredOffset(7))], reason="apply", now_ms=NOW)
     assert group.rows[KEY].offset == 7
+
+
+def sent(answers: Mapping[TopicPartition, int], *, reachable: bool = True) -> None:
+    """Commit rows to a coordinator that gives these answers, each time."""
+
+    def commit(requests: Sequence[Any], request_timeout: float) -> dict[str, Any]:
+        rows = [replace(Answered(*key), error=KafkaError(code)) for key, code in answers.items()]
+        return {"g": SimpleNamespace(result=lambda: SimpleNamespace(topic_partitions=rows))}
+
+    def await_answer(*_: object) -> None:
+        if not reachable:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    requests = GroupRequests(CLIENT, timeout_s=0.1)
+    requests._admin._client = SimpleNamespace(poll=lambda _: None, alter_consumer_group_offsets=commit)  # type: ignore
+    requests._admin.connection.await_answer = await_answer  # type: ignore[method-assign]
+    requests.commit("g", dict.fromkeys(answers, Committed(7, "")))
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One row of a coordinator's answer."""
+
+    topic: str
+    partition: int
+    error: KafkaError | None = None
+
+
+MOVES, OTHER = KafkaError.COORDINATOR_NOT_AVAILABLE, TopicPartition("events", 1)
+
+
+@pytest.mark.parametrize("moves", [MOVES, KafkaError.NOT_COORDINATOR, KafkaError.REQUEST_TIMED_OUT])
+def test_a_commit_that_the_coordinator_may_have_in_its_own_log_is_unknown(moves: int) -> None:
+    """It answers so when a replica was lost after it wrote the commit, and before the others had it."""
+    with pytest.raises(OutcomeUnknown, match="Whether all offsets of group 'g' were written is not known"):
+        sent({KEY: moves})
+    with pytest.raises(OutcomeUnknown):
+        sent({KEY: KafkaError.TOPIC_AUTHORIZATION_FAILED, OTHER: moves})
+
+
+def test_a_commit_that_was_refused_or_never_sent_has_written_nothing() -> None:
+    with pytest.raises(Refused):
+        sent({KEY: KafkaError.TOPIC_AUTHORIZATION_FAILED})
+    with pytest.raises(Unreachable):
+        sent({KEY: MOVES}, reachable=False)
 
 
 def test_a_group_that_is_deleted_may_have_rows_that_this_user_cannot_see(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,7 +153,11 @@ def away(*_: object) -> NoReturn:
     raise Unreachable("No answer.")
 
 
-@pytest.mark.parametrize("look", [away, lambda _: {}], ids=["no answer", "no topic"])
+def gone(*_: object) -> NoReturn:
+    raise Changed("The cluster no longer knows the topic.")
+
+
+@pytest.mark.parametrize("look", [away, lambda _: {}, gone], ids=["no answer", "no topic", "no partition"])
 def test_a_fenced_writer_that_cannot_see_whether_it_committed_says_so(
     look: Callable[[object], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +241,50 @@ def test_a_row_that_must_not_be_dated_later_is_refused_beside_one(
 
 
 # ---------------------------------------------------------------- topics listed with an error
+
+
+@pytest.mark.parametrize("silent", ["earliest", "latest"])
+def test_a_topic_whose_edges_no_broker_told_is_not_an_empty_one(silent: str) -> None:
+    """librdkafka 2.16 answers -1001, and no error, where a broker stays silent."""
+
+    def list_offsets(asked: Mapping[Any, OffsetSpec], **_: Any) -> dict[Any, Any]:
+        edge = -1001 if isinstance(next(iter(asked.values())), type(getattr(OffsetSpec, silent)())) else 5
+        return {place: SimpleNamespace(result=lambda: SimpleNamespace(offset=edge)) for place in asked}
+
+    requests = TopicRequests(CLIENT, timeout_s=0.1)
+    requests._admin._client = SimpleNamespace(poll=lambda _: None, list_offsets=list_offsets)  # type: ignore
+    requests._admin.connection.await_answer = lambda *_: None  # type: ignore[method-assign]
+    log = TopicLog(Connection(CLIENT, timeout_s=0.1), requests, "g")
+    with pytest.raises(Unreachable, match="look up the offsets of topic 'rows'"):
+        log.read(Look("rows", "id", 1, may_write=True))
+
+
+def test_a_topic_that_has_no_leader_for_a_moment_is_asked_again() -> None:
+    answers = [KafkaException(KafkaError(KafkaError._NOENT, "No leaders found")), 3, 5]
+
+    def list_offsets(asked: Mapping[Any, OffsetSpec], **_: Any) -> dict[Any, Any]:
+        def result() -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, KafkaException):
+                raise answer
+            return SimpleNamespace(offset=answer)
+
+        return {place: SimpleNamespace(result=result) for place in asked}
+
+    requests = TopicRequests(CLIENT, timeout_s=5)
+    requests._admin._client = SimpleNamespace(poll=lambda _: None, list_offsets=list_offsets)  # type: ignore
+    requests._admin.connection.await_answer = lambda *_: None  # type: ignore[method-assign]
+    assert requests.edges("rows") == (3, 5)
+
+
+def test_a_mirrored_topic_that_is_named_and_not_there_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = KafkaTopicStore(CLIENT, "rows", ["a.rwos"])
+    store.__dict__["_requests"] = SimpleNamespace(look=lambda _: {"rows": Look("rows", "id", 1, may_write=True)})
+    monkeypatch.setattr(store, "_log", lambda *_: SimpleNamespace(read=lambda *_, **__: {}))
+    assert [store.read("g"), store.read("g")] == [[], []]
+    assert caplog.messages == ["the cluster has no topic a.rwos to read mirrored rows of topic rows from"]
 
 
 def mirrored(topics: Mapping[str, object], monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Capabilities, Change, Row
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.steps import aside_of
@@ -231,9 +231,12 @@ def test_if_the_anchor_store_fails_first_the_offsets_stay(both: Pair, error: Exc
     assert [row.stored.offset for row in both.bare.read(GROUP)] == [50]
 
 
-def test_if_the_anchor_store_fails_last_the_outcome_is_unknown_and_the_next_read_finishes(both: Pair) -> None:
+@pytest.mark.parametrize("error", [Unreachable("It is away."), Changed("Its topic is gone.")])
+def test_if_the_anchor_store_fails_last_the_outcome_is_unknown_and_the_next_read_finishes(
+    both: Pair, error: Exception
+) -> None:
     both.write(made_for(50))
-    away = raising(Unreachable("It is away."))
+    away = raising(error)
     with pytest.raises(OutcomeUnknown, match="but not all of their anchors"):
         both.write(made_for(30, "b"), both.another(Faults(at=3, before=away)))
     assert both.believed() == (30, (29, "b"))

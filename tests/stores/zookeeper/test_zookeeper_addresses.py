@@ -46,6 +46,14 @@ def test_a_password_is_not_shown():
     assert store._chroot == "/kafka/dc 1"
 
 
+@pytest.mark.parametrize("login", ["u:12/pw", "u:1,2/pw", "u/pw", "u:1/pw/pw", "me:12@x/pw"])
+def test_the_end_of_a_password_with_a_bare_slash_is_not_taken_for_a_znode(login):
+    with pytest.raises(ConfigError, match=r"@ behind its hosts .* in a login, write / .* as %2F") as caught:
+        open_store(f"zookeeper://{login}@h1:2181/kafka?layout=consumers")
+    assert "pw" not in str(caught.value)
+    assert open_store("zookeeper://h/a%40b?layout=consumers")._chroot == "/a@b"
+
+
 def test_capabilities_need_no_server():
     able = open_store("zookeeper://no-such-host/?layout=single").capabilities
     assert not open_store("zookeeper://h/?layout=single&anchors=apart").capabilities.keeps_anchors
