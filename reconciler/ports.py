@@ -235,7 +235,8 @@ class Change:
 
     ``restores``: make the row what it was when it was read (see ``restoring``), with its ``text`` where it had one.
     ``undated``: ``new`` has no time of writing and gets none. Both keep it from a time that says that the job had
-    processed everything up to then.
+    processed everything up to then. ``may_lag``: nothing says whether the anchor of ``new`` was made for its offset or
+    for an older one.
     """
 
     key: TopicPartition
@@ -244,6 +245,7 @@ class Change:
     found_from: StoredOffset | None = field(default=None, kw_only=True)
     restores: bool = field(default=False, kw_only=True)
     undated: bool = field(default=False, kw_only=True)
+    may_lag: bool = field(default=False, kw_only=True)
     text: str | None = field(default=None, kw_only=True)
 
     @classmethod

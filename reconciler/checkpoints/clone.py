@@ -200,8 +200,8 @@ def _parsed(plan: PlanSource) -> Plan:
     if isinstance(plan, Mapping):
         return parse_plan(json.dumps(plan))
     try:
-        return parse_plan(read_regular(Path(plan)).decode())
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_plan(read_regular(Path(plan)))
+    except OSError as error:
         raise ConfigError(
             f"The plan {fspath(plan)} cannot be read: {why(error)}.",
             hint="Make one with: reconciler plan -c FILE -o PLAN",

@@ -24,18 +24,28 @@ The rule, which leaves out too little rather than too much:
 from __future__ import annotations
 
 import json
+import lzma
 import posixpath
 import re
+import struct
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from io import BytesIO
 
 STATE = "state/"
 KEPT_SNAPSHOTS = 2
+LONGEST_LIST = 64 * 1024 * 1024
+"""Bytes of a version's list of files, unpacked: those of half a million files."""
 _VERSIONED = re.compile(r"(0|[1-9]\d{0,18})(?:_([0-9a-fA-F-]{36}))?\.(delta|changelog|snapshot|zip)")
 _WHOLE = ("snapshot", "zip")
 _SHARED = ("SSTs", "logs")
+_NOT_A_LIST = (
+    *(ValueError, KeyError, TypeError, AttributeError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
+)
+"""Every way to pack has errors of its own, which a flipped bit can raise, or make it another way."""
 _IMMUTABLE = re.compile(r"\.(delta|changelog|snapshot|zip|sst|log)(\.crc)*$")
 
 
@@ -112,14 +122,17 @@ def _unlisted(
 def _listed(data: bytes) -> set[str] | None:
     """The files in ``SSTs`` and ``logs`` that a version of RocksDB has; None where its list is not understood."""
     try:
-        with zipfile.ZipFile(BytesIO(data)) as packed:
-            version, _, text = packed.read("metadata").decode().partition("\n")
+        with zipfile.ZipFile(BytesIO(data)) as packed, packed.open("metadata") as file:
+            found = file.read(LONGEST_LIST + 1)
+        if len(found) > LONGEST_LIST:
+            return None
+        version, _, text = found.decode().partition("\n")
         content = json.loads(text)
         sst, logs = content["sstFiles"], content.get("logFiles") or []
         if version not in ("v1", "v2"):
             return None
         return {f"SSTs/{each['dfsSstFileName']}" for each in sst} | {f"logs/{each['dfsLogFileName']}" for each in logs}
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError, NotImplementedError):
+    except _NOT_A_LIST:
         return None
 
 

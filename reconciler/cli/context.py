@@ -23,7 +23,7 @@ from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside, connect
 from reconciler.fileio import read_regular, why
-from reconciler.formats.plan import NOT_BY_HAND, Plan, StartPolicy, parse_plan
+from reconciler.formats.plan import Plan, StartPolicy, parse_plan
 from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
@@ -100,17 +100,14 @@ def read_plan_file(path: Path, *, applied: bool = False) -> tuple[Plan, bytes]:
     """
     try:
         content = read_regular(path)
-        text = content.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError as error:
         raise ConfigError(f"There is no plan {path}.", hint=_APPLIED if applied else _MAKE_ONE) from error
-    except UnicodeDecodeError as error:
-        raise Changed(f"{path}: The file is not a plan: it is not text.", hint=NOT_BY_HAND) from error
     except OSError as error:
         raise ConfigError(
             f"The plan {path} cannot be read: {why(error)}.", hint="Give the path of a plan that this user may read."
         ) from error
     try:
-        return parse_plan(text), content
+        return parse_plan(content), content
     except Changed as error:
         hint, plan = error.hint, path.name.removesuffix(ENDING)
         if plan not in ("", path.name):

@@ -141,10 +141,12 @@ def anchor_lag(row: Row | None, source: TopicPartition, cluster_id: str, *, tran
         return 0
     if row.anchor_lag is not None:
         return row.anchor_lag
-    if anchor.offset is None or anchor.names is not Names.LAST:
-        return 0
     same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
-    return row.stored.offset - anchor.offset - 1 if same_numbering else 0
+    if anchor.offset is None or anchor.names is Names.MAX_TIME or not same_numbering:
+        return 0
+    if anchor.names is Names.NEXT:  # a gap may part an exact pair: then the record lies behind the offset
+        return max(0, row.stored.offset - anchor.offset)
+    return row.stored.offset - anchor.offset - 1
 
 
 def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:

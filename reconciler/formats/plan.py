@@ -257,12 +257,17 @@ def digest(content: Mapping[str, Any]) -> str:
     return digest_without(content, "sha256")
 
 
-def parse_plan(text: str) -> Plan:
-    """A plan from its file's text. Raises ``Changed`` if it is not what this product wrote.
+def parse_plan(text: str | bytes) -> Plan:
+    """A plan from its file's text or bytes. Raises ``Changed`` if it is not what this product wrote.
 
     The checksum detects accidents. A person who alters a plan on purpose can make the checksum fit, so every field is
     checked as well; only signatures restrict who may decide what a plan says.
     """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
+        except UnicodeDecodeError as error:
+            raise Changed("The file is not a plan: it is not text.", hint=NOT_BY_HAND) from error
     if not text.strip():
         raise Changed("The file is not a plan: it is empty.", hint=NOT_BY_HAND)
     try:

@@ -11,16 +11,17 @@ that a batch planned in between is seen as planned and not committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from time import monotonic
+from time import monotonic, sleep
 from typing import TypeVar
 
 from reconciler.clock import zoned_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
-from reconciler.folder import Folder, open_folder
-from reconciler.formats.checkpoint import layout
+from reconciler.folder import Folder, LocalFolder, open_folder
+from reconciler.formats.checkpoint import checksum, layout
 from reconciler.formats.checkpoint.layout import Checkpoint, SourceOffset
 from reconciler.formats.checkpoint.manifest import MANIFEST, CopiedOffsets, parse_copied
 from reconciler.formats.checkpoint.progress import LateLog, LogEntry, Tracking, behind
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 15.0
 """Seconds for which a checkpoint is read again if its files vanish while they are read."""
+AGAIN_S = 0.05
+"""Seconds between two readings."""
 
 
 def read_checkpoint(path: str) -> Checkpoint:
@@ -54,6 +57,7 @@ def _read(folder: Folder) -> Checkpoint:
                     f"Files of the checkpoint {folder.shown} vanish while they are read ({err}).",
                     hint="Stop the query, then run this again.",
                 ) from err
+            sleep(AGAIN_S)
 
 
 def _read_once(folder: Folder) -> Checkpoint:
@@ -112,10 +116,24 @@ def _initial(folder: Folder, sources: Iterable[str]) -> Iterable[tuple[str, Sour
 
 def _parsed(folder: Folder, name: str, parse: Callable[[bytes], T]) -> T:
     data = folder.read(name)
+    if isinstance(folder, LocalFolder):
+        _refuse_damaged(folder, name, data)
     try:
         return parse(data)
     except FieldError as err:
         raise _not_understood(folder, name, err) from err
+
+
+def _refuse_damaged(folder: Folder, name: str, data: bytes) -> None:
+    """Raise Refused where Spark would: another digit in it would be another offset, and nothing else would show it."""
+    beside = checksum.name_of(name)
+    with suppress(FileNotFoundError):
+        if not checksum.fits(data, folder.read(beside)):
+            raise Refused(
+                f"The checkpoint file {folder.shown}/{name} does not fit its checksum {beside}: one of the two was "
+                "damaged or changed, and Spark does not read it either.",
+                hint="Restore the checkpoint. If the file was changed on purpose, remove the checksum.",
+            )
 
 
 def _not_understood(folder: Folder, name: str, err: FieldError) -> Refused:

@@ -28,17 +28,21 @@ def deltas(*numbers: int) -> list[str]:
     return [f"{number}.delta" for number in numbers]
 
 
+def packed_with(metadata: str) -> bytes:
+    """A version of RocksDB, as Spark packs it: compressed."""
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("metadata", metadata)
+    return packed.getvalue()
+
+
 def version_of(*files: str) -> bytes:
-    """A version of RocksDB, as Spark packs it."""
     sst = [{"localFileName": "1.sst", "dfsSstFileName": name, "sizeBytes": 1} for name in files if name.endswith("sst")]
     logs = [
         {"localFileName": "1.log", "dfsLogFileName": name, "sizeBytes": 1} for name in files if name.endswith("log")
     ]
     metadata = {"sstFiles": sst, **({"logFiles": logs} if logs else {}), "numKeys": 1}
-    packed = BytesIO()
-    with zipfile.ZipFile(packed, "w") as file:
-        file.writestr("metadata", "v1\n" + json.dumps(metadata))
-    return packed.getvalue()
+    return packed_with("v1\n" + json.dumps(metadata))
 
 
 def test_what_lies_before_the_last_snapshot_but_one_is_older_with_its_checksums() -> None:
@@ -108,6 +112,18 @@ def test_files_of_rocksdb_stay_if_a_kept_version_lists_them() -> None:
 def test_files_of_rocksdb_all_stay_where_a_list_is_not_understood(broken: bytes) -> None:
     contents = {"2.zip": version_of("b.sst"), "3.zip": broken}
     assert left_out("1.zip", *contents, "SSTs/a.sst", "SSTs/b.sst", version=3, contents=contents) == {"1.zip"}
+
+
+def test_a_damaged_version_of_rocksdb_is_not_understood_whatever_is_wrong_with_it() -> None:
+    """Each bit of its compressed list, and of what the archive says of that, the other way; and it cut off anywhere."""
+    whole = version_of(*(f"{number}.sst" for number in range(9)))
+    flipped = [
+        bytes((*whole[:at], whole[at] ^ 1 << bit, *whole[at + 1 :])) for at in range(len(whole)) for bit in range(8)
+    ]
+    for damaged in (*flipped, *(whole[:end] for end in range(len(whole))), packed_with("v1\n" + "[" * 100_000)):
+        contents = {"2.zip": version_of("b.sst"), "3.zip": damaged}
+        found = left_out("1.zip", *contents, "SSTs/a.sst", "SSTs/b.sst", version=3, contents=contents)
+        assert found == {"1.zip"}
 
 
 def test_of_several_attempts_at_a_version_none_is_a_snapshot() -> None:

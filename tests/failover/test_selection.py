@@ -142,11 +142,17 @@ def test_in_a_store_that_the_mirror_writes_only_the_jobs_own_rows_have_one_numbe
     assert lag(row(SOURCE, 50, HERE, offset=40), translated=True) == 9
 
 
-def test_only_an_anchor_of_the_last_record_can_lag() -> None:
+def test_only_an_anchor_of_a_record_can_lag() -> None:
     assert lag(row(SOURCE, 50)) == 0
     assert lag(row(SOURCE, 50, THERE, offset=None)) == 0
-    for names in (Names.NEXT, Names.MAX_TIME):
-        assert lag(row(SOURCE, 50, THERE, offset=10, names=names)) == 0
+    assert lag(row(SOURCE, 50, THERE, offset=10, names=Names.MAX_TIME)) == 0
+
+
+def test_an_anchor_of_the_next_record_lags_where_the_offset_is_behind_that() -> None:
+    """As in the lines of a tracked job that has gone on. A record behind the offset comes after a gap."""
+    found = {offset: lag(row(SOURCE, 50, THERE, offset=offset, names=Names.NEXT)) for offset in (44, 50, 53)}
+    assert found == {44: 6, 50: 0, 53: 0}
+    assert lag(row(DESTINATION, 50, THERE, offset=44, names=Names.NEXT)) == 0
 
 
 def test_a_store_that_knows_what_an_anchor_was_made_for_says_how_much_it_lags() -> None:

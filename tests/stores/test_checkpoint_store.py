@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.folder import LocalFolder, SharedFolder
+from reconciler.formats.checkpoint import checksum
 from reconciler.formats.checkpoint.progress import LateLog, Tracking
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores import checkpoint
@@ -314,3 +316,39 @@ def test_the_error_for_a_wrong_address_shows_a_right_one(address, problem):
 def test_addresses_are_shown_without_secrets():
     assert open_store("checkpoint:webhdfs://me:pw@host:9870/q").address == "checkpoint:webhdfs://host:9870/q"
     assert open_store("checkpoint:relative/path").address == "checkpoint:relative/path"
+
+
+# ---------------------------------------------------------------- Hadoop's checksums
+
+
+def hadoops(data: bytes, size: int = 512) -> bytes:
+    sums = (zlib.crc32(data[at : at + size]).to_bytes(4, "big") for at in range(0, len(data), size))
+    return b"crc\0" + size.to_bytes(4, "big") + b"".join(sums)
+
+
+def test_a_checksum_is_a_crc_32_of_each_chunk_and_one_of_another_form_says_nothing():
+    check_value = bytes.fromhex("63726300 00000200 cbf43926")
+    assert checksum.fits(b"123456789", check_value)
+    assert [checksum.fits(data, check_value) for data in (b"123456788", b"123456789 ", b"")] == [False] * 3
+    assert checksum.fits(b"x" * 1300, hadoops(b"x" * 1300))
+    assert not checksum.fits(b"x" * 1300, hadoops(b"x" * 1200))
+    for other in (b"", b"crc\0", b"crc\1" + check_value[4:], b"crc\0" + bytes(8), b"crc\0" + b"\xff" * 8):
+        assert checksum.fits(b"123456788", other)
+
+
+@pytest.mark.parametrize("name", ["offsets/1", "offsets/0", "commits/1", "sources/0/0", "metadata"])
+def test_a_file_that_does_not_fit_its_checksum_is_refused_as_by_spark(written, name):
+    written.began({"o": {"0": 3}})
+    for batch in (0, 1):
+        written.planned(batch, {"o": {"0": 809 + batch}})
+        written.done(batch)
+    file = written.path / name
+    beside = file.with_name(f".{file.name}.crc")
+    beside.write_bytes(hadoops(file.read_bytes()))
+    assert written.rows() == {("o", 0): at(810, 1)}
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"80", b"89") if b"80" in whole else whole + b" ")
+    with pytest.raises(Refused, match=rf"{name} does not fit its checksum .*\.crc: one of the two was damaged"):
+        written.rows()
+    beside.unlink()
+    assert written.rows()

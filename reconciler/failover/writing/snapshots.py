@@ -53,13 +53,21 @@ def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) ->
 
 
 def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.Replaced]:
-    """The snapshot's rows; empty if there is none. Raises ``Changed`` for another plan's or a damaged one."""
+    """The snapshot's rows; empty if there is none.
+
+    Raises ``Changed`` for another plan's or a damaged one, ConfigError for one that this user may not read.
+    """
     try:
         text = read_regular(path, largest=LARGEST_SNAPSHOT, kind="snapshot").decode()
     except FileNotFoundError:
         return {}
+    except PermissionError as error:
+        raise ConfigError(
+            f"The snapshot {path} cannot be read: {why(error)}.",
+            hint="Run this as the user who applied the plan: the file is readable by that user alone.",
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise snapshot.unreadable(path, str(error)) from error
+        raise snapshot.unreadable(path, why(error)) from error
     return snapshot.load(text, plan_sha256, path)
 
 

@@ -38,9 +38,9 @@ OFFSET_VERSIONS = (1, 2)
 COMMIT_VERSIONS = (1, 2, 3)
 PARTITIONS = "spark.sql.shuffle.partitions"
 
-_VERSION = re.compile(r"v([1-9]\d{0,8})")
-_BATCH = re.compile(r"0|[1-9]\d{0,18}")
-_PARTITION = re.compile(r"0|[1-9]\d{0,9}")
+_VERSION = re.compile(r"v([1-9][0-9]{0,8})")
+_BATCH = re.compile(r"0|[1-9][0-9]{0,18}")
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 Offsets = Mapping[tuple[str, int], int]
 """The next offset to read, by topic and partition."""
@@ -142,7 +142,8 @@ class Checkpoint:
 
 def batch_of(name: str) -> int | None:
     """The batch number in a file's name; None for temporary files, side files and all others."""
-    return int(name) if _BATCH.fullmatch(name) else None
+    number = int(name) if _BATCH.fullmatch(name) else None
+    return number if number is None or number <= json_fields.INT64_MAX else None
 
 
 # ---------------------------------------------------------------- files

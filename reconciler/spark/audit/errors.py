@@ -53,8 +53,8 @@ def plan_of(given: Plan | str | Path) -> Plan:
     if isinstance(given, Plan):
         return given
     try:
-        return parse_plan(read_regular(Path(given)).decode())
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_plan(read_regular(Path(given)))
+    except OSError as error:
         raise ConfigError(
             f"The plan {given} cannot be read: {why(error)}.", hint="Name the plan that was applied."
         ) from error

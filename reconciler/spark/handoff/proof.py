@@ -57,7 +57,7 @@ def read(source: PlanSource, environ: Mapping[str, str], *, trusted_keys: Keys, 
         return source, True  # made in this very process
     keys = keys_of(trusted_keys, environ)
     content = _content(source)
-    plan = parse_plan(content.decode("utf-8-sig"))  # editors on Windows begin a file with a byte order mark
+    plan = parse_plan(content)
     has_expired = stamp(now_ms) >= plan.expires_at
     if keys:
         _require_signature(source, content, plan, keys)
@@ -138,14 +138,12 @@ def _content(source: _Source) -> bytes:
             ) from error
     path = file_path(source, "A plan")
     try:
-        content = read_regular(Path(path))
-        content.decode()
-    except (OSError, UnicodeDecodeError) as error:
+        return read_regular(Path(path))
+    except OSError as error:
         raise ConfigError(
             f"The plan {path} cannot be read: {why(error)}.",
             hint="Give the path of a file that `reconciler plan` or `reconciler hook` wrote.",
         ) from error
-    return content
 
 
 def read_offsets(path: str, variable: str) -> dict[str, dict[str, int]]:

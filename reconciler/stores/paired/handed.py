@@ -32,7 +32,7 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResu
 from reconciler.stores import common
 from reconciler.stores.paired.kept import of_anchors
 from reconciler.stores.paired.rules import AnchorRows, by_offset, token
-from reconciler.stores.paired.steps import aside_of, dated, same, version_of, without_aside
+from reconciler.stores.paired.steps import aside_of, dated, same, version_of, with_lag, without_aside
 from reconciler.stores.paired.store import PairedState, PairedStore
 
 
@@ -71,7 +71,7 @@ class HandedPair(PairedStore):
             return WriteResult(conflicts=lost)
         asked = [change for change in changes if not _is_kept(change, state.kept_for(change.key).main)]
         handed = [each for each in asked if awaits_job(own.get(each.key), state.kept_for(each.key))]
-        result = self._keep(group, asked, handed, state, reason, now_ms)
+        result = self._keep(group, [_made_for(each, handed) for each in asked], handed, state, reason, now_ms)
         # All of them are left, if one conflicts and the anchor store writes all or none.
         left = {change.key for change in asked} - set(result.written)
         return WriteResult(tuple(change.key for change in changes if change.key not in left), result.conflicts)
@@ -186,6 +186,13 @@ def _is_handed_over(change: Change, own: Row | None, kept: AnchorRows) -> bool:
         return True
     at_it = own is None or own.stored.offset == change.new.offset or awaits_job(own, kept)
     return at_it and _is_kept(change, kept.main)
+
+
+def _made_for(change: Change, handed: Sequence[Change]) -> Change:
+    """The change with the offset that its anchor was made for; of an offset that was handed over it is that one."""
+    if change.new is None or not change.may_lag or change in handed:
+        return change
+    return replace(change, new=with_lag(change.new))
 
 
 def _laid_aside(change: Change, own: Row | None, kept: AnchorRows) -> Change | None:

@@ -54,7 +54,7 @@ class Goal:
     @classmethod
     def restoring(cls, old: StoredOffset, main: Row | None) -> Goal:
         """The goal of a write that puts back a row with its anchor, in place of one that ``main`` is kept for."""
-        anchored = _with_lag(old)
+        anchored = with_lag(old)
         return cls(old.offset, anchored, None if anchored == old else _in_another(main, anchored))
 
 
@@ -72,11 +72,14 @@ class PairedStep:
     def of(
         cls, change: Change, own: Row | None, kept: AnchorRows, now_ms: int, *, one_numbering: bool = True
     ) -> PairedStep:
-        """``one_numbering``: a restored offset is in the numbering of its anchor."""
+        """``one_numbering``: a restored or imported offset is in the numbering of its anchor."""
         new = stamped(change, now_ms)
         goal = Goal.of(new)
-        if goal.anchored is not None and change.restores and one_numbering:
-            goal = Goal.restoring(goal.anchored, kept.main)
+        anchored = goal.anchored if one_numbering else None
+        if anchored is not None and change.restores:
+            goal = Goal.restoring(anchored, kept.main)
+        elif anchored is not None and change.may_lag:
+            goal = replace(goal, anchored=with_lag(anchored))
         if new is None:
             return cls(change, own, kept, _exact(own, kept), goal)
         return cls(change, own, kept, None if new.anchor is None and kept.main is None else new, goal)
@@ -98,15 +101,16 @@ class PairedStep:
         return None if there is None else Change(aside_of(self.key), there.version, None)
 
 
-def _with_lag(restored: StoredOffset) -> StoredOffset:
-    """The anchor of a restored row, kept for the offset right after its record.
+def with_lag(restored: StoredOffset) -> StoredOffset:
+    """The anchor of a restored or imported row, kept for the offset that its record has, or right after it.
 
-    A row that is restored no longer says whether its anchor lagged. So all between the two counts as lag.
+    Such a row no longer says whether its anchor lagged. So all between the two counts as lag.
     """
     anchor = restored.anchor
-    if anchor is None or anchor.offset is None or anchor.names is not Names.LAST or anchor.offset >= restored.offset:
+    if anchor is None or anchor.offset is None or anchor.names is Names.MAX_TIME:
         return restored
-    return replace(restored, offset=anchor.offset + 1)
+    made_for = anchor.offset + (anchor.names is Names.LAST)
+    return replace(restored, offset=made_for) if made_for < restored.offset else restored
 
 
 def _in_another(main: Row | None, restored: StoredOffset) -> StoredOffset | None:
@@ -145,7 +149,7 @@ def unfinished(own: Row, kept: AnchorRows, *, one_numbering: bool = True) -> Goa
         return None
     if main is not None and main.stored.offset == own.stored.offset and not same(main.stored, aside.stored):
         return None  # the same number in two clusters' numberings: it may be the old row or the new one
-    if main is not None and same(main.stored, _with_lag(aside.stored)):
+    if main is not None and same(main.stored, with_lag(aside.stored)):
         return Goal(own.stored.offset, main.stored)
     if one_numbering and main is not None and is_later(main.stored, aside.stored):
         return Goal.restoring(aside.stored, main)

@@ -11,6 +11,7 @@ import pytest
 
 from reconciler import written
 from reconciler.core.errors import ExitCode, OutcomeUnknown, Unreachable
+from reconciler.failover.writing import snapshots
 from reconciler.stores.sqlite.store import SqliteStore
 from tests.golden.corpus import HEAD, OFFSETS, Estate, job, stored
 from tests.golden.keys import write_key
@@ -191,3 +192,20 @@ def test_a_damaged_snapshot_is_told_in_words(planned: World, content: str, why: 
     ended = run(planned, "rollback p.json -c reconciler.toml --yes")
     assert ended.code == ExitCode.CHANGED
     assert ended.err == f"The snapshot p.json.applied.json cannot be read: {why}. Restore the file it was.\n"
+
+
+@pytest.mark.parametrize("command", ["rollback", "apply"])
+def test_a_snapshot_of_another_user_is_not_called_damaged(
+    planned: World, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def refused(path: Path, **_: object) -> bytes:
+        if path.name.endswith(".applied.json"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return path.read_bytes()
+
+    if command == "rollback":
+        assert run(planned, "apply p.json -c reconciler.toml --yes").code == ExitCode.OK
+    monkeypatch.setattr(snapshots, "read_regular", refused)
+    ended = run(planned, f"{command} p.json -c reconciler.toml --yes")
+    assert ended.code == ExitCode.USAGE
+    assert "The snapshot p.json.applied.json cannot be read: Permission denied. Run this as the user who" in ended.err

@@ -325,3 +325,14 @@ def test_entries_of_different_sources_do_not_fit():
 def test_a_later_batch_without_the_one_before_it_cannot_be_repeated():
     with pytest.raises(FieldError, match="is not committed, and the offsets of the batch before it are missing"):
         positions(SEVEN, committed=False)
+
+
+@pytest.mark.parametrize("name", ["1٣", str(2**63), "07", "+7", "7 ", ".7.tmp", "7.compact", ""])
+def test_a_name_that_is_no_batchs_to_spark_is_none_here(name):
+    """Arabic digits are digits to Python, which would then look for the file of another name."""
+    assert layout.batch_of(name) is None
+    assert layout.batch_of(str(2**63 - 1)) == 2**63 - 1
+
+
+def test_an_offset_of_other_digits_is_not_taken_for_another_partitions():
+    assert layout.kafka_offsets('{"o":{"1٣":8}}') is None

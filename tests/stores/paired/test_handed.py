@@ -148,6 +148,13 @@ def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any)
         store.check_writable("g")
 
 
+def test_an_imported_anchor_that_was_made_for_an_older_offset_lags(store: Any) -> None:
+    (row,) = store.read("g")
+    lags = [Change(HERE, row.version, StoredOffset(42, replace(OLD, offset=30)), may_lag=True)]
+    assert store.write("g", lags, reason="import", now_ms=NOW).written == (HERE,)
+    assert rows(store) == {HERE: (42, replace(OLD, offset=30), 11)}
+
+
 def test_if_one_anchor_loses_a_race_none_counts_as_written(store: Any, table: Any, monkeypatch: Any) -> None:
     """The anchor store writes all or none."""
     table({"events": {"0": 42, "1": 7}})

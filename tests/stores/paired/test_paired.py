@@ -14,7 +14,7 @@ from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Capabilities, Change, Row
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.rules import AnchorRows, by_cluster, by_offset, pair
-from reconciler.stores.paired.steps import aside_of
+from reconciler.stores.paired.steps import NOTHING, PairedStep, aside_of
 from reconciler.stores.paired.store import PairedStore
 from tests.stores.paired.bare import BareStore
 from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, Pair, anchor, made_for, named
@@ -284,6 +284,14 @@ def test_by_offset_an_anchor_that_names_the_next_record_lags_too() -> None:
     row = by_offset(KEY, commit(60), kept(following))
     assert row is not None
     assert (row.stored.anchor, row.anchor_lag) == (following.anchor, 10)
+
+
+def test_an_imported_anchor_counts_as_made_for_its_record_unless_the_row_has_another_numbering() -> None:
+    """Beside a group's commits the kept row of another cluster is a copy, whose offset is its own."""
+    change = Change(KEY, None, StoredOffset(60, anchor(49)), may_lag=True)
+    goals = [PairedStep.of(change, None, NOTHING, NOW, one_numbering=one).goal for one in (True, False)]
+    assert [goal.offset for goal in goals] == [60, 60]
+    assert [goal.anchored and goal.anchored.offset for goal in goals] == [50, 60]
 
 
 # ---------------------------------------------------------------- a store of anchors that does not exist yet

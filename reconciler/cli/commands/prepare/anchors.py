@@ -238,8 +238,10 @@ def _read_lines(path: str | None) -> list[AnchorLine]:
 
 def _bounded(file: TextIO) -> Iterator[str]:
     """The file's lines; of one that is too long only as much as shows that."""
+    begin = "\ufeff"  # editors on Windows begin a file with a byte order mark, and a pipe may bring it along
     while text := file.readline(LONGEST_LINE + 1):
-        yield text
+        yield text.removeprefix(begin)
+        begin = ""
 
 
 def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
@@ -273,7 +275,7 @@ def _changes(
             )
         # Nothing tells how far such a job was; by the time of the import, row-time would skip all records until then.
         undated = line.stored.anchor is None and line.stored.written_at_ms is None
-        change = Change(key, there.version if there else None, line.stored, undated=undated)
+        change = Change(key, there.version if there else None, line.stored, undated=undated, may_lag=True)
         changes.append((change, there.stored.offset if there else None))
     if changes and not (isinstance(store, HandsOver) and all(_keeps_offset(change, at) for change, at in changes)):
         store.check_writable(job.group)
