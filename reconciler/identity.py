@@ -14,9 +14,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from reconciler.core.anchors import Identity, IdOrder, Record, record_timestamp
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, ReconcilerError, together
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ _FRACTION = re.compile(r"([+-]?)([0-9]{1,20})\.([0-9]{1,40})")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 Steps = tuple[str | int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +51,39 @@ def identity_from_spec(
     unique_ids: bool = False,
     source_offset: str = "none",
 ) -> Identity:
-    """The Identity that the settings describe; raises ``ConfigError`` for a wrong one."""
+    """The Identity that the settings describe; raises ``ConfigError`` for a wrong one, with those of the others."""
+    faults: list[ReconcilerError] = []
     if id_order not in ("opaque", "increasing"):
-        raise ConfigError(f'id_order = "{id_order}" is not known: use "opaque" or "increasing".')
+        faults.append(ConfigError(f'id_order = "{id_order}" is not known: use "opaque" or "increasing".'))
     if unit not in UNITS_PER_MS:
-        raise ConfigError(f'unit = "{unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.')
+        faults.append(ConfigError(f'unit = "{unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.'))
     if unique_ids and id == "none":
-        raise ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too.")
+        faults.append(ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too."))
+    timestamp_of = _made(faults, lambda: _timestamp_function(timestamp, unit))
+    id_of = _made(faults, lambda: _id_function(id))
+    source_offset_of = _made(faults, lambda: _source_offset_function(source_offset))
+    if faults or timestamp_of is None:
+        raise together(faults)
     return SpecifiedIdentity(
-        timestamp_of=_timestamp_function(timestamp, unit),
-        id_of=_id_function(id),
+        timestamp_of=timestamp_of,
+        id_of=id_of,
         id_order=IdOrder(id_order),
         record_time=timestamp == "record",
         unique_ids=unique_ids,
         id_name=_name(id),
         time_name=_name(timestamp),
-        source_offset_of=_source_offset_function(source_offset),
+        source_offset_of=source_offset_of,
         settings=(timestamp, id, id_order, unit, unique_ids, source_offset),
     )
+
+
+def _made(faults: list[ReconcilerError], make: Callable[[], T]) -> T | None:
+    """What ``make`` makes; None if it raises ConfigError, which is added to ``faults``."""
+    try:
+        return make()
+    except ConfigError as error:
+        faults.append(error)
+        return None
 
 
 def _name(spec: str) -> str:

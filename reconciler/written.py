@@ -56,9 +56,14 @@ def is_whole() -> bool:
     return all(state is _State.DONE for state in _states.values())
 
 
+def is_any() -> bool:
+    """Whether anything was written, or may have been."""
+    return any(state is not _State.INTENDED for state in _states.values())
+
+
 def text() -> str:
     """What was written and what was not, by name, as sentences."""
-    if not any(state is not _State.INTENDED for state in _states.values()):
+    if not is_any():
         return "Nothing was written."
     parts = []
     for state in _State:

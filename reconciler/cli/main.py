@@ -142,7 +142,10 @@ def _main(arguments: list[str]) -> int:
             return _failed(of_file(error.filename, error, "used"), options)
         if isinstance(error, OSError) and error.filename is None and error.errno in ABOUT_DISKS:
             _drop_stdout()  # else Python would try again to write what is left
-            return _failed(of_file("The output", error), options)
+            code = _failed(of_file("The output", error), options)
+            if written.is_whole() and written.is_any():
+                log.error("%s", written.text())  # this code usually says that nothing was
+            return code
         if options.debug:
             raise
         log.error(

@@ -330,22 +330,23 @@ class _Reader:
         timestamp, order = table.text("timestamp", "record"), table.text("id_order", "opaque")
         unit, unique = table.text("unit", "ms"), bool(table.take("unique_ids", bool, False))
         carried = table.text("source_offset", "none")
-        if may_be_used:
-            try:
-                # One for all jobs that are identified alike: then what they ask can be the same.
-                spec = (timestamp, id, order, unit, unique, carried)
-                identity = self._identities.setdefault(spec, identity_from_spec(*spec))
-            except ConfigError as error:
-                self._faults.add(table.where(error.message), error.hint)
-            else:
-                _refuse_without_effect(table, timestamp, id, order, unit)
-                return identity
-        return RECORD_TIME_ONLY
+        if not may_be_used or table.is_faulty("id"):
+            id = "key"  # whatever was meant, it is an id: the other settings are looked at all the same
+        try:
+            # One for all jobs that are identified alike: then what they ask can be the same.
+            spec = (timestamp, id, order, unit, unique, carried)
+            identity = self._identities.setdefault(spec, identity_from_spec(*spec))
+        except ConfigError as error:
+            for each in (error, *error.others):
+                self._faults.add(table.where(each.message), each.hint)
+            return RECORD_TIME_ONLY
+        _refuse_without_effect(table, timestamp, id, order, unit)
+        return identity
 
 
 def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, unit: str) -> None:
     """A setting about a time or an id that the job does not have: its own setting was forgotten."""
-    if unit != "ms" and timestamp == "record":
+    if unit != "ms" and timestamp == "record" and not table.is_faulty("timestamp"):
         problem = f'= "{unit}" says something of a time in the record, and timestamp is "record".'
         table.fault("unit", problem, "Set timestamp, too: Kafka's own are in milliseconds.")
     if order == "increasing" and id == "none":

@@ -20,7 +20,7 @@ def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
     """
     names = [topic for topic in dict.fromkeys(topics) if topic]
     of = f"{' or '.join(map(_quoted, names)) or 'any mirrored topic'} for group {_quoted(group)}"
-    others = _asked(lambda: {row.key.topic for row in store.read(group)})
+    others = topics_of(store, group)
     if others:
         return f"no rows of {of}; this group has rows of {_listed(others, names)}"
     groups = _asked(lambda: groups_of(store))
@@ -29,6 +29,11 @@ def no_rows(store: OffsetReader, group: str, *topics: str) -> str:
     if groups:
         return f"no rows of {of}; this store has {_listed(groups, [group])}"
     return f"no rows of {of}" + ("; this store is empty" if groups is not None else "")
+
+
+def topics_of(store: OffsetReader, group: str) -> set[str] | None:
+    """The topics of which the group has rows; None if the store does not tell."""
+    return _asked(lambda: {row.key.topic for row in store.read(group)})
 
 
 def _asked(call: Callable[[], Iterable[str] | None]) -> set[str] | None:

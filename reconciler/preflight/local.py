@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.client import HTTPException, InvalidURL
 from pathlib import Path
@@ -28,8 +28,11 @@ from reconciler.watch.listener import Access, ListenAddress
 GATEWAY_S = 5.0
 """Seconds to wait for a push gateway."""
 
+Marked = Callable[[str], str | None]
+"""By whom and when a job was marked by ``failover start``, None if it was not. Raises as ``hook.marks`` does."""
 
-def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
+
+def files(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
     """Checks that need no network."""
     yield from _unread_names(config)
     yield from _functions(jobs)
@@ -38,14 +41,14 @@ def files(config: Config, jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
     yield from _textfile(config)
     yield from _keys(config)
     yield from _audit_log(config)
-    yield from _marks(config)
+    yield from _marks(config, jobs, marked)
 
 
-def network(config: Config) -> Iterator[TrialResult]:
+def network(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
     """The port that watch would listen on, the push gateway, and the marks of another place."""
     yield from _port(config)
     yield from _gateway(config)
-    yield from _marks_elsewhere(config)
+    yield from _marks_elsewhere(config, jobs, marked)
 
 
 def _unread_names(config: Config) -> Iterator[TrialResult]:
@@ -227,7 +230,7 @@ def _why_not_appended_to(path: str) -> str | None:
     return None if os.access(folder, os.W_OK | os.X_OK) else "may not be written by this user"
 
 
-def _marks(config: Config) -> Iterator[TrialResult]:
+def _marks(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
     """The folder of marks, if it is on this machine; of another place only whether files there can be opened at all."""
     place = config.failover_state
     try:
@@ -245,32 +248,47 @@ def _marks(config: Config) -> Iterator[TrialResult]:
         elif looked_at(folder.shown) is not None and not folder.exists():
             yield fail("failover", f"{folder.shown} is not a folder.", "Correct [failover] state.")
         else:
-            yield _listed(folder)
+            yield from _listed(folder, jobs, marked)
     except ReconcilerError as error:
         yield failed("failover", error)
 
 
-def _marks_elsewhere(config: Config) -> Iterator[TrialResult]:
+def _marks_elsewhere(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
     try:
         folder = open_folder(config.failover_state)
     except ConfigError:  # one of the files' results
         return
     if not isinstance(folder, LocalFolder):
         try:
-            yield _listed(folder)
+            yield from _listed(folder, jobs, marked)
         except ReconcilerError as error:
             yield failed("failover", error)
 
 
-def _listed(folder: Folder) -> TrialResult:
+def _listed(folder: Folder, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
+    """Whether marks can be read and set there, and each job's mark: a hook starts no job whose mark it cannot read."""
     if not folder.exists():
         next_step = "failover start makes it with the first mark. If it has made marks, correct [failover] state."
-        return warn("failover", f"There is no folder of marks {folder.shown} yet.", next_step)
+        yield warn("failover", f"There is no folder of marks {folder.shown} yet.", next_step)
+        return
     folder.names()
-    if not folder.may_be_written(""):
-        return warn(
+    if folder.may_be_written(""):
+        yield ok("failover", f"the folder of marks {folder.shown} can be read")
+    else:
+        yield warn(
             "failover",
             f"The folder of marks {folder.shown} can be read, and this user may not write there.",
             "Right where only hooks run. The user of failover start must be able to: let it write there.",
         )
-    return ok("failover", f"the folder of marks {folder.shown} can be read")
+    for job in jobs:
+        try:
+            mark = marked(job.name)
+        except ReconcilerError as error:
+            yield failed(f"job {job.name}", error)
+            continue
+        if mark is not None:
+            yield warn(
+                f"job {job.name}",
+                f"It is marked: its hook moves it to the destination at its next start ({mark}).",
+                "Right during a failover. Otherwise: reconciler failover end.",
+            )

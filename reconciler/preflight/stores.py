@@ -101,15 +101,12 @@ def _rows(
 ) -> Iterator[TrialResult]:
     subject, where = f"job {job.name}", f'{store.address}, group "{job.group}"'
     if not rows:
-        yield warn(
-            subject,
-            f"{where}: there is no stored offset for {', '.join(job_topics(config, job))}.",
-            "If the job has run, check that store, group and topics are as the job has them.",
-        )
+        yield _none_of(subject, where, job_topics(config, job))
         return
     for row in rows:
         if row.malformed is not None:
             yield fail(subject, row.malformed.message, row.malformed.hint)
+    stored = {row.key.topic for row in rows}
     rows = [row for row in rows if row.malformed is None]
     by_topic: dict[str, int] = {}
     for row in rows:
@@ -122,9 +119,22 @@ def _rows(
     if len(bare) < len(lacking):
         with_anchor += f", {len(lacking) - len(bare):,} synced by the mirror, which the anchors replace"
     yield ok(subject, f"{where}: {counted(len(rows), 'stored offset')} ({listed}), {with_anchor}")
+    for topic in job.topics if job.new is None else ():
+        both = sorted({topic, config.topics.destination_of(topic)})
+        if stored.isdisjoint(both):
+            yield _none_of(subject, where, both)
     if bare:
         yield _bare(config, job, able, bare)
     yield from _against(config, job, rows, destination)
+
+
+def _none_of(subject: str, where: str, topics: Sequence[str]) -> TrialResult:
+    """A failover would stop for a topic with records and without any row, unless the job is called new."""
+    return warn(
+        subject,
+        f"{where}: there is no stored offset for {', '.join(topics)}.",
+        "If the job has run, check that store, group and topics are as the job has them.",
+    )
 
 
 def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPartition]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from reconciler.core.anchors import Record
 from reconciler.core.probes import Withheld
-from reconciler.failover.no_rows import no_rows
+from reconciler.failover.no_rows import no_rows, topics_of
 from reconciler.mirror.topics import Mirror
 from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of
 
@@ -22,16 +22,20 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """A group with offsets of mirrored topics, by the source's names, and the ids of its anchors."""
+    """A group with offsets of mirrored topics, by the source's names, and the ids of its anchors.
+
+    ``not_mirrored``: topics of which it has offsets, too, and which are not mirrored here.
+    """
 
     group: str
     topics: tuple[str, ...]
     rows: int
     without_anchor: int
     ids: frozenset[bytes]
+    not_mirrored: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, group: str, rows: Sequence[Row], mirror: Mirror) -> FoundJob:
+    def of(cls, group: str, rows: Sequence[Row], mirror: Mirror, not_mirrored: Iterable[str]) -> FoundJob:
         anchors = [row.stored.anchor for row in rows]
         return cls(
             group,
@@ -39,6 +43,7 @@ class FoundJob:
             len(rows),
             sum(anchor is None for anchor in anchors),
             frozenset(anchor.id for anchor in anchors if anchor is not None and anchor.id is not None),
+            tuple(sorted(not_mirrored)),
         )
 
 
@@ -47,13 +52,14 @@ class FoundStore:
     """A store's address without secrets, what it can do, and the jobs whose offsets it holds.
 
     ``without_rows``: for each group that was named and has no offset of a mirrored topic, half a sentence on what the
-    store holds instead.
+    store holds instead. ``unasked``: how many groups of the cluster it was not asked for.
     """
 
     address: str
     able: Capabilities
     jobs: tuple[FoundJob, ...]
     without_rows: Mapping[str, str] = field(default_factory=dict)
+    unasked: int = 0
 
 
 def jobs_in(
@@ -64,18 +70,20 @@ def jobs_in(
     Raises the store's errors. Groups without offsets of a mirrored topic are no jobs.
     """
     with closing(open_store()) as store:
-        groups = list(wanted) or groups_of(store)
+        groups, unasked = list(wanted) or groups_of(store), 0
         if groups is None:
-            groups = list(others())[:MOST_GROUPS]
+            every = list(others())
+            groups, unasked = every[:MOST_GROUPS], max(0, len(every) - MOST_GROUPS)
         names = sorted({*mirror.topics, *(mirror.source_of(topic) for topic in mirror.topics)})
         found = []
         for group in groups:
             rows = [row for row in store.read(group, names) if row.malformed is None]
             if rows:
-                found.append(FoundJob.of(group, rows, mirror))
+                topics = topics_of(store, group) or set()
+                found.append(FoundJob.of(group, rows, mirror, topics.difference(names)))
         with_rows = {job.group for job in found}
         without_rows = {group: no_rows(store, group) for group in wanted if group not in with_rows}
-        return FoundStore(store.address, store.capabilities, tuple(found), without_rows)
+        return FoundStore(store.address, store.capabilities, tuple(found), without_rows, unasked)
 
 
 def sample(reader: LogReader, topics: Iterable[str], records: int) -> Mapping[TopicPartition, Sequence[Record]]:

@@ -47,8 +47,8 @@ class TopicFigures:
 
     ``lag_s``: how far the mirror is behind the job, over all partitions at most; infinite where that is unknown.
     ``mirror_replay`` and ``mirror_skips``: what a start at MirrorMaker's own offsets would read again and skip, None
-    where it has none for the job's group, NaN where they could not be read since the start. ``delivered_ms``: when the
-    newest delivered record was made.
+    where it has none for the job's group, NaN while they cannot be read. ``delivered_ms``: when the newest delivered
+    record was made.
     """
 
     verdicts: Mapping[Verdict, int]

@@ -1,8 +1,8 @@
 """MirrorMaker's own offsets at the watched cluster, for the figures of a round.
 
-It is read beside the checks and is never a part of them. Where it cannot be read, the figures of the last reading stay,
-since a failed reading must not resolve a finding, and the log reports it once. Before the first reading, as right after
-a start, they are unknown, which is not the same as none.
+It is read beside the checks and is never a part of them. Where it cannot be read, the log reports it once. Ages go on
+growing from the last reading. Grades are unknown until the next one, which is neither none nor the last ones: a 0 would
+say that nothing is skipped, by checkpoints that nobody has read since. The alert rules keep a finding meanwhile.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ log = logging.getLogger("reconciler.watch")
 T = TypeVar("T")
 MOST_PARTITIONS = 20
 """Partitions of one topic whose newest records are looked at."""
+STAY = "their last figures stay, if there are any"
+UNKNOWN = "their figures are NaN until they can be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,10 @@ class MirrorFigures:
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """The last figures that could be read, by the destination's brokers: grades by job and group, times by topic,
-    heartbeats by the topic's possible names. It outlives a reload of the configuration.
+    """The last times that could be read, by the destination's brokers: by topic, and of heartbeats by the
+    topic's possible names. It outlives a reload of the configuration.
     """
 
-    grades: dict[tuple[str, ...], dict[str, Grade]] = field(default_factory=dict)
     delivered_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     heartbeats: dict[tuple[str, ...], Heartbeats] = field(default_factory=dict)
 
@@ -98,7 +99,7 @@ class MirrorWatch:
             return
         self._due = self._clock() + self._every_s / 2
         self._try("MirrorMaker's heartbeats", lambda: self._heartbeats.read(reader, self._now_ms()))
-        self._is_followed |= bool(self._try("MirrorMaker's checkpoints", lambda: self._follow(reader)))
+        self._is_followed = bool(self._try("MirrorMaker's checkpoints", lambda: self._follow(reader), UNKNOWN))
 
     def _follow(self, reader: LogReader) -> bool:
         self._checkpoints.read(reader)
@@ -122,12 +123,9 @@ class MirrorWatch:
 
     def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade] | None:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group
-        has one. None if they could not be read since the start."""
-        graded, at = partial(self._graded, plan, gathered, reader), (self._at, plan.name, plan.group)
-        found = self._try("MirrorMaker's offsets", graded) if self._is_followed else None
-        if found is not None:
-            self._known.grades[at] = found
-        return self._known.grades.get(at)
+        has one. None while they cannot be read."""
+        graded = partial(self._graded, plan, gathered, reader)
+        return self._try("MirrorMaker's offsets", graded, UNKNOWN) if self._is_followed else None
 
     def _graded(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade]:
         """Sums by topic. Where a partition's right offset is not known, a sum of 0 skips would be taken for a proof, so
@@ -149,13 +147,13 @@ class MirrorWatch:
             found[place.topic] = found.get(place.topic, Grade(0, 0)) + grade
         return {topic: grade for topic, grade in found.items() if grade.skips or topic not in unproven}
 
-    def _try(self, what: str, read: Callable[[], T]) -> T | None:
-        """What ``read`` gives, None where it fails. The first failure in a row is logged."""
+    def _try(self, what: str, read: Callable[[], T], meanwhile: str = STAY) -> T | None:
+        """What ``read`` gives, None where it fails. The first failure in a row is logged, with what it means."""
         try:
             found = read()
         except ReconcilerError as error:
             if what not in self._failing:
-                log.warning("%s cannot be read; their last figures stay, if there are any. %s", what, error)
+                log.warning("%s cannot be read; %s. %s", what, meanwhile, error)
             self._failing.add(what)
             return None
         self._failing.discard(what)

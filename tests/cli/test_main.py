@@ -39,8 +39,10 @@ def test_closed_streams_are_no_bug() -> None:
     assert ended.returncode == 2
 
 
-def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
-    ended = in_shell('"$@" check --explain > /dev/full')
+@pytest.mark.parametrize("buffered", ["PYTHONUNBUFFERED=", "PYTHONUNBUFFERED=1"])
+@pytest.mark.parametrize("words", ["check --explain", "--help", "--version", "help check"])
+def test_a_full_disk_is_no_bug_while_the_options_are_read(words: str, buffered: str) -> None:
+    ended = in_shell(f'{buffered} "$@" {words} > /dev/full')
     assert ended.returncode == 2
     assert ended.stderr.startswith("The output cannot be written: No space left on device. Make room")
 
@@ -53,6 +55,7 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
             "The bootstrap servers are no list of brokers. Write",
         ),
         (("check", "--set-time", "1000", "--set-time", "2000"), "--set-time names two times, 1000 and 2000"),
+        (("audit-log", "show", "log.jsonl", "--last", "0"), "--last 0 must be at least 1."),
         *(
             (("init", "--yes", f"--{option}", ""), f"--{option} is empty. Give it, or leave it out.")
             for option in (
@@ -60,6 +63,10 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
             )
         ),
         (("failover", "-c", "x.toml", "start"), "One of start, end, status comes before the options."),
+        (
+            ("show", "p.json", "--starting-offsets", "--html", "p.html"),
+            "argument --html: not allowed with argument --starting-offsets",
+        ),
         *(
             ((*words.split(), ""), f"argument {name}: is empty. If it comes from a variable, that is not set\n")
             for words, name in {
@@ -72,6 +79,10 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read() -> None:
                 "anchors export -c x": "PATH",
                 "checkpoint clone from": "NEW_PATH",
                 "compact": "PATH",
+                "compact out --catalogue": "--catalogue",
+                "audit p.json --parquet": "--parquet",
+                "audit-log verify log.jsonl --expect": "--expect",
+                "anchors derive -c x --from out --cluster-id": "--cluster-id",
                 "lab down --folder": "--folder",
             }.items()
         ),

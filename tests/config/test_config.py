@@ -300,6 +300,30 @@ def test_a_setting_whose_variable_is_empty_is_refused(tmp_path: Path, section: s
     assert [fault.message for fault in found] == [f"{path}: [{section}] {key} is empty." for key in keys]
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            'id = "hdr:x"\ntimestamp = "wall"\nunit = "min"\nid_order = "up"\nsource_offset = "key"',
+            ["id_order", "unit", "timestamp", "id", "source_offset"],
+        ),
+        ('id = "python:os:getcwd"\ntimestamp = "wall"\nid_order = "increasing"', ["id", "timestamp"]),
+        ('id = 5\nid_order = "increasing"\nunique_ids = true', ["id"]),
+        ('timestamp = 5\nunit = "s"', ["timestamp"]),
+        ("unique_ids = true", ["unique_ids"]),
+    ],
+)
+def test_every_fault_of_an_identity_is_told_and_none_that_follows_from_another(
+    tmp_path: Path, settings: str, words: list[str]
+) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(f"{LEAST}[jobs.identity]\n{settings}\n")
+    found = read_config(path, {})
+    assert isinstance(found, list)
+    begin = f"{path}: [jobs clicks.identity] "
+    assert [each.message.removeprefix(begin).partition(" ")[0] for each in found] == words, found
+
+
 def test_a_file_of_an_editor_on_windows_is_read(tmp_path: Path) -> None:
     """It begins with a byte order mark, which no editor shows, and its lines end with CR and LF."""
     path = tmp_path / "reconciler.toml"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from reconciler.cli.commands.prepare.config import _marked
 from reconciler.cli.main import main
 from reconciler.config.file import load_config, read_config
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -374,6 +375,19 @@ def test_a_job_that_has_stored_nothing_is_told_of(look: Callable[..., Tries], de
     assert "there is no stored offset for a.events, events" in found.messages(Level.WARN, "job clicks")[0]
 
 
+def test_a_topic_of_which_a_job_has_stored_nothing_is_told_of(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    """``check`` and the hook stop there, whatever is stored of the job's other topics."""
+    save(store, "events", p0=anchored())
+    destination.create("a.orders", 1)
+    both = LEAST.replace('["events"]', '["events", "orders"]')
+    (said,) = look(both, destination).messages(Level.WARN, "job clicks")
+    assert said == f'{store.address}, group "readers": there is no stored offset for a.orders, orders.'
+    new = both.replace('["events", "orders"]', '["events", "orders"]\nnew = "earliest"')
+    assert not look(new, destination).messages(Level.WARN, "job clicks")
+
+
 def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..., Tries], store: MemoryStore) -> None:
     save(store, "events", p0=anchored())
     found = look(LEAST, MemoryLog("b", {"z.events": 1}), topics=("z.events", "others"))
@@ -535,7 +549,8 @@ def test_a_topic_that_may_not_be_read_is_told_with_the_permission(
 def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
     def at(section: str) -> Tries:
         config = load_config(write(with_section(section)))
-        return Tries([*config_check_local.files(config, config.jobs), *config_check_local.network(config)])
+        of = (config, config.jobs, _marked(config))
+        return Tries([*config_check_local.files(*of), *config_check_local.network(*of)])
 
     return at
 
@@ -731,11 +746,36 @@ def test_marks_of_another_place_are_listed_unless_offline(write: Callable[[str],
     def tried(where: Iterator[TrialResult]) -> list[tuple[Level, str]]:
         return [(each.level, each.message) for each in where if each.subject == "failover"]
 
-    assert tried(config_check_local.files(config, config.jobs)) == []
+    of = (config, config.jobs, _marked(config))
+    assert tried(config_check_local.files(*of)) == []
     absent = f"There is no folder of marks {place} yet."
-    assert tried(config_check_local.network(config)) == [(Level.WARN, absent)]
+    assert tried(config_check_local.network(*of)) == [(Level.WARN, absent)]
     open_folder(place).publish("clicks.json", b"{}")
-    assert tried(config_check_local.network(config)) == [(Level.OK, f"the folder of marks {place} can be read")]
+    assert tried(config_check_local.network(*of)) == [(Level.OK, f"the folder of marks {place} can be read")]
+
+
+def test_each_jobs_mark_is_read(local: Callable[[str], Tries], tmp_path: Path) -> None:
+    """A mark that a drill has left moves its job; one that cannot be read stops its hook. Neither waits for a start."""
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    here = f'{QUIET}[failover]\nstate = "marks"'
+    mark = folder / "clicks.json"
+    fields = {"format": "reconciler.failover/1", "job": "clicks", "source_alias": "a", "since": "then", "by": "me@ops"}
+    mark.write_text(json.dumps(fields))
+    found = local(here)
+    (said,) = found.messages(Level.WARN, "job clicks")
+    assert said == "It is marked: its hook moves it to the destination at its next start (since then, by me@ops)."
+    assert found.code is ExitCode.OK
+    mark.write_text("{}")
+    found = local(here)
+    (said,) = found.messages(Level.FAIL, "job clicks")
+    assert said.startswith(f'The mark of job "clicks" in {folder}/clicks.json cannot be read')
+    assert found.code is ExitCode.UNREACHABLE
+    mark.write_text(json.dumps(fields | {"source_alias": "b"}))
+    found = local(here)
+    (said,) = found.messages(Level.FAIL, "job clicks")
+    assert 'is about a failover from "b"' in said
+    assert found.code is ExitCode.USAGE
 
 
 class _Gateway(BaseHTTPRequestHandler):

@@ -17,6 +17,7 @@ from reconciler.core.policies import TopicPolicy
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.mirror.topics import is_internal, is_source, mirrors, named
 from reconciler.ports import Change, TopicPartition
+from reconciler.preflight import survey
 from reconciler.preflight.client_properties import (
     address_without_secret,
     client_without_secrets,
@@ -24,10 +25,12 @@ from reconciler.preflight.client_properties import (
     read_properties,
 )
 from reconciler.preflight.identity import propose
-from reconciler.preflight.survey import jobs_in, sample
+from reconciler.preflight.survey import MOST_GROUPS, jobs_in, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text, quoted
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
+from tests.golden.corpus import Estate
+from tests.golden.world import World
 
 # ---------------------------------------------------------------- topics
 
@@ -220,6 +223,25 @@ def test_groups_with_offsets_of_mirrored_topics_are_jobs(tmp_path: Path) -> None
     assert job.ids == {b"id-4"}
 
 
+def test_a_topic_that_a_job_reads_and_that_is_not_mirrored_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configuration without it lets the job start, and no check of that configuration can tell."""
+    world = World(tmp_path, monkeypatch)
+    Estate(world)
+    store = ("--store", "sqlite:///offsets.db", "--group", "stuck")
+    init = ("init", "--bootstrap-servers", "kafka-b:9092", "--alias", "a", *store, "--yes")
+    ended = world.run(*init, "-o", "made.toml")
+    assert ended.code == 0
+    said = "The group has offsets of topics, too, that are not mirrored here: gone. If the job reads them, add them to "
+    assert f"stuck: {said}" in ended.err
+    made = world.read("made.toml")
+    assert 'topics = ["bare", "cut", "fewer", "short"]' in made
+    assert "The group has offsets of topics, too, that are not mirrored here: gone." in made.replace("\n# ", " ")
+    chosen = world.run(*init, "--topic", "bare", "-o", "bare.toml")
+    assert (chosen.code, "not mirrored" in chosen.err + world.read("bare.toml")) == (0, False)
+
+
 def test_a_named_group_without_such_offsets_is_no_job_and_the_store_s_own_names_are_told() -> None:
     store = MemoryStore("init-misspelt-group")
     store.write("billing", [Change(TopicPartition("events", 0), None, StoredOffset(1))], reason="test", now_ms=1)
@@ -233,12 +255,16 @@ def test_a_named_group_without_such_offsets_is_no_job_and_the_store_s_own_names_
     }
 
 
-def test_a_store_that_lists_no_groups_is_asked_for_those_of_kafka() -> None:
+def test_a_store_that_lists_no_groups_is_asked_for_those_of_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "groups_of", lambda store: None)
     store = MemoryStore("init-lists-no-groups")
     store.write("clicks", [Change(TopicPartition("events", 0), None, StoredOffset(1))], reason="test", now_ms=1)
     mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
     found = jobs_in(lambda: store, mirror, (), lambda: ["nobody", "clicks"])
-    assert [job.group for job in found.jobs] == ["clicks"]
+    assert ([job.group for job in found.jobs], found.unasked) == (["clicks"], 0)
+    many = [*(f"group-{n:03d}" for n in range(MOST_GROUPS + 2)), "clicks"]
+    found = jobs_in(lambda: store, mirror, (), lambda: many)
+    assert (found.jobs, found.unasked) == ((), 3), "a job may be among those that were not asked for"
 
 
 # ---------------------------------------------------------------- client settings

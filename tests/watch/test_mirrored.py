@@ -154,10 +154,10 @@ def test_a_mirror_that_cannot_be_read_stops_no_check(
 
 
 @pytest.mark.parametrize("error", [Refused("Not authorized."), Unreachable("No answer.")])
-def test_what_cannot_be_read_again_keeps_its_last_figures(
+def test_grades_that_cannot_be_read_again_are_unknown_and_times_stay(
     watched: Watched, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A finding would resolve otherwise, because nobody looked."""
+    """A last 0 would say that nothing is skipped, and nobody looked; the alert rules keep a finding over a NaN."""
     write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
     known = watched.round()
     assert known.mirror_skips == 5
@@ -166,21 +166,38 @@ def test_what_cannot_be_read_again_keeps_its_last_figures(
     def fail(*_: object) -> NoReturn:
         raise error
 
+    def is_unknown() -> bool:
+        found = watched.round()
+        assert found.delivered_ms == known.delivered_ms
+        return isnan(found.mirror_skips or 0) and isnan(found.mirror_replay or 0)
+
     with monkeypatch.context() as patched:
         patched.setattr(mirrored, "grades", fail)
         patched.setattr(mirrored, "newest_ms", fail)
-        assert [watched.round(), watched.round()] == [known, known]
+        assert [is_unknown(), is_unknown()] == [True, True]
         watched.reload()
         patched.setattr(Checkpoints, "read", fail)
-        assert watched.round() == known
+        assert is_unknown()
         watched.reload(bootstrap_servers="another:9092")
-        elsewhere = watched.round()
-        assert isnan(elsewhere.mirror_skips or 0), "those were of the other cluster"
-        assert elsewhere.delivered_ms is None
+        assert watched.round().delivered_ms is None, "that was of the other cluster"
         watched.reload()
-    assert caplog.text.count("their last figures stay") == 6  # by each configuration, once of each that failed
+    assert caplog.text.count("their last figures stay") == 3  # by each configuration, once of each that failed
+    assert caplog.text.count("their figures are NaN until they can be") == 3
     watched.memory.deliver(range(5, 10))
     assert watched.grade() == (0, 0)
+
+
+@pytest.mark.parametrize("error", [Refused("Not authorized."), Unreachable("No answer.")])
+def test_checkpoints_that_cannot_be_read_any_more_do_not_say_that_nothing_is_skipped(
+    watched: Watched, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoints(watched.memory.log, (BASE + 2, 2), group=GROUP)
+    assert watched.round().mirror_skips == 0
+    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
+    with monkeypatch.context() as patched:
+        refuse_topic(patched, CHECKPOINTS, error)
+        assert isnan(watched.round().mirror_skips or 0)
+    assert watched.round().mirror_skips == 5
 
 
 def test_each_round_reads_only_what_is_new(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

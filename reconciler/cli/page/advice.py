@@ -11,6 +11,7 @@ from reconciler.cli.terminal.report import place_name
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.decisions import is_placed
+from reconciler.fileio import name_for
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, raise_or_accept, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
@@ -198,9 +199,8 @@ def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *,
 
 
 def path_for_job(path: Path, job: str) -> Path:
-    """Where the plan of one of several jobs goes: beside ``path``, with the job's name in front."""
-    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in job)
-    return path.parent / f"{safe}-{path.name}"
+    """Where the plan of one of several jobs goes: beside ``path``, with a name for the job in front, its alone."""
+    return path.parent / f"{name_for(job)}-{path.name}"
 
 
 def _needs_offset(row: PartitionPlan) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,8 @@ _SYNONYMS = {
     "completions": "completion",
 }
 _OPTION_SYNONYMS = dict.fromkeys(("--destination", "--broker", "--brokers", "--servers"), "--bootstrap-servers")
+_NEVER_EMPTY = ("PATH", "NEW_PATH", "FOLDER", "URL", "HASH", "ID")
+"""Metavars of texts that are paths, or that name one thing."""
 _NO_NUMBER = re.compile(r"(?P<option>argument .*): invalid (?P<kind>int|float) value: (?P<value>'.*')", re.DOTALL)
 
 
@@ -91,9 +94,22 @@ class Parser(argparse.ArgumentParser):
             message = f"{found['option']} is not {kind}: {found['value']}"
         raise UsageError(self.format_usage(), self.prog, message)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse's, which discards an error: help that a full disk has not taken was not shown."""
+        if message and file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """As argparse's; what was printed is written by then, or the error shows that it was not."""
+        sys.stdout.flush()
+        super().exit(status, message)
+
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """As argparse's; an empty path is refused: it would be the working directory."""
-        if not arg_string and (action.type is Path or action.metavar in ("PATH", "NEW_PATH")):
+        """As argparse's; an empty path is refused: it would be the working directory. So are other empty texts that
+        would pass for a wrong one, or for an option that was left out."""
+        if not arg_string and (action.type is Path or action.metavar in _NEVER_EMPTY):
             raise argparse.ArgumentError(action, "is empty. If it comes from a variable, that is not set")
         return super()._get_value(action, arg_string)
 
@@ -135,8 +151,9 @@ def _hint(
         return meant
     if found := re.search(r"unrecognized arguments: (?:.* )?(--[\w-]+)", message):
         meant = _OPTION_SYNONYMS.get(found[1])
-        near = [meant] if meant is not None and meant in options else _begun(found[1], options)
-        near = near or near_names(found[1], options, 1)
+        others = {*options} - {found[1]}  # the help may name it in an example of another action
+        near = [meant] if meant is not None and meant in others else _begun(found[1], others)
+        near = near or near_names(found[1], others, 1)
         return f"Did you mean {' or '.join(near)}?" if near else None
     return None
 

@@ -14,6 +14,7 @@ from reconciler.failover.mirrored.own_offset import handed_out
 from reconciler.failover.mirrored.unprepared import Tally, unprepared
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
+from reconciler.formats.decimal_text import counted, some
 from reconciler.mirror.account import (
     GroupAccount,
     PartitionAccount,
@@ -41,7 +42,8 @@ class MirrorReport:
     """``heartbeat_ms``: when the newest heartbeat was sent. ``grades``: by group and partition, for the jobs' groups.
 
     ``with_syncs`` and ``by_checkpoints``: what the jobs' numbers alone would give; ``unknown`` places have no number of
-    the source. ``notes`` say what could not be read. ``failed``: jobs that could not be checked.
+    the source. ``missing``: partitions of stored offsets that the destination does not have. ``notes`` say what is not
+    here, or could not be read. ``failed``: jobs that could not be checked.
     """
 
     made_ms: int
@@ -55,6 +57,7 @@ class MirrorReport:
     by_checkpoints: Tally
     unknown: int
     empty: frozenset[TopicPartition] = frozenset()
+    missing: tuple[TopicPartition, ...] = ()
     notes: tuple[str, ...] = ()
     failed: Mapping[str, ReconcilerError] = field(default_factory=dict)
 
@@ -76,7 +79,7 @@ class MirrorReport:
     @property
     def exit_code(self) -> ExitCode:
         """4 where a job without anchors could not fail over without a decision, else 0; or a job's that failed."""
-        lacks = not self.partitions or self.without_evidence or self.with_syncs.unresolved
+        lacks = not self.partitions or self.missing or self.without_evidence or self.with_syncs.unresolved
         own = ExitCode.NEEDS_PERSON if lacks else ExitCode.OK
         return worst([own, *(error.exit_code for error in self.failed.values())])
 
@@ -89,9 +92,10 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     checked = check_each(config, jobs, outside)
     reader = outside.patient(config.search)
     places = {at.destination: at.source for job in checked.jobs for at in job.places if at.exists}
+    missing = tuple(sorted({at.destination for job in checked.jobs for at in job.places if not at.exists}))
     own = own_topics(config)
     known = read_pairs(reader, own, [Wanted(source, there, None) for there, source in places.items()])
-    notes = [known.note]
+    notes = [_missing_words(missing), known.note]
     positions: Mapping[TopicPartition, int] = {}
     if config.topics.alias is not None:
         positions, note = read_positions(reader, config.topics.alias)
@@ -122,9 +126,17 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
         Tally.of(list(bare.by_checkpoints.values())),
         len(bare.unknown),
         frozenset(place for place in places if ends[place] <= starts[place]),
+        missing,
         tuple(dict.fromkeys(note for note in notes if note)),
         checked.failed,
     )
+
+
+def _missing_words(missing: Sequence[TopicPartition]) -> str:
+    if not missing:
+        return ""
+    names = some([str(place) for place in missing], 3)
+    return f"offsets are stored for {counted(len(missing), 'partition')} that the destination does not have: {names}"
 
 
 def _heartbeat(reader: LogReader, names: Sequence[str], now_ms: int) -> tuple[int | None, str]:

@@ -109,3 +109,14 @@ def require_planned(planned: Mapping[str, Mapping[str, int]], there: Mapping[str
                 f"{topic} has partitions that are not in the plan: {', '.join(map(str, new))}.",
                 hint="Make the plan again: the topic has grown since.",
             )
+
+
+def refuse_unmatched(topics: Iterable[str], pattern: str, job: str) -> None:
+    """Raise ConfigError for topics that were added to those of a pattern: Spark would not start the query."""
+    wanted = compiled(pattern)
+    if left_out := sorted(topic for topic in topics if not wanted.search(topic)):
+        raise ConfigError(
+            f'The pattern "{pattern}" of job {job} does not match {", ".join(left_out)}, which also() or joined() '
+            "added.",
+            hint="Let the pattern match these topics, too; or name all topics with also(), without matching().",
+        )

@@ -338,7 +338,9 @@ def _both(start: JobStart | None, other: JobStart | None) -> JobStart | None:
 def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     subscription = {"subscribe": ",".join(sorted(start.offsets))}
     if start.pattern is not None:
-        _refuse_unmatched(start, start.pattern)
+        from reconciler.spark.handoff.cluster import refuse_unmatched
+
+        refuse_unmatched(start.offsets, start.pattern, start.job)
         subscription = {"subscribePattern": start.pattern}
     options = {
         "kafka.bootstrap.servers": start.bootstrap_servers,
@@ -361,19 +363,6 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
             )
         options[_known_spelling(name, options)] = value
     return options
-
-
-def _refuse_unmatched(start: Handoff, pattern: str) -> None:
-    """Raise ConfigError for topics that were added to those of a pattern: Spark would not start the query."""
-    from reconciler.spark.handoff.cluster import compiled
-
-    wanted = compiled(pattern)
-    if left_out := sorted(topic for topic in start.offsets if not wanted.search(topic)):
-        raise ConfigError(
-            f'The pattern "{pattern}" of job {start.job} does not match {", ".join(left_out)}, which also() or '
-            "joined() added.",
-            hint="Let the pattern match these topics, too; or name all topics with also(), without matching().",
-        )
 
 
 def _known_spelling(name: str, options: Mapping[str, str]) -> str:

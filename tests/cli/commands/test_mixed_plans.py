@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import ExitCode
-from tests.golden.corpus import OFFSETS, deliver, job, stored, tracked
+from tests.golden.corpus import HEAD, OFFSETS, Estate, deliver, job, stored, tracked
 from tests.golden.world import World
 
 PLAN = ("p.json", "-c", "reconciler.toml")
@@ -75,3 +75,17 @@ def test_apply_writes_the_stores_that_it_may_and_names_the_others(mixed: World) 
     assert mixed.run("checkpoint", "clone", "checkpoint", "copy", "--plan", *PLAN, "--job", "counts").code == 0
     back = mixed.run("rollback", *PLAN, "--yes")
     assert (back.code, "1 offset" in back.out) == (0, True)
+
+
+def test_apply_calls_no_offset_right_of_a_job_that_was_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    Estate(world)
+    away = HEAD + job("ready", ["same", "fresh"]) + job("clicks", ["events"], "sqlite:///nowhere/x.db")
+    world.file("reconciler.toml", away)
+    for name in ("first.json", "p.json"):
+        assert world.run("plan", "-c", "reconciler.toml", "-o", name).code == ExitCode.UNREACHABLE
+        ended = world.run("apply", name, "-c", "reconciler.toml", "--yes")
+        assert ended.code == ExitCode.NEEDS_PERSON
+    assert "Nothing to write: every offset of ready is right where the job will look.\n" in ended.out

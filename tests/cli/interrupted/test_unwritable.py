@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reconciler import written
+from reconciler.cli.main import main
 from reconciler.core.errors import ExitCode, OutcomeUnknown, Unreachable
 from reconciler.failover.writing import snapshots
 from reconciler.stores.sqlite.store import SqliteStore
@@ -98,6 +101,57 @@ def test_a_full_disk_under_stdout_is_a_sentence(world: World, monkeypatch: pytes
 
 
 # ---------------------------------------------------------------- what was written, and what not
+
+
+class Full(io.StringIO):
+    """A stdout on a disk that gets full after so many lines."""
+
+    def __init__(self, lines: int) -> None:
+        super().__init__()
+        self._left = lines
+
+    def write(self, text: str) -> int:
+        self._left -= text.count("\n")
+        if self._left < 0:
+            full_disk()
+        return super().write(text)
+
+
+def run_on_a_full_disk(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, lines: int
+) -> tuple[int, list[str]]:
+    """The exit code, and the lines on stderr."""
+    monkeypatch.setattr("reconciler.cli.main._drop_stdout", lambda: None)
+    with redirect_stdout(Full(lines)):
+        code = main(line.split())
+    return code, capsys.readouterr().err.splitlines()
+
+
+def test_an_output_that_is_lost_does_not_hide_what_was_written(
+    planned: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Code 2 says else that nothing was written."""
+    before = planned.tables("offsets.db")
+    line = "apply p.json -c reconciler.toml --yes"
+    code, said = run_on_a_full_disk(monkeypatch, capsys, line, lines=6)
+    assert planned.tables("offsets.db") != before
+    assert code == ExitCode.USAGE
+    assert said == [
+        "The output cannot be written: No space left on device. Make room on its disk, or choose another place.",
+        f"Written: {CLICKS}, {OTHERS}, {SNAPSHOT}.",
+    ]
+    assert run(planned, line).code == ExitCode.OK
+
+
+def test_marks_that_were_set_before_the_output_was_lost_are_named(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = run_on_a_full_disk(monkeypatch, capsys, "failover start -c reconciler.toml", lines=1)
+    assert {path.stem for path in (world.folder / "reconciler.failover").iterdir()} == {"ready", "clicks"}
+    assert code == ExitCode.USAGE
+    assert said[-1] == (
+        'Written: the mark of job "ready", the mark of job "clicks". Not written: the mark of job "stuck".'
+    )
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.cli.main import main
-from reconciler.cli.page.advice import MOST_SETS, next_steps, row_steps
+from reconciler.cli.page.advice import MOST_SETS, next_steps, path_for_job, row_steps
 from reconciler.cli.page.markup import Markup as Safe
 from reconciler.cli.page.markup import asset, fill
 from reconciler.cli.page.page import MOST_JOBS
@@ -187,6 +187,13 @@ def test_each_jobs_decisions_are_one_command_that_keeps_the_earlier_ones() -> No
     assert check == ["reconciler", "check", "-c", "reconciler.toml", *decided]
     assert again == ["reconciler", "plan", "-c", "reconciler.toml", "-o", "clicks-failover.plan.json", *decided]
     assert [line[-4:] for line in others] == [["--job", "sums", "--accept", "missing"]] * 2
+
+
+def test_two_jobs_never_plan_into_one_file() -> None:
+    """The second plan would replace the first one before it is applied."""
+    paths = {path_for_job(Path("x/failover.plan.json"), name) for name in ("eu/clicks", "eu_clicks", "eu clicks")}
+    assert len(paths) == 3
+    assert {path.parent for path in paths} == {Path("x")}
 
 
 def test_every_copied_decision_names_its_job() -> None:

@@ -143,6 +143,7 @@ def test_exit_codes_have_their_words_in_one_place() -> None:
         ("check -c x --set-t 1000", "Did you mean --set-time?"),
         ("audit -c x p.json --s x", "Did you mean --since or --source-option?"),
         ("init --destination kafka-b:9092", "Did you mean --bootstrap-servers?"),
+        ("audit-log show log.jsonl --expect abc", "reconciler audit-log: unrecognized arguments: --expect abc"),
     ],
 )
 def test_a_slip_of_the_keyboard_is_met_with_what_was_probably_meant(run: Run, line: str, hint: str) -> None:

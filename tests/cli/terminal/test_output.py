@@ -282,3 +282,21 @@ def test_only_renderers_declare_text_as_escaped() -> None:
     users = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if "Shown" in calls(path)}
     rest = {each for each in users if not each.startswith("cli/terminal/")}
     assert rest == {"cli/commands/prepare/config.py"}, "make text with line, wrap, stack or render"
+
+
+def test_every_message_is_json_where_that_is_asked_for(estate: Estate) -> None:
+    """A collector of logs would drop a line that is not, or stop at it."""
+    for words in (
+        "anchors export out.jsonl --job clicks",
+        "anchors import out.jsonl",
+        "check --set a.events:0=4",
+        "plan -o p.json --job clicks",
+        "apply p.json --yes",
+        "apply p.json",
+        "hook --job ready --to destination --plans plans",
+        "failover start",
+        "init --bootstrap-servers kafka-b:9092 --alias a --store sqlite:///offsets.db --yes -o made.toml",
+    ):
+        ended = estate.world.run("--log-format", "json", *words.split())
+        assert ended.err, words
+        assert all(json.loads(each)["message"] for each in ended.err.splitlines()), (words, ended.err)

@@ -75,6 +75,16 @@ def test_nothing_found_is_not_all_is_well(lost: Memory) -> None:
     assert any("left no offsets here" in note for note in found.notes)
 
 
+def test_a_partition_that_is_not_mirrored_at_all_is_told(lost: Memory) -> None:
+    """What the mirror recorded of the others proves nothing of it, and a failover would stop there (``missing``)."""
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    assert reported(lost).exit_code is ExitCode.OK
+    lost.save({1: StoredOffset(BASE + 5)})
+    found = reported(lost)
+    assert found.notes[0] == "offsets are stored for 1 partition that the destination does not have: a.events-1"
+    assert found.exit_code is ExitCode.NEEDS_PERSON
+
+
 def test_a_prepared_job_needs_no_mirror_and_the_report_still_says_what_it_lacks(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.save({0: stored(4)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import logging
 import tomllib
 from collections.abc import Sequence
 from contextlib import closing
@@ -60,6 +60,8 @@ HELP = Help(
     environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/audit.md", "docs/reference/formats.md"),
 )
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +138,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             f"Over several failovers the job's output is compared with the logs. {rows.unread or 'None is given.'}",
             hint="Add --output and --column, or sink and sink_columns to the job.",
         )
-    with own_session("reconciler audit", asked["conf"], kafka=True, tell=partial(say, stream=sys.stderr)) as spark:
+    with own_session("reconciler audit", asked["conf"], kafka=True, tell=partial(log.info, "%s")) as spark:
         output = _output(spark, options, rows)
         source = config.source.client if config.source is not None and not options.no_source else None
         how: dict[str, Any] = {

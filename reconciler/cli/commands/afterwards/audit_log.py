@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         config = context.config_if_named(options)
         trust = TrustSettings() if config is None else config.trust
     path = _path(options, trust)
+    if options.way == "show" and options.last is not None and options.last < 1:
+        raise ConfigError(f"--last {options.last} must be at least 1.")
     if options.way == "show":
         return _show(path, options)
     kept = Path(trust.audit_heads) if trust.audit_heads is not None else None
@@ -191,7 +193,7 @@ def _show(path: Path, options: argparse.Namespace) -> ExitCode:
     records = list(read.take(verified(path)))
     attempts = list(read.attempts.values())
     if options.last is not None:
-        attempts = attempts[-options.last :] if options.last > 0 else []
+        attempts = attempts[-options.last :]
     if options.format == "json":
         wanted = {id(each) for attempt in attempts for each in (attempt.first, attempt.last)}
         for record in records:

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         if not options.dry_run and not os.path.lexists(kept := snapshot.beside_file(options.plan)):
             refuse_unwritable(kept, other="place for the plan")
         changes, count = _apply(plan, chosen, config, options, attempt)
-        _say_result(changes, count, options)
+        _say_result(changes, count, chosen, options)
         say_left_alone(plan, chosen)
         refuse_the_rest(changes, chosen)
         if not count and not options.dry_run:
@@ -139,7 +139,7 @@ def _apply(
     return changes, count
 
 
-def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Namespace) -> None:
+def _say_result(changes: Sequence[JobChanges], count: int, chosen: Plan, options: argparse.Namespace) -> None:
     already = sum(len(change.already) for change in changes)
     if options.dry_run:
         say(f"Dry run: {counted(count, 'offset')} would be written, nothing was.")
@@ -150,7 +150,8 @@ def _say_result(changes: Sequence[JobChanges], count: int, options: argparse.Nam
     elif already:
         say(f"This plan was applied before: {counted(already, 'offset')} in place.")
     elif not any(change.is_refused for change in changes):
-        say("Nothing to write: every offset is right where the job will look.")
+        of = f" of {', '.join(job.name for job in chosen.jobs)}" if chosen.not_judged else ""
+        say(f"Nothing to write: every offset{of} is right where the job will look.")
 
 
 def say_left_alone(plan: Plan, chosen: Plan) -> None:

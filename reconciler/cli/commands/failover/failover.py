@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say
@@ -71,18 +72,21 @@ def run(options: argparse.Namespace) -> ExitCode:
         return _status(config, jobs, marks)
     with command_trail.attempt(config.trust, f"failover {options.way}", options.words) as attempt:
         attempt.intends_marks(jobs)
-        written, code = _start(jobs, marks) if options.way == "start" else _end(config, jobs, marks)
-        attempt.marked(written, code)
+        count, code = _start(jobs, marks) if options.way == "start" else _end(config, jobs, marks)
+        attempt.marked(count, code)
     return code
 
 
 def _start(jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
     """How many marks were written, and the exit code."""
-    me, codes, written = command_trail.who(), [ExitCode.OK], 0
+    me, codes, count = command_trail.who(), [ExitCode.OK], 0
+    written.intend(*map(_name_of, jobs))
     for job in jobs:
         try:
-            if marks.set(job.name, Mark(stamp(clock_ms()), f"{me['user'] or me['uid']}@{me['host']}")):
-                written += 1
+            with written.writing(_name_of(job)):
+                is_new = marks.set(job.name, Mark(stamp(clock_ms()), f"{me['user'] or me['uid']}@{me['host']}"))
+            count += is_new
+            if is_new:
                 say(f"{job.name}: moves to the destination at its next start")
             elif mark := marks.of(job.name):
                 say(f"{job.name}: marked already, by {mark.by} at {mark.since}")
@@ -91,7 +95,11 @@ def _start(jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
             codes.append(error.exit_code)
     if len(codes) <= len(jobs):
         say(f"Restart the jobs that move. Their hooks must read {marks.place}.")
-    return written, worst(codes)
+    return count, worst(codes)
+
+
+def _name_of(job: Job) -> str:
+    return f'the mark of job "{job.name}"'
 
 
 def _end(config: Config, jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:

@@ -37,7 +37,8 @@ HELP = Help(
     {
         ExitCode.OK: "put back, or every row is as it was already",
         ExitCode.USAGE: "usage or configuration, not confirmed, or there is no snapshot: nothing was written",
-        ExitCode.NEEDS_PERSON: "a row would skip records of the destination: nothing was written",
+        ExitCode.NEEDS_PERSON: "a row would skip records of the destination, or the plan could not judge a job of "
+        "--job: nothing was written",
         ExitCode.CHANGED: "another writer changed a row, or plan or snapshot is altered, not signed, or for another "
         "configuration: nothing was written",
         ExitCode.UNREACHABLE: "",

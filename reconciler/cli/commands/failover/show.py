@@ -29,8 +29,8 @@ HELP = Help(
         ExitCode.OK: "",
         ExitCode.USAGE: "there is no such file or job, or the partitions are not all of a topic's; "
         "with --starting-offsets: a topic's name holds a configured secret",
-        ExitCode.NEEDS_PERSON: "with --starting-offsets: a partition must not start, a sink forbids it, or the job is "
-        "ambiguous",
+        ExitCode.NEEDS_PERSON: "the plan could not judge a job of --job; with --starting-offsets: a partition must not "
+        "start, a sink forbids it, or the job is ambiguous",
         ExitCode.CHANGED: "the file is not a plan, or was altered",
     },
     environment={
@@ -46,8 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
     arguments.add_jobs(parser)
     arguments.add_optional_config(parser, "apply this configuration's [policy]")
-    parser.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one page; - for stdout")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
+    ways.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one page; - for stdout")
 
 
 def run(options: argparse.Namespace) -> ExitCode:

@@ -18,7 +18,7 @@ from reconciler.cli import arguments, context, outputs
 from reconciler.cli.commands.prepare import anchors_derive as derived
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show_data
+from reconciler.cli.terminal.output import show_data
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, as_sentence, worst
@@ -164,12 +164,12 @@ def _print(lines: Sequence[AnchorLine], path: str | None, *, is_whole: bool = Tr
     write_whole(Path(path) if is_whole else part, text)
     rows = counted(len(lines), "row")
     if is_whole:
-        say(f"{rows} written to {path}", stream=sys.stderr)
+        log.info("%s written to %s", rows, path)
         with making(part):
             part.unlink(missing_ok=True)  # of an earlier export, which this one completes
     else:
         earlier = "keeps the earlier export" if Path(path).exists() else "was not written"
-        say(f"{rows} written to {part}: not all could be read, so {path} {earlier}", stream=sys.stderr)
+        log.info("%s written to %s: not all could be read, so %s %s", rows, part, path, earlier)
     return ExitCode.OK
 
 
@@ -218,7 +218,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
                 confirm(store, job, {change.key: change.new for change in changes})
                 total += len(changes)
         attempt.wrote()
-    say(f"{counted(total, 'row')} written, {len(lines) - total:,} existed already.", stream=sys.stderr)
+    log.info("%s written, %s existed already.", counted(total, "row"), f"{len(lines) - total:,}")
     return ExitCode.OK
 
 

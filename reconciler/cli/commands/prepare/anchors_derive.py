@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from reconciler.cli import arguments
-from reconciler.cli.terminal.output import say
 from reconciler.config.file import Job
 from reconciler.core.errors import ConfigError
 from reconciler.formats.anchor_lines import AnchorLine
@@ -20,6 +19,8 @@ ATOMIC_FORMATS = ("delta", "iceberg", "hudi")
 """Formats with atomic writes."""
 COMMIT_LOG = "_spark_metadata"
 """The folder in which Structured Streaming's file sink lists complete batches; readers use that list."""
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +89,7 @@ def _report(job: Job, lines: Sequence[AnchorLine], others: Sequence[str], *, lef
         "Partitions without a record in the output have no line, and start by [policy] new; records that the job had "
         "read and not yet written are read again."
     )
-    say(" ".join(sentences), stream=sys.stderr)
+    log.info("%s", " ".join(sentences))
 
 
 def _require_whole(options: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from reconciler.cli.terminal.text import fold
 from reconciler.config.file import Config, read_config
 from reconciler.core.errors import ExitCode
 from reconciler.core.visible import command
+from reconciler.hook.marks import Marks
 from reconciler.preflight import check as config_check
 from reconciler.preflight import local
 from reconciler.preflight.results import Level, TrialResult, World, exit_code, fail
@@ -86,9 +87,10 @@ def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], l
     tried: list[TrialResult] = []
     if not options.offline:
         tried += (each for each in config_check.connections(config, jobs, able, world) if each not in wrong)
-    tried += local.files(config, jobs)
+    marked = _marked(config)
+    tried += local.files(config, jobs, marked)
     if not options.offline:
-        tried += local.network(config)
+        tried += local.network(config, jobs, marked)
     return explained(config, jobs, able), [*wrong, *tried]
 
 
@@ -103,6 +105,16 @@ def _world(config: Config) -> World:
         open_store=partial(open_store, timeout_s=timeout_s),
         topics=partial(topics_of, timeout_s=timeout_s),
     )
+
+
+def _marked(config: Config) -> local.Marked:
+    marks = Marks(config)
+
+    def marked(job: str) -> str | None:
+        mark = marks.of(job)
+        return None if mark is None else f"since {mark.since}, by {mark.by}"
+
+    return marked
 
 
 # ---------------------------------------------------------------- the output

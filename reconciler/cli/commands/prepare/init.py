@@ -21,7 +21,7 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import command
 from reconciler.fileio import refuse_unwritable, write_whole
-from reconciler.formats.decimal_text import counted
+from reconciler.formats.decimal_text import counted, some
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
@@ -178,7 +178,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         )
     )
     _write(options, text, needed)
-    _report(options, jobs, needed, stored)
+    _report(options, jobs, needed, stored, found)
     return ExitCode.OK
 
 
@@ -268,6 +268,8 @@ def _store(
     if options.topic:
         mirror = replace(mirror, topics=_only(mirror, options.topic))
     found = jobs_in(lambda: open_store(used, kafka_client=client.used), mirror, options.group, surveyor.groups)
+    if options.topic:  # the others may be mirrored, and were left out on purpose
+        found = replace(found, jobs=tuple(replace(job, not_mirrored=()) for job in found.jobs))
     log.info("%s with offsets of mirrored topics in %s", counted(len(found.jobs), "group"), found.address)
     return address, found
 
@@ -332,7 +334,16 @@ def _description(job: FoundJob, stored: FoundStore) -> str:
     kept = job.rows - job.without_anchor
     how_many = "none" if not kept else "all" if not job.without_anchor else f"{kept:,}"
     ids = "" if not kept else " that holds an id" if job.ids else " that holds no id, but a fingerprint or a time"
-    return f"Found there: {counted(job.rows, 'stored offset')}, {how_many} with an anchor{ids}."
+    others = f" {_left_out(job)}" if job.not_mirrored else ""
+    return f"Found there: {counted(job.rows, 'stored offset')}, {how_many} with an anchor{ids}.{others}"
+
+
+def _left_out(job: FoundJob) -> str:
+    """A job that started without a topic that it reads would skip it, and no check of this file could tell."""
+    return (
+        f"The group has offsets of topics, too, that are not mirrored here: {some(job.not_mirrored, 10)}. If the job "
+        "reads them, add them to its topics, and have them mirrored."
+    )
 
 
 # ---------------------------------------------------------------- the file
@@ -362,10 +373,23 @@ def _write(options: argparse.Namespace, text: str, needed: Mapping[str, str]) ->
 
 
 def _report(
-    options: argparse.Namespace, jobs: Sequence[ProposedJob], needed: Mapping[str, str], stored: FoundStore
+    options: argparse.Namespace,
+    jobs: Sequence[ProposedJob],
+    needed: Mapping[str, str],
+    stored: FoundStore,
+    found: Sequence[FoundJob],
 ) -> None:
-    for group, found in stored.without_rows.items():
-        log.warning("%s: %s. If the job has run, correct --group or --store, and write the file again.", group, found)
+    for group, held in stored.without_rows.items():
+        log.warning("%s: %s. If the job has run, correct --group or --store, and write the file again.", group, held)
+    if stored.unasked:
+        log.warning(
+            "%s does not list its groups, and was not asked for %s of the cluster: name the jobs' groups with --group.",
+            stored.address,
+            counted(stored.unasked, "more group"),
+        )
+    for job in found:
+        if job.not_mirrored:
+            log.warning("%s: %s", job.group, _left_out(job))
     if str(options.output) == "-":
         return
     names = ", ".join(job.group for job in jobs)
