@@ -32,7 +32,7 @@ from reconciler.failover.gather import (
 )
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
-from reconciler.failover.selection import begun_here, ends_elsewhere, is_written, writes_new
+from reconciler.failover.selection import begun_here, ends_elsewhere, is_written, pairs_with, writes_new
 from reconciler.failover.unanchored import mirror_evidence
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import (
@@ -237,7 +237,8 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
             elif row.position == Position.END:
                 differs = ends_elsewhere(row, selected[key], cluster, begun_here=begun)
             else:
-                differs = is_written(row, selected[key], writes_new=new_too[name])
+                here = pairs_with(config.chosen(name)[0], cluster)
+                differs = is_written(row, selected[key], writes_new=new_too[name], pairs_with=here)
             if differs:
                 found.add(key)
     return frozenset(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
@@ -86,6 +86,15 @@ class JobPartition:
         if self.selected.source is not None:
             return self.selected.source.stored
         return None if self.own and self.source != self.destination else self.selected.stored
+
+    @property
+    def is_unanchored(self) -> bool:
+        """True if no anchor tells where the stored offset lies here.
+
+        One of another cluster's log's start tells nothing of an offset that the job has reached from there.
+        """
+        anchor = self.selected.stored.anchor if self.selected.stored else None
+        return anchor is None or (anchor.is_bare and self.anchor_lag > 0 and not self.own)
 
     @property
     def is_new(self) -> bool:
@@ -231,11 +240,13 @@ def question_of(
     """The question that a search answers for one place. ``mirror``: what the mirror recorded of its stored offset."""
     row = place.selected.row
     stored = row.stored if row else None
-    anchor, new = stored.anchor if stored else None, config.new_of(place.job)
+    anchor, new = None if stored is None or place.is_unanchored else stored.anchor, config.new_of(place.job)
     if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
         # The job did have an offset, before every record: it must not be moved to where new partitions begin.
         stored, new = StoredOffset(NOTHING_READ), StartAt()
-    elif stored is not None and anchor is not None:  # when it was written decides nothing, and parts equal questions
+    elif stored is not None and place.is_unanchored:
+        stored = replace(stored, anchor=None)
+    elif stored is not None:  # when it was written decides nothing, and parts equal questions
         stored = StoredOffset(stored.offset, anchor)
     return Question(
         stored=stored,
@@ -245,7 +256,7 @@ def question_of(
         limits=limits,
         new=new,
         by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,
-        anchor_lag=place.anchor_lag,
+        anchor_lag=0 if place.is_unanchored else place.anchor_lag,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
         no_rows=bool(place.no_rows),

@@ -144,8 +144,10 @@ def anchor_lag(row: Row | None, source: TopicPartition, cluster_id: str, *, tran
     same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
     if anchor.offset is None or anchor.names is Names.MAX_TIME or not same_numbering:
         return 0
-    if anchor.names is Names.NEXT:  # a gap may part an exact pair: then the record lies behind the offset
-        return max(0, row.stored.offset - anchor.offset)
+    if anchor.names is Names.NEXT:
+        # A gap may part an exact pair: then the record lies behind the offset. Without a cluster's id it is one of a
+        # flowlet, which is written with the offset: the anchor's own is only where a search may begin.
+        return max(0, row.stored.offset - anchor.offset) if anchor.cluster_id is not None else 0
     return row.stored.offset - anchor.offset - 1
 
 
@@ -162,18 +164,35 @@ def writes_new(config: Config, job: Job) -> bool:
     return config.new_of(job).place is not StartPlace.EARLIEST or traits(job.store).starts_by_reset
 
 
-def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool) -> bool:
+def pairs_with(job: Job, cluster_id: str) -> str | None:
+    """The cluster whose anchors a bare row of the job must be paired with from now on; None: nothing writes the row."""
+    return cluster_id if traits(job.store).corrected_by_apply else None
+
+
+def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool, pairs_with: str | None = None) -> bool:
     """True if a planned row changes the store.
 
-    A row that is right where the job will look is left alone. A new partition gets a row where its job needs one
-    (``writes_new``), and where the job had stored offset 0: it may start elsewhere without one.
+    A row that is right where the job will look is left alone. Unless its anchor is kept apart and is another cluster's
+    than ``pairs_with``: the job's next number there would be taken for one of that cluster.
+
+    A new partition gets a row where its job needs one (``writes_new``), and where the job had stored offset 0: it may
+    start elsewhere without one.
     """
     if row.resume_offset is None:
         return False
     if row.verdict is Verdict.NEW and not row.set_by_hand:
         return writes_new or row.stored_offset == 0
-    in_place = selected.row is not None and selected.row.key.topic == row.topic
-    return not (row.verdict is Verdict.MATCH and in_place and row.stored_offset == row.resume_offset)
+    speaks = selected.row
+    if speaks is None or speaks.key.topic != row.topic:
+        return True
+    if pairs_with is not None and _is_paired_elsewhere(speaks, pairs_with):
+        return True
+    return not (row.verdict is Verdict.MATCH and row.stored_offset == row.resume_offset)
+
+
+def _is_paired_elsewhere(row: Row, cluster_id: str) -> bool:
+    """True if the row is a bare number, and the anchor that is kept for it is another cluster's."""
+    return row.anchor_lag is not None and row.stored.anchor is not None and row.stored.cluster_id != cluster_id
 
 
 def begun_here(selected: Iterable[Selected], cluster_id: str) -> bool:

@@ -116,7 +116,7 @@ def own_topics(config: Config) -> OwnTopics:
 def _bare_offset(at: JobPartition) -> int | None:
     """The stored offset, if it has no anchor."""
     stored = at.selected.stored
-    if at.fault or stored is None or stored.anchor is not None or stored.is_sentinel:
+    if at.fault or stored is None or not at.is_unanchored or stored.is_sentinel:
         return None
     return stored.offset
 

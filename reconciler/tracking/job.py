@@ -135,7 +135,7 @@ class TrackedJob:
             why = self.looked[key].why if key in self.looked else ""
             if found.is_exact or row.stored.is_sentinel:
                 exact += 1
-            elif found.anchor is None:
+            elif found.anchor is None or found.anchor.is_bare:
                 without[key] = why or found.why or "not looked up yet"
             else:
                 lagging[key] = why

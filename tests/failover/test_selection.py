@@ -155,6 +155,11 @@ def test_an_anchor_of_the_next_record_lags_where_the_offset_is_behind_that() -> 
     assert lag(row(DESTINATION, 50, THERE, offset=44, names=Names.NEXT)) == 0
 
 
+def test_a_flowlets_anchor_is_of_the_stored_offset_wherever_a_search_may_begin() -> None:
+    hinted = Anchor(offset=7, id=b"3", names=Names.NEXT)
+    assert lag(Row(SOURCE, StoredOffset(50, hinted, None), "1")) == 0
+
+
 def test_a_store_that_knows_what_an_anchor_was_made_for_says_how_much_it_lags() -> None:
     """A gap parts the numbers of an exact pair, and what names the next record may lag as well."""
     assert lag(replace(row(SOURCE, 50, THERE, offset=44), anchor_lag=0)) == 0

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
@@ -17,7 +18,7 @@ from reconciler.stores.memory import MemoryStore
 from reconciler.tracking.overwritten import OTHERS
 from reconciler.tracking.track import Tracker
 from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, content, found
-from tests.stores.paired.bare import BareStore
+from tests.stores.paired.bare import BareStore, Faults, Faulty, Killed
 from tests.tracking.tracked import ANCHORED, EVENTS, GroupStore, Tracked, named
 
 
@@ -60,6 +61,57 @@ def test_a_job_that_went_on_at_the_destination_is_left_where_it_is(world: Tracke
     checked = world.check()
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 6)
     assert not checked.to_write
+
+
+def test_a_job_that_was_started_at_an_empty_log_is_left_where_it_is(world: Tracked) -> None:
+    """No record stands before that start, so its anchor names the numbering alone."""
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    assert found(world.row()) == (Verdict.BEHIND, 0)
+    world.apply()
+    world.deliver(range(10))
+    world.job_stores(9, topic="a.events")
+    checked = world.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 9)
+    assert not checked.to_write
+    world.log.create("a.events", 1, "another")
+    world.deliver(range(5, 10))
+    assert found(world.row()) == (Verdict.UNRESOLVED, None)
+
+
+def test_so_is_one_that_was_started_at_the_beginning_of_a_log_with_fewer_partitions(world: Tracked) -> None:
+    world.source.create("events", 3)
+    world.log.create("a.events", 2)
+    for partition in range(3):
+        world.make(range(10), partition)
+    for partition in (0, 2):
+        world.job_stores(5, partition)
+    world.track()
+    for partition in range(2):
+        world.deliver(range(10), partition)
+    assert [found(row) for row in world.job().partitions] == [(Verdict.REMAPPED, 0), (Verdict.REMAPPED, 0)]
+    world.apply()
+    for partition in range(2):
+        world.job_stores(10, partition, topic="a.events")
+    assert [found(row) for row in world.job().partitions] == [(Verdict.MATCH, 10), (Verdict.MATCH, 10)]
+    assert not world.check().to_write
+
+
+def test_the_beginning_of_the_sources_log_tells_nothing_of_what_the_job_has_read_since(world: Tracked) -> None:
+    world.job_stores(0)
+    world.track()
+    world.make(range(10))
+    world.job_stores(7)
+    world.deliver(range(10))
+    row = world.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert "its anchor was made for offset 0, with no record before it" in row.detail
+    world.trouble.comes("log", *[Unreachable("It is away.")] * 99)
+    config = world.config(ANCHORED)
+    side = replace(world.side(), stopping=lambda: world.seconds > 50)
+    (job,) = Tracker(config, config.jobs, side).round().jobs
+    assert (job.exact, dict(job.lagging), len(job.without)) == (0, {}, 1)
 
 
 @pytest.mark.parametrize("topic_id", ["another", None], ids=["recreated", "cut, or recreated where topics have no ids"])
@@ -142,6 +194,28 @@ def test_a_row_from_before_tracking_goes_by_its_own_time_where_that_is_allowed(m
     assert found(world.row('[policy]\nno_anchor = "row-time"')) == (Verdict.BOUNDED, 5)
 
 
+def test_an_offset_that_is_right_as_it_is_gets_the_destinations_anchor_too(world: Tracked) -> None:
+    """With one name on both sides, the job's next number would be taken for one of the source."""
+    identity = '[topics]\npolicy = "identity"\n'
+    world.make(range(10))
+    world.job_stores(5)
+    world.track()
+    world.log.create("events", 1)
+    world.deliver(range(10), topic="events")
+    checked = world.check(identity)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 5)
+    assert checked.to_write == {("clicks", EVENTS)}
+    world.apply(identity)
+    kept = world.kept()
+    assert kept is not None
+    assert (kept.offset, kept.cluster_id) == (5, "b")
+    assert not world.check(identity).to_write
+    world.job_stores(9)
+    checked = world.check(identity)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 9)
+    assert not checked.to_write
+
+
 # ---------------------------------------------------------------- groups
 
 
@@ -181,6 +255,58 @@ def test_with_one_name_on_both_sides_the_copy_leads_to_the_exact_offset_too(grou
     there.job_stores(6)
     assert found(there.row(identity)) == (Verdict.MATCH, 6)
     assert group.track().elsewhere == (EVENTS,)
+
+
+@pytest.mark.parametrize(
+    "committed",
+    [StoredOffset(5), StoredOffset(5, named(4)), None],
+    ids=["synced", "rolled back", "without a commit there"],
+)
+def test_a_groups_offset_that_is_right_as_it_is_is_committed_too(
+    group: Tracked, committed: StoredOffset | None
+) -> None:
+    """Without a commit a consumer starts at the log's end; and its next one would be taken for one of the source."""
+    identity = '[topics]\npolicy = "identity"\n'
+    group.make(range(10))
+    group.job_stores(5)
+    group.track()
+    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
+    there.anchors = group.anchors
+    there.log.create("events", 1)
+    there.deliver(range(10), topic="events")
+    if committed is not None:
+        there.store.write(GROUP, [Change(EVENTS, None, committed)], reason="test", now_ms=NOW)
+    assert found(there.row(identity)) == (Verdict.MATCH, 5)
+    there.apply(identity)
+    assert {row.key: row.stored.offset for row in there.store.read(GROUP)} == {EVENTS: 5}
+    there.job_stores(9)
+    checked = there.check(identity)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 9)
+    assert not checked.to_write
+
+
+def test_a_group_with_the_same_number_whose_correction_was_killed_before_its_anchor_was_kept(group: Tracked) -> None:
+    identity = '[topics]\npolicy = "identity"\n'
+    group.make(range(10))
+    group.job_stores(5)
+    group.track()
+    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
+    there.anchors = group.anchors
+    there.log.create("events", 1)
+    there.deliver(range(10), topic="events")
+    store, anchors = there.store, there.anchors
+    faults = Faults(at=3, before=_kill)
+    there.store, there.anchors = Faulty(store, "group", faults), Faulty(anchors, "anchors", faults)  # type: ignore[assignment]
+    with pytest.raises(Killed):
+        there.apply(identity)
+    there.store, there.anchors = store, anchors
+    there.apply(identity)
+    there.job_stores(9)
+    assert found(there.row(identity)) == (Verdict.MATCH, 9)
+
+
+def _kill() -> None:
+    raise Killed
 
 
 def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None:

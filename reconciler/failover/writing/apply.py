@@ -18,7 +18,16 @@ from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Reconci
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Selected, by_key, is_own, is_unread, is_written, select, writes_new
+from reconciler.failover.selection import (
+    Selected,
+    by_key,
+    is_own,
+    is_unread,
+    is_written,
+    pairs_with,
+    select,
+    writes_new,
+)
 from reconciler.failover.writing import refusals
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
@@ -33,6 +42,7 @@ from reconciler.fileio import locked
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
+from reconciler.formats.snapshot import seen_of
 from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore, Row, TopicPartition, WriteResult
 
 Batch = tuple[Job, Sequence[Change]]
@@ -154,7 +164,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     with one_of(plan.jobs, OTHERS, (Unreachable,)), closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
     _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
-    new_too = writes_new(config, job)
+    new_too, here = writes_new(config, job), pairs_with(job, cluster.cluster_id)
     writing: list[Planned] = []
     left: list[Planned] = []
     already: list[PartitionPlan] = []
@@ -164,12 +174,12 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
         selected = found[row.key] = select(rows, row.source_key, row.key, cluster.cluster_id)
         if (bad := refusals.unreadable(row, selected, rows)) is not None:
             lost.append((row, str(bad.refused).removesuffix(".")))
-        elif is_applied(row, selected, plan.cluster_id):
+        elif is_applied(row, selected, job.group, plan.cluster_id):
             already.append(row)
             left.append((row, selected))
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
-        elif is_written(row, selected, writes_new=new_too):
+        elif is_written(row, selected, writes_new=new_too, pairs_with=here):
             writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             left.append((row, selected))
@@ -229,10 +239,15 @@ def _is_handed_over(planned: Sequence[PartitionPlan], rows: Mapping[TopicPartiti
     return all(row is not None and is_own(row, cluster_id) for row in found)
 
 
-def is_applied(row: PartitionPlan, selected: Selected, cluster_id: str) -> bool:
-    """True if the store already holds what this row would write, and did not when the plan was made."""
+def is_applied(row: PartitionPlan, selected: Selected, group: str, cluster_id: str) -> bool:
+    """True if the store already holds what this row would write, and did not when the plan was made.
+
+    A row of an earlier stay may hold just that, and still be the one that the plan saw: then another row has changed.
+    """
     ours = selected.replaced
     if ours is None or row.sees(selected.stored) or ours.stored.offset != row.resume_offset:
+        return False
+    if row.replaces is not None and row.replaces == seen_of(group, ours.key, ours.stored, ours.text):
         return False
     anchor = ours.stored.anchor
     return anchor is not None and anchor.cluster_id == cluster_id and anchor.offset == row.record_offset

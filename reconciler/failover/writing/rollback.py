@@ -144,7 +144,7 @@ def _is_in_place(planned: JobPlan, plan: Plan, config: Config, outside: Outside)
     with closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(planned.group, sorted(topics)))
     return any(
-        is_applied(row, select(rows, row.source_key, row.key, plan.cluster_id), plan.cluster_id)
+        is_applied(row, select(rows, row.source_key, row.key, plan.cluster_id), planned.group, plan.cluster_id)
         for row in planned.partitions
     )
 
@@ -220,7 +220,7 @@ def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outsid
     for tp, replaced in sorted(saved.items()):
         now = rows.get(tp)
         stored = now.stored if now else None
-        if snapshot.same(stored, replaced.before):
+        if _is_as_before(stored, replaced):
             continue
         if not snapshot.same(stored, replaced.after):
             raise Changed(
@@ -229,6 +229,17 @@ def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outsid
             )
         returns.append(Return(tp, now, replaced.before, replaced.text))
     return returns
+
+
+def _is_as_before(now: StoredOffset | None, saved: snapshot.Replaced) -> bool:
+    """True if the row is as it was before ``apply``. Where that changed the row's time alone, the time tells.
+
+    It has to go back, too: of a partition's two rows, the later one shows where the job lives.
+    """
+    if not snapshot.same(now, saved.before) or now is None or saved.before is None:
+        return snapshot.same(now, saved.before)
+    is_applied = snapshot.same(now, saved.after) and now.written_at_ms == saved.after.written_at_ms
+    return not is_applied or now.written_at_ms == saved.before.written_at_ms
 
 
 # ---------------------------------------------------------------- the destination's log

@@ -7,6 +7,7 @@ It belongs to the plan whose file it is beside. A caller that writes one holds t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,11 @@ def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) ->
         for item in change.intended
     }
     # The way back leads to what an earlier run of this plan replaced, not to what that run wrote.
-    first = {key: kept[key] for key, row in rows.items() if key in kept and snapshot.same(row.before, kept[key].after)}
+    first = {
+        key: replace(kept[key], after=row.after)
+        for key, row in rows.items()
+        if key in kept and snapshot.same(row.before, kept[key].after)
+    }
     text = snapshot.dump(plan.sha256, {**kept, **rows, **first})
     if len(text) > LARGEST_SNAPSHOT:  # it is ASCII
         raise ConfigError(

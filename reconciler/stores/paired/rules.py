@@ -8,7 +8,8 @@ By offset, for rows that hold only a number (``by_offset``):
 - An anchor made for the stored offset itself: the pair is exact. The anchor names the last record before that offset,
   even if a gap separates the two numbers.
 - Made for an older offset: it lags. The job had processed the anchor's record when it stored the older offset, and has
-  continued since; the difference bounds how many records it has processed after the anchor.
+  continued since; the difference bounds how many records it has processed after the anchor. One that names no record
+  (at a log's start) still says whose number the stored offset is.
 - Made for a later offset: the stored offset has been set back since, and the job may not have processed the anchor's
   record from there. The two do not belong together.
 - An anchor aside belongs to a row in an exact pair. Beside a main one of another cluster, an offset that is neither's
@@ -110,9 +111,8 @@ def pair(offset: int, kept: AnchorRows) -> PairedAnchor:
     made_for, anchor = kept.main.stored.offset, kept.main.stored.anchor
     if made_for > offset:
         return PairedAnchor(why=_gone_back(made_for))
-    if anchor.is_bare:
-        return PairedAnchor(why=f"its anchor was made for offset {made_for}, when the partition held no record")
-    return PairedAnchor(anchor, offset - made_for, written_at_ms=kept.main.stored.written_at_ms)
+    why = f"its anchor was made for offset {made_for}, with no record before it" if anchor.is_bare else ""
+    return PairedAnchor(anchor, offset - made_for, why, written_at_ms=kept.main.stored.written_at_ms)
 
 
 def _of_either(offset: int, main: StoredOffset, aside: StoredOffset) -> PairedAnchor:
@@ -164,7 +164,8 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
         if copy is not None and (own.stored.anchor is None or is_later(copy.stored, own.stored)):
             return _joined(own, kept, PairedAnchor(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
         if own.stored.anchor is not None:
-            return replace(own, version=token(own, kept))
+            stays = copy is not None and not _is_of(own, cluster)  # the copy would speak for the group's next commit
+            return replace(own, version=token(own, kept), anchor_lag=0 if stays else own.anchor_lag)
         ours = [row for row in anchors if _is_of(row, cluster) and row.stored.offset <= own.stored.offset]
         best = max(ours, key=lambda row: row.stored.offset, default=kept.main)
         return _joined(own, kept, pair(own.stored.offset, AnchorRows(best)))

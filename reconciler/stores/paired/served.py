@@ -91,7 +91,8 @@ class ServedStore:
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set. Rows are changed together with what is kept for them, except within one numbering.
 
-        Anchors are kept for all of them if one is bare, or was found from a bare row.
+        Anchors are kept for all of them if one is bare, or was found from a bare row: also from one that a correction
+        gave an anchor of its own, and the job has not stored since.
         """
         writer: OffsetStore = self._store
         try:
@@ -99,34 +100,35 @@ class ServedStore:
         except Refused:
             rows = {}  # its first write creates it
         bare = any(change.key in rows and lacks_anchor(rows[change.key]) for change in changes)
+        origins = self._origins(group, changes, rows)
         if (
             bare
-            or self._is_from_bare(group, changes, rows)
-            or self._keeps(group, [each for each in changes if _changes_numbering(rows.get(each.key), each)])
+            or any(map(lacks_anchor, origins))
+            or self._keeps(group, [each for each in changes if _changes_numbering(rows.get(each.key), each)], origins)
         ):
             writer = self._pair
         return writer.write(group, changes, reason=reason, now_ms=now_ms)
 
-    def _is_from_bare(self, group: str, changes: Sequence[Change], rows: Mapping[TopicPartition, Row]) -> bool:
-        """True if one of these offsets was found from a row without an anchor, under another topic's name."""
+    def _origins(self, group: str, changes: Sequence[Change], rows: Mapping[TopicPartition, Row]) -> list[Row]:
+        """The rows that these offsets were found from, under other topics' names."""
         found = {
             (change.key.partition, change.found_from.offset)
             for change in changes
             if change.found_from is not None and not _is_row(change.found_from, rows.get(change.key))
         }
-        return bool(found) and any(
-            lacks_anchor(row) and (row.key.partition, row.stored.offset) in found for row in self._store.read(group)
-        )
+        held = [row for row in self._store.read(group) if row.malformed is None] if found else []
+        return [row for row in held if (row.key.partition, row.stored.offset) in found]
 
-    def _keeps(self, group: str, changes: Sequence[Change]) -> bool:
-        """True if anchors are kept for one of these rows.
+    def _keeps(self, group: str, changes: Sequence[Change], origins: Sequence[Row]) -> bool:
+        """True if anchors are kept for one of these rows, or of those that they were found from.
 
         A correction of rows with anchors of their own does not wait for an [anchors] store that is away.
         """
         if not changes:
             return False
         try:
-            kept = self._pair.kept(group, {change.key.topic for change in changes})
+            keys = {change.key for change in changes} | {row.key for row in origins}
+            kept = self._pair.kept(group, {key.topic for key in keys})
         except ReconcilerError as error:
             if any(change.restores for change in changes):
                 raise
@@ -137,7 +139,7 @@ class ServedStore:
                 group,
             )
             return False
-        return any(change.key in kept for change in changes)
+        return not keys.isdisjoint(kept)
 
     def history(self, group: str) -> list[HistoryEntry]:
         """The store's history; empty where it keeps none."""

@@ -109,6 +109,8 @@ def with_lag(restored: StoredOffset) -> StoredOffset:
     anchor = restored.anchor
     if anchor is None or anchor.offset is None or anchor.names is Names.MAX_TIME:
         return restored
+    if anchor.names is Names.NEXT and anchor.cluster_id is None:
+        return restored  # a flowlet's, which is written with the offset: its own is only where a search may begin
     made_for = anchor.offset + (anchor.names is Names.LAST)
     return replace(restored, offset=made_for) if made_for < restored.offset else restored
 
@@ -147,23 +149,27 @@ def unfinished(own: Row, kept: AnchorRows, *, one_numbering: bool = True) -> Goa
     aside, main = kept.aside, kept.main
     if aside is None or aside.stored.offset != own.stored.offset:
         return None
-    if main is not None and main.stored.offset == own.stored.offset and not same(main.stored, aside.stored):
+    told = same(own.stored, aside.stored)  # a row with an anchor of its own, such as a commit's
+    if main is not None and main.stored.offset == own.stored.offset and not (same(main.stored, aside.stored) or told):
         return None  # the same number in two clusters' numberings: it may be the old row or the new one
-    if main is not None and same(main.stored, with_lag(aside.stored)):
-        return Goal(own.stored.offset, main.stored)
+    if main is not None and same(main.stored, restored := with_lag(aside.stored)):
+        return Goal(own.stored.offset, restored if is_later(restored, main.stored) else main.stored)
     if one_numbering and main is not None and is_later(main.stored, aside.stored):
         return Goal.restoring(aside.stored, main)
     return Goal.of(aside.stored)
 
 
 def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition, AnchorRows]) -> list[Change]:
-    """The changes after which the kept anchors match the goals."""
+    """The changes after which the kept anchors match the goals.
+
+    Also in the time of writing, which is the row's where the job's store keeps none: it shows which row is the later.
+    """
     changes = []
     for key, goal in goals.items():
         main = kept.get(key, NOTHING).main
         if goal.anchored is None and main is not None:
             changes.append(Change(key, main.version, None))
-        elif goal.anchored is not None and (main is None or not same(main.stored, goal.anchored)):
+        elif goal.anchored is not None and _all_of(main) != _all_of(goal.anchored):
             changes.append(dated(key, version_of(main), goal.anchored))
     return changes
 

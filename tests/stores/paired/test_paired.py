@@ -67,15 +67,15 @@ def test_the_note_of_the_jobs_store_is_kept() -> None:
         assert note in row.note
 
 
-def test_an_anchor_without_a_record_belongs_only_to_the_offset_it_was_made_for(both: Pair) -> None:
+def test_an_anchor_without_a_record_still_says_whose_number_a_later_offset_is(both: Pair) -> None:
     both.keep(StoredOffset(0, Anchor(cluster_id="a")))
     both.job_stores(0)
     assert both.believed() == (0, (None, "a"))
     both.job_stores(7)
     row = both.row()
     assert row is not None
-    assert row.stored.anchor is None
-    assert "when the partition held no record" in row.note
+    assert (both.believed(), row.anchor_lag) == ((7, (None, "a")), 7)
+    assert "with no record before it" in row.note
 
 
 def test_a_row_laid_aside_is_used_only_in_an_exact_pair(both: Pair) -> None:
@@ -266,7 +266,7 @@ def test_of_an_anchor_in_the_commit_and_a_copy_the_later_counts() -> None:
     carried = anchor(40, "a")
     copied = StoredOffset(50, anchor(49), 200)
     assert read(commit(33, carried, 100), kept(copied)) == (33, (49, "a"), 0)
-    assert read(commit(33, carried, 300), kept(copied)) == (33, (40, "a"), None)
+    assert read(commit(33, carried, 300), kept(copied)) == (33, (40, "a"), 0)
     assert read(commit(33, anchor(32, HERE), 300), kept(copied)) == (33, (32, HERE), None)
 
 

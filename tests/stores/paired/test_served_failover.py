@@ -127,6 +127,18 @@ def test_a_second_failover_keeps_the_anchor_of_the_row_that_the_first_one_left(j
     assert found(job.row()) == (Verdict.MATCH, 80)
 
 
+def test_a_failover_from_a_row_that_a_correction_has_written_keeps_an_anchor_too(job: Job) -> None:
+    """The job came back, and has stored nothing since: its row has an anchor, and its next ones will be bare."""
+    job.put(job.store, SOURCE, stored(99))
+    job.put(job.anchors, SOURCE, stored(99))
+    job.apply()
+    assert job.kept() == {"events": (BASE + 100, "a"), "a.events": (100, "b")}
+    job.stores(HERE, 150)
+    checked = job.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 150)
+    assert not checked.to_write
+
+
 def test_a_job_whose_rows_have_anchors_does_not_need_the_anchor_store_though_another_of_the_group_does(
     job: Job,
 ) -> None:

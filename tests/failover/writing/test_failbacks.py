@@ -1,0 +1,149 @@
+"""A failback over the rows of the first stay: a partition that stood still is given the very row that it had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from reconciler.config.file import Config, load_config
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.errors import Changed, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import Checked, check
+from reconciler.failover.outside import Outside
+from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.formats.plan import Plan
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired.store import PairedStore
+from tests.in_memory import GROUP, NOW, content, found, on_disk
+from tests.stores.paired.bare import BareStore
+
+STILL, WENT_ON = TopicPartition("events", 0), TopicPartition("events", 1)
+FIRST_STAY, SECOND_STAY, LATER = NOW, NOW + 1_000, NOW + 9_000
+
+
+class Back:
+    """The job has been at b since; its partition 0 had no record there. Both logs have the same numbers."""
+
+    def __init__(self, folder: Path, name: str, *, bare: bool) -> None:
+        self.folder, self.now, self.plans = folder, LATER, 0
+        self.log = MemoryLog("a", {"events": 2})
+        for partition in range(2):
+            for number in range(30):
+                self.log.partition("events", partition).append(*content(number, partition))
+        self.own: MemoryStore = BareStore(f"{name} bare") if bare else MemoryStore(name)
+        self.anchors = MemoryStore(f"{name} anchors")
+        self.is_bare = bare
+        for partition, offset in ((0, 10), (1, 10)):
+            self.stores(TopicPartition("events", partition), offset, "a", FIRST_STAY)
+        for partition, offset in ((0, 10), (1, 20)):
+            self.stores(TopicPartition("a.events", partition), offset, "b", SECOND_STAY)
+
+    def stores(self, key: TopicPartition, offset: int, cluster: str, at_ms: int) -> None:
+        """The job has processed the records before ``offset``, and tracking has kept its anchor if need be."""
+        stamp, name, value = content(offset - 1, key.partition)
+        digest = fingerprint(name, value)
+        named = Anchor(offset - 1, stamp, None, digest, cluster, f"{cluster}/{key.topic}")
+        for store in (self.own, self.anchors) if self.is_bare else (self.own,):
+            there = {row.key: row.version for row in store.read(GROUP)}
+            change = Change(key, there.get(key), StoredOffset(offset, named, at_ms))
+            assert store.write(GROUP, [change], reason="job", now_ms=at_ms).written
+
+    @property
+    def store(self) -> OffsetStore:
+        return PairedStore(self.own, self.anchors) if self.is_bare else self.own
+
+    @property
+    def config(self) -> Config:
+        path = self.folder / "failback.toml"
+        path.write_text(
+            '[source]\nalias = "b"\n[destination]\nbootstrap_servers = "a"\n[topics.names]\n"a.events" = "events"\n'
+            f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["a.events"]\nstore = "memory:"\n'
+        )
+        return load_config(path, {})
+
+    @property
+    def outside(self) -> Outside:
+        self.now += 1
+        return Outside(self.log, lambda _: self.store, lambda: 0.0, lambda: self.now)
+
+    def check(self) -> Checked:
+        return check(self.config, self.config.jobs, self.outside)
+
+    def plan(self) -> tuple[Plan, Path]:
+        self.plans += 1
+        plan = self.check().plan
+        return plan, on_disk(plan, self.folder / f"{self.plans}.plan.json")
+
+    def apply(self, plan: Plan, path: Path) -> None:
+        write(prepare(plan, self.config, self.outside), plan, path, self.outside)
+
+    def roll_back(self, plan: Plan, path: Path) -> int:
+        """The number of rows that were put back."""
+        jobs = prepare_rollback(plan, path, self.config, self.outside)
+        write_rollback(jobs, plan, path, self.config, self.outside)
+        return sum(len(job.returns) for job in jobs)
+
+    def rows(self) -> dict[TopicPartition, StoredOffset]:
+        return {row.key: row.stored for row in self.store.read(GROUP)}
+
+
+@pytest.fixture(params=[False, True], ids=["with anchors", "bare, without times"])
+def back(tmp_path: Path, request: pytest.FixtureRequest) -> Back:
+    return Back(tmp_path, request.node.nodeid, bare=request.param)
+
+
+def test_after_a_failback_nothing_is_left_to_correct(back: Back) -> None:
+    plan, path = back.plan()
+    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 10), (Verdict.MATCH, 20)]
+    back.apply(plan, path)
+    assert not back.check().to_write
+    assert all((back.rows()[key].written_at_ms or 0) > SECOND_STAY for key in (STILL, WENT_ON))
+
+
+def test_a_rollback_also_puts_back_the_time_of_a_row_that_is_the_same(back: Back) -> None:
+    """Else it would be later than the row of b, and a hook would start the job at a."""
+    before = back.rows()
+    plan, path = back.plan()
+    back.apply(plan, path)
+    assert back.roll_back(plan, path) == 2
+    assert back.rows() == before
+    assert back.roll_back(plan, path) == 0
+    back.apply(plan, path)
+    assert not back.check().to_write
+    assert back.roll_back(plan, path) == 2
+    assert back.rows() == before
+
+
+def test_so_does_one_of_an_apply_that_came_to_its_end_the_second_time(
+    back: Back, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = back.rows()
+    plan, path = back.plan()
+
+    def away(*_: object, **__: object) -> WriteResult:
+        raise Unreachable("The store is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(back.own), "write", away)
+        with pytest.raises(Unreachable):
+            back.apply(plan, path)
+    assert back.roll_back(plan, path) == 0
+    back.apply(plan, path)
+    assert back.roll_back(plan, path) == 2
+    assert back.rows() == before
+
+
+def test_a_job_that_went_on_since_the_plan_is_no_applied_plan(back: Back) -> None:
+    """The first stay's row is as the plan would write it; so it was when the plan was made."""
+    plan, path = back.plan()
+    back.stores(TopicPartition("a.events", 0), 15, "b", SECOND_STAY + 1)
+    rows: Sequence[Row] = back.store.read(GROUP)
+    with pytest.raises(Changed, match="has moved on since the plan: events-0 had offset 10, and has offset 15 now"):
+        back.apply(plan, path)
+    assert back.store.read(GROUP) == rows
