@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.errors import Refused
 from reconciler.ports import TopicPartition
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
@@ -117,6 +118,19 @@ def test_a_restart_reads_from_the_rows_on_whatever_the_query_was_stopped_in(
     this.send_more()
     after = this.run()
     assert {place: begin for place, (begin, _) in after[min(after)].items()} == dict.fromkeys(places, 6)
+
+
+def test_a_changed_digit_of_the_offset_log_is_believed_neither_here_nor_by_spark(query: Callable[..., Query]) -> None:
+    this = query(("o",))
+    this.run()
+    newest = this.home / "offsets" / str(read_checkpoint(str(this.home)).last.batch)
+    newest.write_text(newest.read_text().replace(":6", ":5", 1))
+    with pytest.raises(Refused, match="does not fit its checksum"):
+        this.rows()
+    with pytest.raises(Exception, match=r"(?i)checksum"):
+        this.run()
+    newest.with_name(f".{newest.name}.crc").unlink()
+    assert sorted(this.rows().values()) == [5, 6]
 
 
 @pytest.mark.usefixtures("named_sources")

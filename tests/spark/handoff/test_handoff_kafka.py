@@ -158,6 +158,8 @@ def test_a_job_reads_the_mirrored_and_the_local_topic_and_goes_back(
     two.mirror(two.a, events, two.b, f"a.{events}", ahead=4)
     two.b.create(events, 1)
     two.b.send(events, values("b", 5))
+    two.b.create(f"{events}-old", 1)  # Spark alone would find the pattern in this name, too
+    two.b.send(f"{events}-old", values("old", 2))
 
     # On the other cluster: what was left of the mirrored topic, and all of the local one, each in a group of its own.
     monkeypatch.setenv(CLUSTER_VARIABLE, two.b.bootstrap)

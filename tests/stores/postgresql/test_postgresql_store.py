@@ -189,6 +189,24 @@ def test_a_row_that_the_table_rejects_is_refused_with_nothing_written(open_at, p
 
 
 @system
+def test_a_trigger_that_refuses_the_commit_has_refused_the_write(open_at, psql):
+    psql.execute(TXN_OFFSETS)
+    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 5)")
+    psql.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN RAISE EXCEPTION ''the month is closed''; END'"
+    )
+    psql.execute(
+        "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON txn_offsets DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    store = open_at(MAPPED)
+    with pytest.raises(Refused, match=r"the month is closed.*; nothing was written"):
+        change(store, only(store), StoredOffset(6))
+    assert psql.execute("SELECT off FROM txn_offsets").fetchall() == [(5,)]
+
+
+@system
 def test_a_value_too_large_for_its_column_is_refused(open_at, psql):
     psql.execute("CREATE TABLE txn_offsets (topic varchar(10), part int, off integer)")
     store = open_at(MAPPED)
