@@ -238,7 +238,8 @@ class _Joined:
         self._session = session
         self.place = place
 
-    def transaction(self, work: Callable[[Session], Any]) -> Any:
+    def transaction(self, work: Callable[[Session], Any], *, only_reads: bool = False) -> Any:
+        """``only_reads`` says something of a COMMIT, which is not this one's to make."""
         return work(self._session)
 
 
