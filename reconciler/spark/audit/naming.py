@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -21,6 +21,11 @@ from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.columns import as_bytes
 from reconciler.spark.identity_columns import APPEND_TIME, NO_TIMESTAMP, LastRecord
+
+Unique = bool | Literal["partition"] | None
+"""Whether no two records share an id: of the whole job (True), or of one source partition; None: as the identity says,
+which speaks of one partition."""
+PARTITION: Literal["partition"] = "partition"
 
 ID, CONTENT, OFFSET, NAMELESS = "i", "f", "o", "n"
 """The kind of a name (column ``by``). NAMELESS: a row of the output without a value in the column."""
@@ -39,30 +44,36 @@ class By(Enum):
 class Naming:
     """The naming of the job's records. ``spec`` is a text as in ``[jobs.identity] id``, None for a function.
 
-    ``unique``: no two records share an id.
+    ``unique``: no two records that are compared share an id. ``unique_apart``: no two of one partition do, and those of
+    several are compared.
     """
 
     by: By
     spec: str | None
     identity: Identity
     unique: bool = False
+    unique_apart: bool = False
 
     @classmethod
-    def of(cls, id: str | Identity, by: By | None, unique: bool | None) -> Naming:
-        """``by`` None: by id if there is one. ``unique`` None: as ``id_order`` says. Raises ConfigError.
+    def of(cls, id: str | Identity, by: By | None, unique: Unique, *, by_partition: bool) -> Naming:
+        """``by`` None: by id if there is one. ``by_partition``: names of two partitions are never compared.
 
-        Unique ids say nothing of records that are distinguished by something else: two may have one key and value.
+        Raises ConfigError. Unique ids say nothing of records that are distinguished by something else: two may have one
+        key and value.
         """
         identity = identity_from_spec(id=id) if isinstance(id, str) else id
         has_id = identity.id_of is not None
         chosen = by or (By.ID if has_id else By.CONTENT)
-        unique = chosen is By.ID and (identity.has_unique_ids if unique is None else unique)
+        if unique is None and identity.has_unique_ids:
+            unique = PARTITION
         if chosen is By.ID and not has_id:
             raise ConfigError(
                 "The output has ids, but the job's identity reads none from a record.",
                 hint="Set [jobs.identity] id, or name the output's key and value.",
             )
-        return cls(chosen, id if isinstance(id, str) else None, identity, unique)
+        in_each = chosen is By.ID and unique == PARTITION
+        is_unique = (chosen is By.ID and unique is True) or (in_each and by_partition)
+        return cls(chosen, id if isinstance(id, str) else None, identity, is_unique, in_each and not by_partition)
 
     @property
     def needs_headers(self) -> bool:

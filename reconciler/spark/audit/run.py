@@ -30,7 +30,7 @@ from reconciler.spark.audit.findings import (
     write_parquet,
 )
 from reconciler.spark.audit.looking import LogExtent, gaps, is_dead, left_out, look_at_destination, look_at_source
-from reconciler.spark.audit.naming import OFFSET, By, Naming
+from reconciler.spark.audit.naming import OFFSET, By, Naming, Unique
 from reconciler.spark.audit.order import destination_order, output_order
 from reconciler.spark.audit.output import Output, offset_name
 from reconciler.spark.audit.result import (
@@ -59,7 +59,7 @@ def audit(
     output: Output | None = None,
     id: str | Identity = "none",
     job: str | None = None,
-    unique: bool | None = None,
+    unique: Unique = None,
     semantics: str = AT_LEAST_ONCE,
     since_ms: int | None = None,
     until: Mapping[TopicPartition, int] | None = None,
@@ -74,7 +74,8 @@ def audit(
     ``plans`` are the applied plans of one failover, as paths or values. ``destination`` and ``source`` are librdkafka
     properties; ``destination_options`` and ``source_options`` are options of Spark's Kafka source for the same
     clusters, for logins (``kafka.security.protocol``, …). A source that does not answer is dead; the result says so.
-    ``id`` is as in ``[jobs.identity]``. ``unique``: no two records share an id; by default as ``id_order`` says.
+    ``id`` is as in ``[jobs.identity]``. ``unique``: no two records share an id; ``"partition"``, or what the identity
+    says by default: no two of one source partition do, which counts where partitions are compared apart.
     ``semantics``: ``at-least-once`` jobs may process announced records again; ``exactly-once`` jobs none.
     ``since_ms``: leave out older records of both logs, by their Kafka timestamp. ``until``: the job's position, by
     destination partition; by default the logs' ends. ``parquet``: a new folder for all findings.
@@ -86,13 +87,14 @@ def audit(
     about = planned([plan_of(each) for each in plans], job)
     if parquet is not None:
         refuse_unwritable(spark, parquet, PARTITIONS, FINDINGS)
-    naming = Naming.of(id, output.columns.by if output else None, unique)
     at_destination = ClusterAccess(destination, destination_options or {})
     at_source = None if source is None else ClusterAccess(source, source_options or {})
     there = look_at_destination(about, at_destination, until=until, since_ms=since_ms)
     here, why_dead = _source(about, at_source, since_ms)
     places = Places(about)
     scoped = None if output is None else output.scoped(places)
+    apart = places.are_compared_apart("place" if scoped is None else scoped.scope)
+    naming = Naming.of(id, output.columns.by if output else None, unique, by_partition=apart)
     auditing = _Audit(spark, about, places, naming, there, here, scoped, since_ms)
     with spark_errors(), ExitStack() as on_disk:
         found = auditing.counted(on_disk.enter_context(kept(auditing.seen(), "DISK_ONLY")))

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from reconciler.spark.audit.looking import LogExtent, ReadStretch
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.result import COUNTS
-from reconciler.spark.audit.spans import AuditedJob, AuditUnit
+from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, AuditUnit
 from reconciler.spark.ranges.reading import read
 
 SIDES = COUNTS
@@ -46,6 +46,11 @@ class Places:
     @cached_property
     def numbers(self) -> dict[AuditUnit, int]:
         return {place: number for number, place in enumerate(self.all)}
+
+    def are_compared_apart(self, scope: str | None) -> bool:
+        """True if names are compared only within a source partition. ``scope``: the column they are matched in."""
+        scopes = {"place": len(self.all), "topic": len(self.topics)}.get(scope or "", 1)
+        return scopes == len(self.all) and all(place.partition != ALL_PARTITIONS for place in self.all)
 
     @cached_property
     def of_topics(self) -> dict[str, int]:

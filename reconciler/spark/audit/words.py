@@ -40,9 +40,17 @@ def compared(naming: Naming, rules: Rules) -> list[str]:
         ]
     if naming.unique and not rules.source_lives and not rules.offsets_only:
         sentences.append("Each id should be in the output once, however often the mirror has sent it.")
+    elif naming.unique_apart and not rules.source_lives:
+        sentences.append(UNIQUE_APART)
     if rules.judges_order:
         sentences.append(f"reordered: rows of the output after one whose record comes later in {log}.")
     return [first, *sentences]
+
+
+UNIQUE_APART = (
+    "By the configuration ids are unique within a partition; here partitions are compared with each other. If no two "
+    "records of the job share an id, give --unique-ids."
+)
 
 
 def unknown(

@@ -73,7 +73,7 @@ def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str
         process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
         before, began = cpu_s(process), time.perf_counter()
         logs = [log(records, failovers, cluster) for cluster in range(2)]
-        naming = Naming.of("key", None, True)
+        naming = Naming.of("key", None, True, by_partition=False)
         rows = Output(spark.read.parquet(str(place / "sink")), Columns(id="event_id"))
         frames = [of_sink(rows.names([]))]
         frames += [sighted(of_log(spark, records, number), each, naming, number) for number, each in enumerate(logs)]

@@ -21,6 +21,7 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.audit import Columns
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example, PartitionResult, split_doubled
+from reconciler.spark.audit.sightings import Places
 from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditUnit, planned
 from reconciler.stores.registry import open_store
 
@@ -48,6 +49,15 @@ def test_several_plans_of_one_failover_are_one_audit() -> None:
     assert [(span.row.partition, span.processed_until) for span in found.spans] == [(0, 7), (1, 0)]
     assert found.source_name("a.events") == found.source_name("events") == "events"
     assert found.source_name("other") is None
+
+
+def test_partitions_are_compared_apart_by_the_outputs_columns_or_where_there_is_one() -> None:
+    two, one = (Places(planned([plan(*map(row, numbers))])) for numbers in ([0, 1], [0]))
+    scopes = ("place", "topic", None)
+    assert [two.are_compared_apart(scope) for scope in scopes] == [True, False, False]
+    assert [one.are_compared_apart(scope) for scope in scopes] == [True, True, True]
+    spread = Places(planned([plan(row(0, verdict=Verdict.REMAPPED))]))
+    assert not any(map(spread.are_compared_apart, scopes))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from reconciler.spark.audit import Columns
 from reconciler.spark.audit.failovers.figures import FIGURES, Counts, judge
 from reconciler.spark.audit.failovers.result import TOTALS, ComparedSide, Range, RecordFinding, RecordPlace, StaysResult
 from reconciler.spark.audit.failovers.stays import Interval, is_several, stays
-from reconciler.spark.audit.naming import By, Naming
+from reconciler.spark.audit.naming import By, Naming, Unique
 from tests.spark.audit.plain_numbers import Numbers
 
 
@@ -149,10 +149,28 @@ def test_unique_ids_say_nothing_of_records_that_are_named_by_something_else(by: 
     """Two records of one key and value, each with an id of its own: the sink must have both."""
     identity = identity_from_spec(id="header:message-id", id_order="increasing")
     for unique in (None, True):
-        naming = Naming.of(identity, by, unique)
+        naming = Naming.of(identity, by, unique, by_partition=True)
         assert not naming.unique
         assert judged((2, 2), 2, 0, 1, unique=naming.unique)["lost"] == 1
-    assert [Naming.of(identity, By.ID, unique).unique for unique in (None, True, False)] == [True, True, False]
+
+
+def test_ids_that_are_unique_within_a_partition_are_so_where_partitions_are_compared_apart() -> None:
+    """Numbers that begin again in each partition are no names of the job's records."""
+
+    def named(unique: Unique, by_partition: bool) -> tuple[bool, bool]:
+        identity = identity_from_spec(id="header:message-id", id_order="increasing")
+        naming = Naming.of(identity, By.ID, unique, by_partition=by_partition)
+        return naming.unique, naming.unique_apart
+
+    assert [named(unique, True) for unique in (None, "partition", True, False)] == [
+        *[(True, False)] * 3,
+        (False, False),
+    ]
+    assert [named(unique, False) for unique in (None, "partition", True, False)] == [
+        *[(False, True)] * 2,
+        (True, False),
+        (False, False),
+    ]
 
 
 def test_rows_of_a_cluster_that_is_gone_are_of_the_jobs_topics() -> None:

@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         how: dict[str, Any] = {
             "id": _id(options.config, job),
             "job": job.name,
-            "unique": True if options.unique_ids or job.identity.has_unique_ids else None,
+            "unique": True if options.unique_ids else "partition" if job.identity.has_unique_ids else None,
             "semantics": EXACTLY_ONCE if options.exactly_once else AT_LEAST_ONCE,
             "since_ms": since_ms,
             "until": until,

@@ -37,12 +37,12 @@ from reconciler.spark.audit.failovers.tally import (
     tallied,
 )
 from reconciler.spark.audit.findings import FINDINGS, MOST_EXAMPLES, refuse_unwritable
-from reconciler.spark.audit.naming import By, Naming
+from reconciler.spark.audit.naming import By, Naming, Unique
 from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import AT_LEAST_ONCE, require_known, split_doubled
 from reconciler.spark.audit.sightings import small_table
 from reconciler.spark.audit.tally import PART_SHIFT
-from reconciler.spark.audit.words import of_nameless, of_since
+from reconciler.spark.audit.words import UNIQUE_APART, of_nameless, of_since
 from reconciler.spark.target import ClusterAccess
 
 
@@ -55,7 +55,7 @@ def audit_stays(
     sink: str = "the output",
     id: str | Identity = "none",
     job: str | None = None,
-    unique: bool | None = None,
+    unique: Unique = None,
     semantics: str = AT_LEAST_ONCE,
     since_ms: int | None = None,
     until: Mapping[TopicPartition, int] | None = None,
@@ -77,8 +77,9 @@ def audit_stays(
             "Over several failovers a row cannot be found by its offset.",
             hint="Identify the rows by id, key and value, or fingerprint.",
         )
-    naming = Naming.of(id, output.columns.by, unique)
     found = stays([plan_of(each) for each in plans], job)
+    one = all(len(each.intervals) == 1 for each in found.clusters)
+    naming = Naming.of(id, output.columns.by, unique, by_partition=one)
     if parquet is not None:
         refuse_unwritable(spark, parquet, FINDINGS)
     looked = look_at(found, clusters, until=until, since_ms=since_ms)
@@ -212,6 +213,8 @@ def _compared(naming: Naming) -> Iterator[str]:
     yield "lost: records of a log that the sink does not hold; unread: of these, those that no stay of the job read."
     yield "doubled: rows beyond " + ("the first: ids are unique." if naming.unique else "the record's copies.")
     yield "unknown rows: rows of the sink that match no record of a log."
+    if naming.unique_apart:
+        yield UNIQUE_APART
 
 
 def _of_gaps(missing: Sequence[TopicPartition]) -> Iterator[str]:
