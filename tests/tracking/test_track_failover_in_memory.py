@@ -21,6 +21,8 @@ from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, content, found
 from tests.stores.paired.bare import BareStore, Faults, Faulty, Killed
 from tests.tracking.tracked import ANCHORED, EVENTS, GroupStore, Tracked, named
 
+ONE_NAME = '[topics]\npolicy = "identity"\n'
+
 
 @pytest.fixture
 def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
@@ -196,22 +198,21 @@ def test_a_row_from_before_tracking_goes_by_its_own_time_where_that_is_allowed(m
 
 def test_an_offset_that_is_right_as_it_is_gets_the_destinations_anchor_too(world: Tracked) -> None:
     """With one name on both sides, the job's next number would be taken for one of the source."""
-    identity = '[topics]\npolicy = "identity"\n'
     world.make(range(10))
     world.job_stores(5)
     world.track()
     world.log.create("events", 1)
     world.deliver(range(10), topic="events")
-    checked = world.check(identity)
+    checked = world.check(ONE_NAME)
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 5)
     assert checked.to_write == {("clicks", EVENTS)}
-    world.apply(identity)
+    world.apply(ONE_NAME)
     kept = world.kept()
     assert kept is not None
     assert (kept.offset, kept.cluster_id) == (5, "b")
-    assert not world.check(identity).to_write
+    assert not world.check(ONE_NAME).to_write
     world.job_stores(9)
-    checked = world.check(identity)
+    checked = world.check(ONE_NAME)
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 9)
     assert not checked.to_write
 
@@ -239,21 +240,26 @@ def test_what_was_copied_of_the_sources_group_leads_to_the_exact_offset(group: T
     assert not checked.to_write
 
 
-def test_with_one_name_on_both_sides_the_copy_leads_to_the_exact_offset_too(group: Tracked) -> None:
-    identity = '[topics]\npolicy = "identity"\n'
+def under_one_name(group: Tracked, *, stored: int, delivered: range) -> Tracked:
+    """The destination, with a group of its own; ``track`` has kept the anchor of the offset stored at the source."""
     group.make(range(10))
-    group.job_stores(7)
+    group.job_stores(stored)
     group.track()
     there = Tracked(group, GroupStore(f"{group.folder}-destination"))
     there.anchors = group.anchors
     there.log.create("events", 1)
-    there.deliver(range(3, 10), topic="events")
+    there.deliver(delivered, topic="events")
+    return there
+
+
+def test_with_one_name_on_both_sides_the_copy_leads_to_the_exact_offset_too(group: Tracked) -> None:
+    there = under_one_name(group, stored=7, delivered=range(3, 10))
     there.job_stores(2)
-    row = there.row(identity)
+    row = there.row(ONE_NAME)
     assert (found(row), row.stored_offset) == ((Verdict.MOVED, 4), 2)
-    there.apply(identity)
+    there.apply(ONE_NAME)
     there.job_stores(6)
-    assert found(there.row(identity)) == (Verdict.MATCH, 6)
+    assert found(there.row(ONE_NAME)) == (Verdict.MATCH, 6)
     assert group.track().elsewhere == (EVENTS,)
 
 
@@ -266,43 +272,29 @@ def test_a_groups_offset_that_is_right_as_it_is_is_committed_too(
     group: Tracked, committed: StoredOffset | None
 ) -> None:
     """Without a commit a consumer starts at the log's end; and its next one would be taken for one of the source."""
-    identity = '[topics]\npolicy = "identity"\n'
-    group.make(range(10))
-    group.job_stores(5)
-    group.track()
-    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
-    there.anchors = group.anchors
-    there.log.create("events", 1)
-    there.deliver(range(10), topic="events")
+    there = under_one_name(group, stored=5, delivered=range(10))
     if committed is not None:
         there.store.write(GROUP, [Change(EVENTS, None, committed)], reason="test", now_ms=NOW)
-    assert found(there.row(identity)) == (Verdict.MATCH, 5)
-    there.apply(identity)
+    assert found(there.row(ONE_NAME)) == (Verdict.MATCH, 5)
+    there.apply(ONE_NAME)
     assert {row.key: row.stored.offset for row in there.store.read(GROUP)} == {EVENTS: 5}
     there.job_stores(9)
-    checked = there.check(identity)
+    checked = there.check(ONE_NAME)
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 9)
     assert not checked.to_write
 
 
 def test_a_group_with_the_same_number_whose_correction_was_killed_before_its_anchor_was_kept(group: Tracked) -> None:
-    identity = '[topics]\npolicy = "identity"\n'
-    group.make(range(10))
-    group.job_stores(5)
-    group.track()
-    there = Tracked(group, GroupStore(f"{group.folder}-destination"))
-    there.anchors = group.anchors
-    there.log.create("events", 1)
-    there.deliver(range(10), topic="events")
+    there = under_one_name(group, stored=5, delivered=range(10))
     store, anchors = there.store, there.anchors
     faults = Faults(at=3, before=_kill)
     there.store, there.anchors = Faulty(store, "group", faults), Faulty(anchors, "anchors", faults)  # type: ignore[assignment]
     with pytest.raises(Killed):
-        there.apply(identity)
+        there.apply(ONE_NAME)
     there.store, there.anchors = store, anchors
-    there.apply(identity)
+    there.apply(ONE_NAME)
     there.job_stores(9)
-    assert found(there.row(identity)) == (Verdict.MATCH, 9)
+    assert found(there.row(ONE_NAME)) == (Verdict.MATCH, 9)
 
 
 def _kill() -> None:

@@ -100,17 +100,22 @@ def half_done(job: Job, act: Callable[[], None]) -> ReconcilerError:
 # ---------------------------------------------------------------- two names
 
 
-def test_a_job_that_goes_on_with_bare_offsets_under_the_destinations_name_is_left_where_it_is(job: Job) -> None:
-    """The correction makes a row of its own: that the job writes bare ones shows under the source's name alone."""
-    job.stores(SOURCE, BASE + 100)
-    job.put(job.anchors, SOURCE, stored(99))
-    assert found(job.row()) == (Verdict.MOVED, 100)
+def keeps_its_place_here(job: Job) -> None:
+    """It is corrected, stores a bare offset under the destination's name, and is left there."""
     job.apply()
     assert job.kept() == {"events": (BASE + 100, "a"), "a.events": (100, "b")}
     job.stores(HERE, 150)
     checked = job.check()
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 150)
     assert not checked.to_write
+
+
+def test_a_job_that_goes_on_with_bare_offsets_under_the_destinations_name_is_left_where_it_is(job: Job) -> None:
+    """The correction makes a row of its own: that the job writes bare ones shows under the source's name alone."""
+    job.stores(SOURCE, BASE + 100)
+    job.put(job.anchors, SOURCE, stored(99))
+    assert found(job.row()) == (Verdict.MOVED, 100)
+    keeps_its_place_here(job)
 
 
 def test_a_second_failover_keeps_the_anchor_of_the_row_that_the_first_one_left(job: Job) -> None:
@@ -131,12 +136,7 @@ def test_a_failover_from_a_row_that_a_correction_has_written_keeps_an_anchor_too
     """The job came back, and has stored nothing since: its row has an anchor, and its next ones will be bare."""
     job.put(job.store, SOURCE, stored(99))
     job.put(job.anchors, SOURCE, stored(99))
-    job.apply()
-    assert job.kept() == {"events": (BASE + 100, "a"), "a.events": (100, "b")}
-    job.stores(HERE, 150)
-    checked = job.check()
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 150)
-    assert not checked.to_write
+    keeps_its_place_here(job)
 
 
 def test_a_job_whose_rows_have_anchors_does_not_need_the_anchor_store_though_another_of_the_group_does(
