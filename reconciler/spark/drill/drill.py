@@ -98,11 +98,13 @@ def drill(
     place: Path,
     *,
     batch: BatchReader | None = None,
+    committed: LogReader | None = None,
     records: int = RECORDS,
 ) -> Drill:
     """Try the failover of one job of the configuration; ``place`` is an empty folder for the checkpoint's copy.
 
     ``batch`` reads the first records (default: Kafka's client), at most ``records`` offsets of each partition.
+    ``committed``: the destination without records of aborted and open transactions, if ``batch`` leaves these out.
     Raises the errors of ``check`` and ``clone``: Changed if a query moves too fast for a copy to be made,
     Unreachable, Refused, ConfigError. A job that needs a decision is no error: its partitions say so; no copy is made.
     """
@@ -116,9 +118,9 @@ def drill(
     (planned,) = checked.plan.jobs
     rows = tuple(row for row in planned.partitions if row.position != END)  # the first batch begins at the start
     reader = outside.patient(config.search)
-    ranges = _ranges(reader, rows, _starts(rows, copy), records)
+    ranges = _ranges(reader, rows, _starts(rows, copy), records, committed or reader)
     seen = (batch or by_client(reader))(ranges)
-    behind = _from_anchors(reader, rows, ranges)
+    behind = _from_anchors(committed or reader, rows, ranges)
     policy, identity = config.policy.start, job.identity
     tried = tuple(_tried(row, policy, identity, ranges, seen, behind) for row in rows)
     return Drill(checked, tried, copy, tuple(checked.stopped(policy)))
@@ -170,8 +172,13 @@ def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[Top
 
 
 def _ranges(
-    reader: LogReader, rows: Sequence[PartitionPlan], starts: Mapping[TopicPartition, int], records: int
+    reader: LogReader,
+    rows: Sequence[PartitionPlan],
+    starts: Mapping[TopicPartition, int],
+    records: int,
+    readable: LogReader,
 ) -> dict[TopicPartition, LogRange]:
+    """``readable`` ends where the batch's reader would wait: before an open transaction, if it leaves that out."""
     places = [row.key for row in rows if row.key in starts]
     begins, ends = reader.log_starts(places), reader.log_ends(places)
     for at in places:
@@ -180,7 +187,8 @@ def _ranges(
                 f"{at}: the log is now [{begins[at]}, {ends[at]}] and does not hold offset {starts[at]}.",
                 hint=AGAIN,
             )
-    return {at: LogRange(starts[at], min(ends[at], starts[at] + records)) for at in places}
+    limits = ends if readable is reader else readable.log_ends(places)
+    return {at: LogRange(starts[at], max(starts[at], min(limits[at], starts[at] + records))) for at in places}
 
 
 def _from_anchors(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from reconciler.checkpoints.show import describe
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
@@ -96,6 +97,26 @@ def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: 
         assert list((folder / "temp").iterdir()) == []
     assert files_of(folder / "checkpoint") == before
     assert {name: everything_in(folder / name) for name in rows} == rows
+
+
+def test_records_that_the_job_leaves_out_are_none_of_its_first_batch(
+    folder: Path, kafka: Kafka, topic_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With ``read_committed``, Spark reads no aborted record, and would wait for the end of an open transaction."""
+    there = f"a.{topic_name}"
+    kafka.send(there, [value(number) for number in range(90, 94)], transaction=f"{there}-aborted", abort=True)
+    kafka.send(there, [value(number) for number in (20, 21)])
+    still = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{there}-open"})
+    still.init_transactions(30)
+    still.begin_transaction()
+    for partition in range(2):
+        still.produce(there, b"open", b"k", partition)
+    assert still.flush(30) == 0
+    arguments = ("-c", folder / "reconciler.toml", "--job", "clicks", "--temp", folder / "temp", "--format", "json")
+    assert command("drill", *arguments, "--option", "kafka.isolation.level=read_committed") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["read"], each["fault"]) for each in found["partitions"]] == [(6, None), (6, None)]
+    still.abort_transaction(30)
 
 
 def everything_in(path: Path) -> list[Any]:

@@ -24,6 +24,7 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import replay_total
 from reconciler.formats.plan import PartitionPlan
+from reconciler.ports import LogReader
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
 from reconciler.spark.drill.place import temporary_place
 from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session
@@ -86,7 +87,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     with sigterm_interrupts(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
         outside = until_the_end.enter_context(context.outside(config))
         batch, reader = _first_batch(config, options, place, until_the_end)
-        done = drill(config, job, outside, place, batch=batch, records=options.records)
+        committed = None if batch is None else _committed(config, options, until_the_end)
+        done = drill(config, job, outside, place, batch=batch, committed=committed, records=options.records)
     if options.format == "json":
         show_json(to_json(done, reader, config))
     else:
@@ -120,6 +122,19 @@ def _first_batch(
         return by_spark(session, config.destination.bootstrap_servers, given)(ranges)
 
     return read, f"Spark {importlib.metadata.version('pyspark')}"
+
+
+def _committed(config: Config, options: argparse.Namespace, until_the_end: ExitStack) -> LogReader | None:
+    """The destination's log as Spark sees it, if its options leave out records of aborted and open transactions."""
+    from reconciler.spark.ranges.reading import reads_committed
+    from reconciler.spark.target import ClusterAccess
+
+    if not reads_committed(arguments.pairs("option", options.option)):
+        return None
+    cluster = ClusterAccess(config.destination.client)
+    reader = cluster.reader("destination", committed_only=True, deadline_s=config.search.deadline_s)
+    until_the_end.callback(reader.close)
+    return reader
 
 
 # ---------------------------------------------------------------- the output
