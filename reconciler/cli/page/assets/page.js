@@ -31,8 +31,8 @@
       if (row.element.hidden === fits) row.element.hidden = !fits;
       if (fits) shown += 1;
     }
-    const all = rows.length.toLocaleString("en");
-    const said = shown === rows.length ? `${all} rows` : `${shown.toLocaleString("en")} of ${all} rows`;
+    const all = `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "row" : "rows"}`;
+    const said = shown === rows.length ? all : `${shown.toLocaleString("en")} of ${all}`;
     if (count.textContent !== said) count.textContent = said;
     none.hidden = shown > 0 || !rows.length;
   }
