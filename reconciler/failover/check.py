@@ -228,6 +228,7 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
     new_too = {job.job.name: writes_new(config, job.job) for job in starts.gathered}
     found, cluster = set(), starts.cluster_id
+    pairs = {job.job.name: pairs_with(job.job, cluster) for job in starts.gathered}
     for name, job in plans.items():
         begun = begun_here((selected[key] for row in job.partitions if (key := (name, row.key)) in selected), cluster)
         for row in job.partitions:
@@ -237,8 +238,7 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
             elif row.position == Position.END:
                 differs = ends_elsewhere(row, selected[key], cluster, begun_here=begun)
             else:
-                here = pairs_with(config.chosen(name)[0], cluster)
-                differs = is_written(row, selected[key], writes_new=new_too[name], pairs_with=here)
+                differs = is_written(row, selected[key], writes_new=new_too[name], pairs_with=pairs[name])
             if differs:
                 found.add(key)
     return frozenset(found)

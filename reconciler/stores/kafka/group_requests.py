@@ -22,6 +22,9 @@ from reconciler.ports import TopicPartition
 from reconciler.stores.kafka.group_state import Committed, GroupState, KnownTopic
 from reconciler.stores.kafka.topic_requests import NO_TOPIC, allows, described
 
+_LEAVES_OPEN = UNANSWERED | COORDINATOR_MOVING
+"""Ends of a commit that was sent, after which it may have been done. A coordinator also says that it moves when its own
+log has taken it, and a replica or its leadership was lost before the others had it: the next one may have it."""
 _LIVE = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,
@@ -162,7 +165,7 @@ class GroupRequests:
             futures = client.alter_consumer_group_offsets(request, request_timeout=timeout_s)
             answers = futures[group].result().topic_partitions
             failed = [answer for answer in answers if answer.error is not None]
-            failed.sort(key=lambda answer: answer.error.code() not in UNANSWERED | COORDINATOR_MOVING)
+            failed.sort(key=lambda answer: answer.error.code() not in _LEAVES_OPEN)
             if failed and len(failed) == len(answers):
                 raise KafkaException(failed[0].error)  # of several, one that leaves the outcome open
             if failed:
@@ -197,9 +200,7 @@ class GroupRequests:
         try:
             self._admin.call(doing, send, needs)
         except Unreachable as err:
-            # A coordinator also says that it moves when its own log has taken a commit, and a replica or its leadership
-            # was lost before the others had it: the commit may come back with the next coordinator.
-            if was_sent and code_of(err.__cause__) in UNANSWERED | COORDINATOR_MOVING:
+            if was_sent and code_of(err.__cause__) in _LEAVES_OPEN:
                 raise outcome_unknown(group, err.message) from err
             if code_of(err.__cause__) in _LIVE:
                 raise Refused(

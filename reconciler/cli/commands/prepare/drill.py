@@ -86,8 +86,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     refuse_wrong(config, [job], sinks=True)
     with sigterm_interrupts(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
         outside = until_the_end.enter_context(context.outside(config))
-        batch, reader = _first_batch(config, options, place, until_the_end)
-        committed = None if batch is None else _committed(config, options, until_the_end)
+        given = arguments.pairs("option", options.option)
+        batch, reader = _first_batch(config, options, given, place, until_the_end)
+        committed = None if batch is None else _committed(config, given, until_the_end)
         done = drill(config, job, outside, place, batch=batch, committed=committed, records=options.records)
     if options.format == "json":
         show_json(to_json(done, reader, config))
@@ -99,10 +100,9 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _first_batch(
-    config: Config, options: argparse.Namespace, place: Path, until_the_end: ExitStack
+    config: Config, options: argparse.Namespace, given: Mapping[str, str], place: Path, until_the_end: ExitStack
 ) -> tuple[BatchReader | None, str]:
     """The reader of the first batch, and its name. Spark starts only when there is something to read."""
-    given = arguments.pairs("option", options.option)
     if options.no_spark:
         return None, CLIENT
     if importlib.util.find_spec("pyspark") is None:
@@ -124,12 +124,12 @@ def _first_batch(
     return read, f"Spark {importlib.metadata.version('pyspark')}"
 
 
-def _committed(config: Config, options: argparse.Namespace, until_the_end: ExitStack) -> LogReader | None:
+def _committed(config: Config, given: Mapping[str, str], until_the_end: ExitStack) -> LogReader | None:
     """The destination's log as Spark sees it, if its options leave out records of aborted and open transactions."""
     from reconciler.spark.ranges.reading import reads_committed
     from reconciler.spark.target import ClusterAccess
 
-    if not reads_committed(arguments.pairs("option", options.option)):
+    if not reads_committed(given):
         return None
     cluster = ClusterAccess(config.destination.client)
     reader = cluster.reader("destination", committed_only=True, deadline_s=config.search.deadline_s)
