@@ -32,7 +32,7 @@ from reconciler.failover.gather import (
 )
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
-from reconciler.failover.selection import begun_here, ends_elsewhere, is_written, pairs_with, writes_new
+from reconciler.failover.selection import Corrections
 from reconciler.failover.unanchored import mirror_evidence
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import (
@@ -225,23 +225,19 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
 
 
 def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> frozenset[Key]:
+    """The rows of starts that are corrected, and those that came with a batch: a copy leaves out what is missing.
+
+    The end of a batch needs no look of its own: it is corrected with the batch's start, if that is not numbered here.
+    """
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
-    new_too = {job.job.name: writes_new(config, job.job) for job in starts.gathered}
-    found, cluster = set(), starts.cluster_id
-    pairs = {job.job.name: pairs_with(job.job, cluster) for job in starts.gathered}
-    for name, job in plans.items():
-        begun = begun_here((selected[key] for row in job.partitions if (key := (name, row.key)) in selected), cluster)
-        for row in job.partitions:
-            key = name, row.key
-            if key not in selected:  # came with the batch, and is missing: a copy leaves it out
-                differs = True
-            elif row.position == Position.END:
-                differs = ends_elsewhere(row, selected[key], cluster, begun_here=begun)
-            else:
-                differs = is_written(row, selected[key], writes_new=new_too[name], pairs_with=pairs[name])
-            if differs:
-                found.add(key)
-    return frozenset(found)
+    made = {job.job.name: Corrections.of(config, job.job, starts.cluster_id) for job in starts.gathered}
+    return frozenset(
+        (name, row.key)
+        for name, job in plans.items()
+        for row in job.partitions
+        if (name, row.key) not in selected
+        or (row.position != Position.END and made[name].include(row, selected[name, row.key]))
+    )
 
 
 def _limits(config: Config, partitions: int) -> Limits:

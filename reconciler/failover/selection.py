@@ -155,58 +155,46 @@ def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
     return {row.key: row for row in rows}
 
 
-def writes_new(config: Config, job: Job) -> bool:
-    """True if a new partition of the job gets a row, since the job may start it elsewhere without one.
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """What the corrections of a job must leave behind at the destination.
 
-    A job that starts at the earliest needs none: it starts there without one, also after retention has moved the
-    earliest. A consumer group does not know that policy.
+    ``new``: a row for a new partition, since the job may start it elsewhere without one. A job that starts at the
+    earliest needs none: it starts there without one, also after retention has moved the earliest. A consumer group does
+    not know that policy. ``in_copy``: a copy of the job's checkpoint, whose manifest names the cluster of its numbers.
     """
-    return config.new_of(job).place is not StartPlace.EARLIEST or traits(job.store).starts_by_reset
 
+    cluster_id: str
+    new: bool
+    in_copy: bool
 
-def pairs_with(job: Job, cluster_id: str) -> str | None:
-    """The cluster whose anchors a bare row of the job must be paired with from now on; None: nothing writes the row."""
-    return cluster_id if traits(job.store).corrected_by_apply else None
+    @classmethod
+    def of(cls, config: Config, job: Job, cluster_id: str) -> Corrections:
+        way = traits(job.store)
+        new = config.new_of(job).place is not StartPlace.EARLIEST or way.starts_by_reset
+        return cls(cluster_id, new, way.corrected_in_copy)
 
+    def include(self, row: PartitionPlan, selected: Selected) -> bool:
+        """True if a planned row is one of them.
 
-def is_written(row: PartitionPlan, selected: Selected, *, writes_new: bool, pairs_with: str | None = None) -> bool:
-    """True if a planned row changes the store.
+        A row that is right where the job will look is left alone, if it stays clear whose number it is: the job's next
+        one would else be taken for one of the cluster that it came from.
 
-    A row that is right where the job will look is left alone. Unless its anchor is kept apart and is another cluster's
-    than ``pairs_with``: the job's next number there would be taken for one of that cluster.
+        A new partition gets a row where its job needs one, and where the job had stored offset 0: it may start
+        elsewhere without one.
+        """
+        if row.resume_offset is None:
+            return False
+        if row.verdict is Verdict.NEW and not row.set_by_hand:
+            return self.new or row.stored_offset == 0
+        speaks = selected.row
+        if speaks is None or speaks.key.topic != row.topic or self._leaves_unclear(speaks):
+            return True
+        return not (row.verdict is Verdict.MATCH and row.stored_offset == row.resume_offset)
 
-    A new partition gets a row where its job needs one (``writes_new``), and where the job had stored offset 0: it may
-    start elsewhere without one.
-    """
-    if row.resume_offset is None:
-        return False
-    if row.verdict is Verdict.NEW and not row.set_by_hand:
-        return writes_new or row.stored_offset == 0
-    speaks = selected.row
-    if speaks is None or speaks.key.topic != row.topic:
-        return True
-    if pairs_with is not None and _is_paired_elsewhere(speaks, pairs_with):
-        return True
-    return not (row.verdict is Verdict.MATCH and row.stored_offset == row.resume_offset)
-
-
-def _is_paired_elsewhere(row: Row, cluster_id: str) -> bool:
-    """True if the row is a bare number, and the anchor that is kept for it is another cluster's."""
-    return row.anchor_lag is not None and row.stored.anchor is not None and row.stored.cluster_id != cluster_id
-
-
-def begun_here(selected: Iterable[Selected], cluster_id: str) -> bool:
-    """True if the rows of a checkpoint's starts show that its query has run on this cluster."""
-    return any(each.row is not None and is_numbered_here(each.row, cluster_id) for each in selected)
-
-
-def ends_elsewhere(end: PartitionPlan, start: Selected, cluster_id: str, *, begun_here: bool) -> bool:
-    """True if a batch that the checkpoint repeats ends at another offset here, though it may start at the same one.
-
-    ``start`` is the row of its start. With one topic name on both clusters, the query would repeat the batch up to the
-    other cluster's number: a sink that has the batch drops what it holds beyond its own records. A batch that was begun
-    here ends here, whatever is known of its end; ``begun_here`` is for partitions that came with it, which have no row.
-    """
-    if end.source_topic != end.topic or end.resume_offset is None or end.resume_offset == end.stored_offset:
-        return False
-    return not (begun_here if start.row is None else is_numbered_here(start.row, cluster_id))
+    def _leaves_unclear(self, row: Row) -> bool:
+        """True for a bare number whose kept anchor is another cluster's; in a checkpoint, for one without anchor, too:
+        a batch that it repeats may end at another offset here."""
+        if is_numbered_here(row, self.cluster_id):
+            return False
+        return self.in_copy or (row.anchor_lag is not None and row.stored.anchor is not None)

@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.check import check
-from reconciler.failover.selection import Selected, anchor_lag, by_key, is_unread, is_written, select, writes_new
+from reconciler.failover.selection import Corrections, Selected, anchor_lag, by_key, is_unread, select
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.failover.writing.rollback import prepare_rollback
 from reconciler.formats.plan import PartitionPlan
@@ -18,6 +18,8 @@ from tests.in_memory import BASE, GROUP, Memory, on_disk, stored
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
 HERE, THERE = "cluster-b", "cluster-a"
+CORRECTIONS, NEEDING_ROWS = Corrections(HERE, new=False, in_copy=False), Corrections(HERE, new=True, in_copy=False)
+IN_COPY = Corrections(HERE, new=False, in_copy=True)
 
 
 def row(
@@ -195,27 +197,40 @@ def planned(verdict: Verdict, resume: int | None, stored: Row | None, *, by_hand
 
 def test_what_is_right_in_its_place_is_not_written() -> None:
     ours = row(DESTINATION, 7, HERE)
-    assert not is_written(planned(Verdict.MATCH, 7, ours), Selected(ours, ours), writes_new=True)
+    assert not NEEDING_ROWS.include(planned(Verdict.MATCH, 7, ours), Selected(ours, ours))
 
 
 def test_a_match_under_the_sources_name_is_written_where_the_job_will_look() -> None:
     theirs = row(SOURCE, 7, THERE)
-    assert is_written(planned(Verdict.MATCH, 7, theirs), Selected(theirs, None), writes_new=False)
+    assert CORRECTIONS.include(planned(Verdict.MATCH, 7, theirs), Selected(theirs, None))
 
 
 def test_a_moved_offset_is_written() -> None:
     ours = row(DESTINATION, 50, THERE)
-    assert is_written(planned(Verdict.MOVED, 7, ours), Selected(ours, ours), writes_new=False)
+    assert CORRECTIONS.include(planned(Verdict.MOVED, 7, ours), Selected(ours, ours))
 
 
 def test_a_match_that_a_person_moved_is_written() -> None:
     ours = row(DESTINATION, 7, HERE)
-    assert is_written(planned(Verdict.MATCH, 3, ours, by_hand=True), Selected(ours, ours), writes_new=False)
+    assert CORRECTIONS.include(planned(Verdict.MATCH, 3, ours, by_hand=True), Selected(ours, ours))
 
 
-@pytest.mark.parametrize("writes_new", [True, False])
-def test_a_new_partition_is_written_as_the_policy_needs(writes_new: bool) -> None:
-    assert is_written(planned(Verdict.NEW, 0, None), Selected(None, None), writes_new=writes_new) is writes_new
+@pytest.mark.parametrize("new", [True, False])
+def test_a_new_partition_is_written_as_the_policy_needs(new: bool) -> None:
+    corrections = Corrections(HERE, new, in_copy=False)
+    assert corrections.include(planned(Verdict.NEW, 0, None), Selected(None, None)) is new
+
+
+def test_under_one_name_a_match_is_written_if_its_next_number_would_be_taken_for_the_other_clusters() -> None:
+    """A bare number with a kept anchor: that is how it is told whose it is. An anchor of its own comes with each."""
+    own, kept = row(DESTINATION, 7, THERE), replace(row(DESTINATION, 7, THERE), anchor_lag=0)
+    here, bare = replace(row(DESTINATION, 7, HERE), anchor_lag=0), row(DESTINATION, 7)
+
+    def written(made: Corrections) -> list[bool]:
+        return [made.include(planned(Verdict.MATCH, 7, each), Selected(each, each)) for each in (own, kept, here, bare)]
+
+    assert written(CORRECTIONS) == [False, True, False, False]
+    assert written(IN_COPY) == [True, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +247,7 @@ def test_a_job_that_would_start_a_new_partition_elsewhere_needs_a_row(
 ) -> None:
     job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "{store}"\nnew = "{new}"\n'
     config = memory.config(jobs=job)
-    assert writes_new(config, config.jobs[0]) is expected
+    assert Corrections.of(config, config.jobs[0], HERE).new is expected
 
 
 def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -> None:
@@ -260,14 +275,14 @@ def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -
 
 def test_a_job_that_stood_at_offset_zero_gets_a_row_whatever_the_policy_for_new_partitions() -> None:
     unread = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
-    assert is_written(planned(Verdict.NEW, 3, unread), Selected(unread, None), writes_new=False)
+    assert CORRECTIONS.include(planned(Verdict.NEW, 3, unread), Selected(unread, None))
 
 
 def test_a_new_partition_that_a_person_set_is_always_written() -> None:
-    assert is_written(planned(Verdict.NEW, 5, None, by_hand=True), Selected(None, None), writes_new=False)
+    assert CORRECTIONS.include(planned(Verdict.NEW, 5, None, by_hand=True), Selected(None, None))
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNRESOLVED, Verdict.MISSING])
 def test_what_was_not_found_is_never_written(verdict: Verdict) -> None:
     theirs = row(SOURCE, 7, THERE)
-    assert not is_written(planned(verdict, None, theirs, by_hand=True), Selected(theirs, None), writes_new=True)
+    assert not NEEDING_ROWS.include(planned(verdict, None, theirs, by_hand=True), Selected(theirs, None))

@@ -15,19 +15,10 @@ from reconciler import written
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
-from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import (
-    Selected,
-    by_key,
-    is_own,
-    is_unread,
-    is_written,
-    pairs_with,
-    select,
-    writes_new,
-)
+from reconciler.failover.selection import Corrections, Selected, by_key, is_own, is_unread, select
 from reconciler.failover.writing import refusals
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
@@ -153,7 +144,6 @@ def _to_write(change: JobChanges) -> object:
 
 def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: ClusterInfo, outside: Outside) -> JobChanges:
     (job,) = config.chosen(job_plan.name)
-    ends = [row for row in job_plan.partitions if row.position == Position.END]
     job_plan = job_plan.starts
     by_sink = job_plan.stopped_by
     forbidden = why_sink_stops(by_sink) if by_sink else None
@@ -164,14 +154,13 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     with one_of(plan.jobs, OTHERS, (Unreachable,)), closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
     _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
-    new_too, here = writes_new(config, job), pairs_with(job, cluster.cluster_id)
+    corrections = Corrections.of(config, job, cluster.cluster_id)
     writing: list[Planned] = []
     left: list[Planned] = []
     already: list[PartitionPlan] = []
     lost: list[tuple[PartitionPlan, str]] = []
-    found: dict[TopicPartition, Selected] = {}
     for row in job_plan.partitions:
-        selected = found[row.key] = select(rows, row.source_key, row.key, cluster.cluster_id)
+        selected = select(rows, row.source_key, row.key, cluster.cluster_id)
         if (bad := refusals.unreadable(row, selected, rows)) is not None:
             lost.append((row, str(bad.refused).removesuffix(".")))
         elif is_applied(row, selected, job.group, plan.cluster_id):
@@ -179,14 +168,12 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             left.append((row, selected))
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
-        elif is_written(row, selected, writes_new=new_too, pairs_with=here):
+        elif corrections.include(row, selected):
             writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             left.append((row, selected))
     if lost:
         return JobChanges(job, refused=tuple(lost), refusal=Refusal.UNREADABLE)
-    if not writing and (moved := refusals.moved_ends(ends, found, cluster.cluster_id)):
-        return _refused(job, moved, Refusal.COPIED)
     check_in_place(job, left, cluster, outside.reader)
     anchors = anchors_for(job, writing, cluster, outside.reader)
     now_ms = outside.now_ms()
@@ -195,7 +182,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
         return JobChanges(job, refused=ahead, refusal=Refusal.CLOCK)
     intended = []
     for row, selected in writing:
-        assert row.resume_offset is not None, "is_written: a row without an offset is not written"
+        assert row.resume_offset is not None, "Corrections: a row without an offset is not written"
         new = StoredOffset(row.resume_offset, anchors[row], refusals.time_for(row, selected, now_ms))
         intended.append(Intended(row, row.key, selected.replaced, new, selected.row))
     return JobChanges(job, tuple(intended), tuple(already))

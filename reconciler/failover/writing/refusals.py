@@ -8,12 +8,12 @@ later one until that time, whatever the job writes here, and would set the job b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 
 from reconciler.clock import stamp
 from reconciler.config.file import Job
-from reconciler.failover.selection import Selected, begun_here, ends_elsewhere, written_ms
+from reconciler.failover.selection import Selected, written_ms
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, Row, TopicPartition
 from reconciler.stores.registry import traits
@@ -90,18 +90,6 @@ def of_store(job: Job) -> Refusal | None:
     if way.corrected_in_copy:
         return Refusal.COPIED
     return Refusal.STORED_BY_JOB if way.corrected_by_job else None
-
-
-def moved_ends(
-    ends: Sequence[PartitionPlan], starts: Mapping[TopicPartition, Selected], cluster_id: str
-) -> list[PartitionPlan]:
-    """The ends of a repeated batch that lie elsewhere here, by what is stored of its starts: a copy is given them."""
-    begun = begun_here(starts.values(), cluster_id)
-    return [
-        row
-        for row in ends
-        if row.key not in starts or ends_elsewhere(row, starts[row.key], cluster_id, begun_here=begun)
-    ]
 
 
 def unreadable(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> Malformed | None:

@@ -87,7 +87,7 @@ def test_a_batch_that_ends_elsewhere_is_repeated_in_a_copy_although_it_starts_at
     assert stopped.sink().outcome is SinkOutcome.TAKEN
     (change,) = prepare(checked.plan, stopped.config(), stopped.outside)
     assert change.refusal is Refusal.COPIED, "apply must not say that every offset is right"
-    assert [row.position for row, _ in change.refused] == ["end"]
+    assert [row.key for row, _ in change.refused] == [AT]
 
     copy = stopped.folder / "copy"
     assert stopped.start_at_destination(str(copy))[CHECKPOINT_VARIABLE] == str(copy)
@@ -95,26 +95,67 @@ def test_a_batch_that_ends_elsewhere_is_repeated_in_a_copy_although_it_starts_at
     assert (position.start, position.end) == ({("o", 0): START}, {("o", 0): RIGHT})
 
 
-def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_where_it_is(stopped: Query) -> None:
+def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_in_a_copy(stopped: Query) -> None:
+    """It would be right where it is, and the numbers after it would be taken for the source's."""
     keep_end(stopped, END - BEFORE - 1)
     checked = stopped.check()
     assert [row.verdict for row in checked.plan.job().partitions] == [Verdict.MATCH] * 2
-    assert checked.to_write == frozenset()
+    assert checked.to_write == {("clicks", AT)}
+    copy = stopped.folder / "copy"
+    stopped.start_at_destination(str(copy))
+    (position,) = read_checkpoint(str(copy)).positions
+    assert (position.start, position.end) == ({("o", 0): START}, {("o", 0): END})
+    assert stopped.check(copy).to_write == frozenset()
+
+
+def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_skips_nothing(tmp_path: Path) -> None:
+    query, copy = with_equal_numbers(tmp_path), tmp_path / "copy"
+    (row,) = query.check().plan.job().partitions
+    assert (row.verdict, row.stored_offset, row.resume_offset) == (Verdict.MATCH, START, START)
+    with pytest.raises(NeedsPerson, match="needs correcting, which is done in a copy"):
+        query.start_at_destination(None)
+    query.start_at_destination(str(copy))
+    assert query.check(copy).to_write == frozenset()
+
+    files = Files.__new__(Files)
+    files.path = copy
+    files.batch(3, {"o": {0: START + PER_BATCH}})  # the query goes on there
+    back, between = MemoryLog("lost"), 5
+    back.create("o", 1)
+    for number in range(-BEFORE, 100):
+        if number == START - BEFORE:  # records that were never mirrored
+            for each in range(between):
+                back.partition("o", 0).append(PLANNED + number, b"x%d" % each, b"x")
+        back.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    query.log = back
+    (row,) = query.check(copy).plan.job().partitions
+    assert row.verdict is not Verdict.MATCH
+    assert row.resume_offset is not None
+    assert row.resume_offset <= START + between + PER_BATCH
+    assert row.replay_at_most is not None
+    assert row.resume_offset + row.replay_at_most >= START + PER_BATCH
+
+
+def with_equal_numbers(folder: Path) -> Query:
+    """The query is stopped after batch 2; every record has the same offset on both clusters."""
+    log = MemoryLog("b")
+    log.create("o", 1)
+    for number in range(-BEFORE, 100):
+        log.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    made = Query(folder, Files(folder / "checkpoint"), log, extra='[topics]\npolicy = "identity"', names_end=False)
+    made.files.began({"o": {0: BEFORE}})
+    made.run(range(3))
+    made.put_out(range(3))
+    made.keep_anchor(2)
+    return made
 
 
 def test_a_topic_of_the_same_source_that_the_job_does_not_list_is_not_left_unchecked(tmp_path: Path) -> None:
     """Its offset is the lost source's, too. With every listed one right, the query would start there as it is."""
-    log = MemoryLog("b")
-    for topic, before in (("o", BEFORE), ("p", 0)):
-        log.create(topic, 1)
-        for number in range(-before, 100):
-            log.partition(topic, 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    query = Query(tmp_path, Files(tmp_path / "checkpoint"), log, extra='[topics]\npolicy = "identity"', names_end=False)
-    query.files.began({"o": {0: BEFORE}})
-    query.run(range(3))
-    query.put_out(range(3))
-    query.keep_anchor(2)
-    assert query.check().to_write == frozenset()
+    query = with_equal_numbers(tmp_path)
+    query.log.create("p", 1)
+    for number in range(100):
+        query.log.partition("p", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
     query.files.batch(2, {"o": {0: START}, "p": {0: 60}})
     with pytest.raises(ConfigError, match="reads o, p, and the job has not p among its topics") as refused:
         query.start_at_destination(str(tmp_path / "copy"))
