@@ -15,7 +15,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -163,10 +162,11 @@ class ApartReader:
 
     def _look(self) -> None:
         """End the process if it holds more memory than it may. Without /proc only the system's own limits hold."""
+        assert self._worker is not None
         held = self._held() - self._least
         if held > self._memory:
             log.debug("the process that reads records holds %d MiB: it is ended", held // MIB)
-            self._kill()
+            self._worker.kill()
 
     def _held(self) -> int:
         """The bytes of memory that the process holds; 0 where the system does not say."""
@@ -177,14 +177,8 @@ class ApartReader:
         except (OSError, IndexError):
             return 0
 
-    def _kill(self) -> None:
-        if self._worker is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._worker.pid, signal.SIGKILL)
-
     def close(self) -> None:
         """End the process. A later read starts another."""
-        self._kill()
         if self._worker is not None:
-            self._worker.connection.close()
+            self._worker.close()
             self._worker = None

@@ -25,10 +25,29 @@ _BEGIN = "import sys; from reconciler.kafka.starter import main; main(int(sys.ar
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A started process: its id, and this end of the connection to it."""
+    """A started process: its id, this end of the connection to it, and the system's own reference to it.
+
+    Its id may be another process's once it has ended. The reference (a pidfd) is never another's; None before Linux 5.3
+    and on other systems.
+    """
 
     pid: int
     connection: socket.socket
+    reference: int | None
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self.reference is None:
+                os.kill(self.pid, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(self.reference, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        self.kill()
+        self.connection.close()
+        if self.reference is not None:
+            os.close(self.reference)
 
 
 class _Starter:
@@ -48,7 +67,8 @@ class _Starter:
         if not answer:
             here.close()
             raise OSError("the process that starts others has ended")
-        return Started(int.from_bytes(answer, "little"), here)
+        pid = int.from_bytes(answer, "little")
+        return Started(pid, here, _reference(pid))
 
     def stop(self) -> None:
         self._control.close()
@@ -88,6 +108,14 @@ def stop() -> None:
         if _current is not None and _current.owner == os.getpid():
             _current.stop()
         _current = None
+
+
+def _reference(pid: int) -> int | None:
+    """A process that has ended already still has its id: the starter lets go of it when it starts the next one."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
 
 
 def _may_fork() -> bool:

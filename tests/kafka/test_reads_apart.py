@@ -194,6 +194,23 @@ def test_settings_with_functions_stay_here(bootstrap: str) -> None:
         assert reader.read([ReadRequest(PLACES[0], 5, 100)])[0].next_offset == 10
 
 
+def test_a_process_that_has_ended_is_not_killed_by_its_number(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it was waited for, the number may be another process's."""
+    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader, closing(reader_of(bootstrap)) as other:
+        reader.read([ReadRequest(PLACES[0], 5, 100)])
+        ended = reader._worker
+        assert ended is not None
+        os.kill(ended.pid, signal.SIGKILL)
+        there = Path(f"/proc/{ended.pid}")
+        wait_until(lambda: ") Z " in (there / "stat").read_text(), "the process has ended")
+        other.read([ReadRequest(PLACES[0], 5, 100)])  # the starter waits for those that have ended, and starts one
+        assert not there.exists()
+        killed: list[int] = []
+        monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+        reader.close()
+        assert killed == []
+
+
 ALONE = """
 import os, sys
 from reconciler.kafka import sent, starter
