@@ -114,7 +114,7 @@ class Start:
                     attempt.intends_copy(plan, self.job)
                     path = self.original.corrected(self.config, self.job, checked, outside).path_now
                 attempt.wrote()
-        return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan)}
+        return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan.absolute())}
 
     def at_source(self, chosen: Chosen, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
         """The variables of a start at the source. Writes nothing to the store, and contacts no cluster.
@@ -183,7 +183,8 @@ class Start:
         """Write the start's file; the variables that name it and the others. ``path``: the checkpoint to start on."""
         text = replace(start, correction=kept.last_correction(self.folder, self.job.name)).to_text()
         write_whole(files.start, text)
-        names = {START_VARIABLE: str(files.start), OFFSETS_VARIABLE: str(files.starting_offsets)}
+        kept_files = {START_VARIABLE: files.start, OFFSETS_VARIABLE: files.starting_offsets}
+        names = {name: str(file.absolute()) for name, file in kept_files.items()}  # the job may run in another folder
         names[DIGEST_VARIABLE] = digest_of(text)
         return names if path is None else names | {CHECKPOINT_VARIABLE: path}
 

@@ -86,6 +86,17 @@ def test_the_source_lives_and_nothing_is_moved(job: Job, run) -> None:
     assert (start.start.include_headers, start.start.cluster_id) == (True, "cluster-a")
 
 
+def test_a_job_that_runs_in_another_folder_finds_the_files_of_a_relative_one(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.save()
+    monkeypatch.chdir(job.folder)
+    code = main(["hook", "-c", str(job.config), "--plans", "plans"])
+    found = variables(CommandResult(code, *capsys.readouterr()))
+    monkeypatch.chdir("/")
+    assert from_environment(environ=found).offsets == {"events": {"0": 42}}
+
+
 def test_the_start_names_the_topic_whose_numbers_the_offsets_are(job: Job, run) -> None:
     """Only the job asks the source, where the topic may have been deleted and created again since."""
     job.save(stored=StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", "of the topic"), 1))
