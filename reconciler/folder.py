@@ -86,13 +86,22 @@ class Folder(Protocol):
         """Remove the unfinished files of writers that died more than ``LEFT_OVER_S`` ago."""
 
 
+def absolute(url: str) -> str:
+    """A local path from the root on, with its ``~`` expanded; a URL as it is."""
+    return url if _has_protocol(url) else os.path.abspath(os.path.expanduser(url))
+
+
+def _has_protocol(url: str) -> bool:
+    return "://" in url or url.startswith("file:")
+
+
 def open_folder(url: str) -> Folder:
     """The folder at a local path or a URL that fsspec knows. Contacts nothing. A local path does not need fsspec.
 
     Raises ConfigError for a protocol that fsspec does not know, or whose package is not installed.
     """
-    if "://" not in url and not url.startswith("file:"):
-        return LocalFolder(os.path.abspath(os.path.expanduser(url)))
+    if not _has_protocol(url):
+        return LocalFolder(absolute(url))
     from fsspec.core import split_protocol
     from fsspec.registry import get_filesystem_class
 

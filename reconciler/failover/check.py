@@ -29,6 +29,7 @@ from reconciler.failover.gather import (
     question_of,
     read_rows,
     source_cluster,
+    with_earlier_stay,
 )
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
@@ -335,6 +336,7 @@ def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHan
         probes, rounds = probes + by_person.probes, rounds + by_person.rounds
     elif accepts(decided, finding.verdict, finding.resume_offset):
         finding, by_hand = replace(finding, detail=f"accepted by hand: {finding.detail}"), True
+    finding = with_earlier_stay(at, finding)
     return PartitionPlan.of(
         finding,
         source_topic=at.source.topic,

@@ -12,6 +12,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt
+from reconciler.core.verdicts import Finding
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import (
@@ -23,6 +24,7 @@ from reconciler.failover.selection import (
     is_unread,
     select,
 )
+from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.stores.registry import is_end_of_batch
@@ -64,6 +66,8 @@ class JobPartition:
     """A sentence if the store holds no row of any partition of the topic, and no person has called the job new."""
     anchor_lag: int = 0
     """As ``selection.anchor_lag`` of the row that speaks, in offsets."""
+    left_at: int | None = None
+    """The offset at which the job left this partition after an earlier stay, by the row that a correction replaces."""
 
     @property
     def key(self) -> Key:
@@ -188,9 +192,18 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
                 anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated),
+                left_at=_left_at(selected, cluster.cluster_id, cluster.topic_id(name)),
             )
         )
     return places
+
+
+def _left_at(selected: Selected, cluster_id: str, topic_id: str | None) -> int | None:
+    earlier = selected.replaced
+    if earlier is None or earlier is selected.row or earlier.malformed is not None or is_unread(earlier.stored):
+        return None
+    anchor = earlier.stored.anchor
+    return earlier.stored.offset if anchor is not None and anchor.numbered_by(cluster_id, topic_id) else None
 
 
 def _no_topic(topic: str, name: str, near: NearTopics) -> ConfigError:
@@ -262,3 +275,17 @@ def question_of(
         no_rows=bool(place.no_rows),
         mirror=mirror,
     )
+
+
+def with_earlier_stay(place: JobPartition, finding: Finding) -> Finding:
+    """The finding, whose replay also counts what the job has processed here in an earlier stay, from its offset on.
+
+    These records were not on the other cluster when the job left: nothing that it has processed there tells of them.
+    """
+    resume = finding.resume_offset
+    if place.left_at is None or resume is None or resume >= place.left_at:
+        return finding
+    more = place.left_at - resume
+    done = f"up to {counted(more, 'record')} from there on processed before the job left this cluster"
+    at_most = (finding.replay_at_most or 0) + more
+    return replace(finding, replay_at_most=at_most, replay_exact=None, detail=f"{finding.detail}; {done}")

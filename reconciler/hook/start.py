@@ -186,7 +186,11 @@ class Start:
         kept_files = {START_VARIABLE: files.start, OFFSETS_VARIABLE: files.starting_offsets}
         names = {name: str(file.absolute()) for name, file in kept_files.items()}  # the job may run in another folder
         names[DIGEST_VARIABLE] = digest_of(text)
-        return names if path is None else names | {CHECKPOINT_VARIABLE: path}
+        if path is None:
+            return names
+        from reconciler.folder import absolute  # the starts of other jobs need no file systems
+
+        return names | {CHECKPOINT_VARIABLE: absolute(path)}
 
     def _apply(self, plan: Plan, path: Path, outside: Outside, attempt: Attempt) -> None:
         from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write

@@ -44,11 +44,11 @@ class Back:
         for partition, offset in ((0, 10), (1, 20)):
             self.stores(TopicPartition("a.events", partition), offset, "b", SECOND_STAY)
 
-    def stores(self, key: TopicPartition, offset: int, cluster: str, at_ms: int) -> None:
+    def stores(self, key: TopicPartition, offset: int, cluster: str, at_ms: int, *, topic_id: str = "") -> None:
         """The job has processed the records before ``offset``, and tracking has kept its anchor if need be."""
         stamp, name, value = content(offset - 1, key.partition)
         digest = fingerprint(name, value)
-        named = Anchor(offset - 1, stamp, None, digest, cluster, f"{cluster}/{key.topic}")
+        named = Anchor(offset - 1, stamp, None, digest, cluster, topic_id or f"{cluster}/{key.topic}")
         for store in (self.own, self.anchors) if self.is_bare else (self.own,):
             there = {row.key: row.version for row in store.read(GROUP)}
             change = Change(key, there.get(key), StoredOffset(offset, named, at_ms))
@@ -147,3 +147,22 @@ def test_a_job_that_went_on_since_the_plan_is_no_applied_plan(back: Back) -> Non
     with pytest.raises(Changed, match="has moved on since the plan: events-0 had offset 10, and has offset 15 now"):
         back.apply(plan, path)
     assert back.store.read(GROUP) == rows
+
+
+def test_what_was_processed_here_and_never_reached_the_other_cluster_counts_as_replay(back: Back) -> None:
+    """The mirror had delivered ten records when the job moved, and the job had processed twenty here."""
+    back.stores(STILL, 20, "a", FIRST_STAY)
+    row, went_on = back.check().plan.jobs[0].partitions
+    assert (found(row), row.replay_at_most, row.replay_exact) == ((Verdict.MATCH, 10), 10, None)
+    assert "up to 10 records from there on processed before the job left this cluster" in row.detail
+    assert (found(went_on), went_on.replay_at_most) == ((Verdict.MATCH, 20), 0)
+    plan, path = back.plan()
+    back.apply(plan, path)
+    row, _ = back.check().plan.jobs[0].partitions
+    assert (found(row), row.replay_at_most) == ((Verdict.MATCH, 10), 0)
+
+
+def test_a_stay_on_a_topic_that_was_recreated_since_counts_for_nothing(back: Back) -> None:
+    back.stores(STILL, 20, "a", FIRST_STAY, topic_id="a/of before")
+    row, _ = back.check().plan.jobs[0].partitions
+    assert (found(row), row.replay_at_most) == ((Verdict.MATCH, 10), 0)
