@@ -87,6 +87,13 @@ class Checked:
         """The rows that decide whether the jobs may start: for the hook, for ``check``, ``plan`` and ``watch``."""
         return [row for job in self.plan.jobs for row in self.decided(job).partitions]
 
+    @property
+    def right(self) -> int:
+        """How many rows of ``to_write`` stay at their offset, and only get the destination's anchor or a copy's."""
+        rows = [(job.name, row) for job in self.plan.jobs for row in job.partitions]
+        wrong = {(name, row.key) for name, row in rows if not row.is_right or row.source_topic != row.topic}
+        return len(self.to_write - wrong)
+
     def decided(self, job: JobPlan) -> JobPlan:
         """A job of the plan, with the rows that decide whether it may start.
 

@@ -190,7 +190,7 @@ class Corrections:
         speaks = selected.row
         if speaks is None or speaks.key.topic != row.topic or self._leaves_unclear(speaks):
             return True
-        return not (row.verdict is Verdict.MATCH and row.stored_offset == row.resume_offset)
+        return not row.is_right
 
     def _leaves_unclear(self, row: Row) -> bool:
         """True for a bare number whose kept anchor is another cluster's; in a checkpoint, for one without anchor, too:

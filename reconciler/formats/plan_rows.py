@@ -167,6 +167,11 @@ class PartitionPlan:
         """The partition on the source."""
         return TopicPartition(self.source_topic, self.partition)
 
+    @property
+    def is_right(self) -> bool:
+        """True if the stored offset is right as it is; a person may have set another one for a match."""
+        return self.verdict is Verdict.MATCH and self.resume_offset == self.stored_offset
+
     def sees(self, stored: StoredOffset | None) -> bool:
         """True if a row that a store holds now is the one this row was planned from."""
         if stored is None:

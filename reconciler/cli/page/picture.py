@@ -83,13 +83,9 @@ def described(row: PartitionPlan) -> str:
         if row.replay_at_most is not None:
             parts.append(f"{'' if row.replay_exact is not None else 'at most '}{row.replay_at_most} read again")
     if row.stored_offset is not None:
-        numbers = "the same number" if _is_own(row) else "a number of where it was stored"
+        numbers = "the same number" if row.is_right else "a number of where it was stored"
         parts.append(f"stored {row.stored_offset}, {numbers}")
     return ", ".join(parts)
-
-
-def _is_own(row: PartitionPlan) -> bool:
-    return row.verdict is Verdict.MATCH and row.stored_offset == row.resume_offset
 
 
 def _is_proven(row: PartitionPlan) -> bool:
@@ -132,7 +128,7 @@ def _stored(row: PartitionPlan, scale: Scale) -> str:
         at = scale.x(-1)
         parts.append(f'<path class="k" d="M{at} {_UPPER - 5}V{_UPPER + 5}"/>')
         parts.append(_label(at - 3, 7, f"anchor {anchor:,}", west=True))
-    parts.append(f'<path class="{"q" if _is_own(row) else "s"}" d="M{x} {_UPPER - 4}l4 4l-4 4l-4-4Z"/>')
+    parts.append(f'<path class="{"q" if row.is_right else "s"}" d="M{x} {_UPPER - 4}l4 4l-4 4l-4-4Z"/>')
     parts.append(_label(x + 6, 8, f"stored {row.stored_offset:,}", west=x > 170, back=12))
     return "".join(parts)
 

@@ -13,13 +13,14 @@ import pytest
 
 from reconciler.checkpoints.clone import clone
 from reconciler.cli import context
-from reconciler.cli.commands.failover.check import judged_code
+from reconciler.cli.commands.failover.check import judged_code, summary
 from reconciler.cli.commands.prepare.drill import to_json
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
+from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
 from reconciler.failover.writing.refusals import Refusal
 from reconciler.formats.plan import why_stopped
@@ -110,8 +111,11 @@ def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_in_a_copy(stopped:
 
 def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_skips_nothing(tmp_path: Path) -> None:
     query, copy = with_equal_numbers(tmp_path), tmp_path / "copy"
-    (row,) = query.check().plan.job().partitions
+    checked = query.check()
+    (row,) = checked.plan.job().partitions
     assert (row.verdict, row.stored_offset, row.resume_offset) == (Verdict.MATCH, START, START)
+    (shown,) = summary(checked, query.config().policy.start, ByHand())
+    assert shown.startswith("1 offset is right, and counts as the source's until that is done (exit code 3")
     with pytest.raises(NeedsPerson, match="needs correcting, which is done in a copy"):
         query.start_at_destination(None)
     query.start_at_destination(str(copy))

@@ -109,12 +109,21 @@ def _judged(checked: Checked, code: ExitCode, by_hand: ByHand) -> str:
     if code is ExitCode.NEEDS_PERSON:
         return f"Do not start: {checked.why_not}. Nothing was written."
     if code is ExitCode.CORRECTABLE:
-        count = len(checked.to_write)
-        noun = "offset needs" if count == 1 else "offsets need"
         alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
         plan = "reconciler plan" if by_hand == ByHand() else "reconciler plan with the same decisions (--set, --accept)"
-        return f"{count:,} {noun} correcting, and can be{alone}; {starting}. Next: {_then(checked, plan)}."
+        return f"{_to_correct(checked)}{alone}; {starting}. Next: {_then(checked, plan)}."
     return f"Every partition may start as it is; {starting}."
+
+
+def _to_correct(checked: Checked) -> str:
+    wrong, right = len(checked.to_write) - checked.right, checked.right
+    clauses = []
+    if wrong:
+        clauses.append(f"{wrong:,} {'offset needs' if wrong == 1 else 'offsets need'} correcting, and can be")
+    if right:
+        words = "offset is right, and counts" if right == 1 else "offsets are right, and count"
+        clauses.append(f"{right:,} {words} as the source's until that is done")
+    return "; ".join(clauses)
 
 
 def _then(checked: Checked, plan: str) -> str:
