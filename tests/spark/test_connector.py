@@ -67,6 +67,15 @@ def test_one_from_the_command_line_is_enough(monkeypatch):
     assert connector.with_kafka(Builder())._options == {}
 
 
+@pytest.mark.parametrize("jars", ["--jars /my/a.jar", "--jars=/my/a.jar"])
+def test_jars_of_the_command_line_would_take_the_place_of_the_sessions(monkeypatch, jars):
+    """Seen with pyspark 4.2: the executors get both, and the driver only those of the command line."""
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{jars} pyspark-shell")
+    with pytest.raises(ConfigError, match="PYSPARK_SUBMIT_ARGS has --jars") as refused:
+        connector.with_kafka(Builder())
+    assert ",".join(map(str, JARS)) in str(refused.value.hint)
+
+
 def test_one_in_sparks_own_directory_is_enough(monkeypatch):
     monkeypatch.setattr(connector, "_installed", lambda: ["spark-sql-kafka-0-10_2.13-4.2.0.jar"])
     assert connector.with_kafka(Builder())._options == {}
