@@ -3,6 +3,7 @@
 A connection is cut ``LONGEST_S`` after it was accepted, whatever it sends and however slowly. While all threads are
 busy, a new connection displaces the oldest one that has not sent its request yet; if all have, the oldest that has not
 taken its answer in ``PATIENCE_S``. So neither silent clients nor such as never read keep a probe of ``/healthz`` away.
+It waits for the displaced one's thread, which may still be making an answer: on a busy machine that takes a while.
 """
 
 from __future__ import annotations
@@ -234,6 +235,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
+        self._server.closing.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -241,14 +243,16 @@ class Listener:
 
 @dataclass(slots=True)
 class _Visit:
-    """One connection: when it was accepted, and whether its request has arrived."""
+    """One connection: when it was accepted, whether its request has arrived, and whether it was ended since."""
 
     began: float
     connection: socket.socket
     has_asked: bool = False
+    is_cut: bool = False
 
     def cut(self) -> None:
         """End it: the thread that waits for it reads an end of file."""
+        self.is_cut = True
         try:
             socket.socket.shutdown(self.connection, socket.SHUT_RDWR)  # below TLS, if there is TLS
         except OSError:
@@ -266,6 +270,7 @@ class _Server(TCPServer):
         self._visits: dict[int, _Visit] = {}
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MOST_THREADS)
+        self.closing = threading.Event()
         family, place = _resolved(address)
         self.address_family = family
         super().__init__(place, BaseHTTPRequestHandler)
@@ -276,16 +281,15 @@ class _Server(TCPServer):
         super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve it in a thread; if none is free, first cut the slowest visitor."""
-        for _ in range(1 + round(self._patience_s / POLL_S)):
-            if self._free.acquire(blocking=False):
-                break
+        """Serve it in a thread; while none is free, cut the slowest visitors, one after the other."""
+        until = time.monotonic() + self._longest_s
+        while not self._free.acquire(blocking=False):
+            if self.closing.is_set() or time.monotonic() > until:
+                self.shutdown_request(request)
+                return
             self._make_room()
             if self._free.acquire(timeout=POLL_S):
                 break
-        else:
-            self.shutdown_request(request)
-            return
         visit = _Visit(time.monotonic(), request)
         with self._lock:
             self._visits[id(visit)] = visit
@@ -314,14 +318,14 @@ class _Server(TCPServer):
         now = time.monotonic()
         with self._lock:
             for visit in self._visits.values():
-                if now - visit.began > self._longest_s:
+                if now - visit.began > self._longest_s and not visit.is_cut:
                     visit.cut()
 
     def _make_room(self) -> None:
         with self._lock:
-            slow = [visit for visit in self._visits.values() if not visit.has_asked]
+            there = [visit for visit in self._visits.values() if not visit.is_cut]
             latest = time.monotonic() - self._patience_s
-            slow = slow or [visit for visit in self._visits.values() if visit.began < latest]
+            slow = [visit for visit in there if not visit.has_asked] or [each for each in there if each.began < latest]
             if slow:
                 min(slow, key=lambda visit: visit.began).cut()
 

@@ -11,18 +11,22 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, Metric
+from prometheus_client.registry import Collector
 
 from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
 from reconciler.watch.listener import MOST_THREADS, Access, ListenAddress, Listener, Site
+from tests.waiting import wait_until
 
 HOME = ListenAddress("127.0.0.1", 0)
+LIMIT_S = 120.0
 
 
 class Served:
@@ -381,6 +385,55 @@ def test_a_crowd_that_never_reads_its_answer_does_not_keep_a_probe_away(crowds: 
         finally:
             for connection in crowd:
                 connection.close()
+
+
+class Made(Collector):
+    """A figure that takes as long to make as the machine is busy."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = 0, threading.Event()
+
+    def collect(self) -> Iterator[Metric]:
+        self.begun += 1
+        assert self.may_end.wait(LIMIT_S)
+        yield Metric("made", "", "gauge")
+
+    def describe(self) -> list[Metric]:
+        return []
+
+
+@contextmanager
+def busy(patience_s: float) -> Iterator[tuple[Served, Made]]:
+    """All threads are making an answer."""
+    with served(longest_s=LIMIT_S, patience_s=patience_s) as here:
+        made = Made()
+        here.registry.register(made)
+        crowd = [socket.create_connection(here.place) for _ in range(MOST_THREADS)]
+        try:
+            for connection in crowd:
+                connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            wait_until(lambda: made.begun == MOST_THREADS, "all answers are being made")
+            yield here, made
+        finally:
+            made.may_end.set()
+            for connection in crowd:
+                connection.close()
+
+
+def test_a_probe_waits_for_the_threads_of_those_whose_answers_are_still_being_made() -> None:
+    """On a busy machine that takes longer than the visitors that are cut were given."""
+    with busy(patience_s=0.0) as (here, made), ThreadPoolExecutor() as pool:
+        probe = pool.submit(here.status, "/healthz")
+        visits = here.listener._server._visits
+        wait_until(lambda: all(visit.is_cut for visit in [*visits.values()]), "every slow visitor was cut")
+        assert not probe.done()
+        made.may_end.set()
+        assert probe.result() == 200
+
+
+def test_a_probe_that_waits_does_not_keep_the_listener_open() -> None:
+    with ThreadPoolExecutor() as pool, busy(patience_s=LIMIT_S) as (here, _), socket.create_connection(here.place):
+        pool.submit(here.listener.close).result(LIMIT_S / 2)
 
 
 def test_many_scrapes_at_once_are_all_served() -> None:
