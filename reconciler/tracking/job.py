@@ -20,6 +20,11 @@ IN_DOUBT = (
     "it never left the source, import its row without an anchor (docs/how-to/track-anchors.md#a-row-in-doubt)"
 )
 
+OF_ORIGINAL = (
+    "the anchor that is kept is that of the checkpoint which this one is a copy of: the original may be planned again "
+    "by it. Give the configuration of this direction an [anchors] store of its own"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
@@ -86,6 +91,9 @@ class TrackedJob:
             main = self._kept(key).main
             if main is not None and main.stored.anchor is None:
                 self.looked[key] = LookbackResult(None, OWN_ROW)
+                continue
+            if row.numbering is not None and self._is_of_another(main):
+                self.looked[key] = LookbackResult(None, OF_ORIGINAL)
                 continue
             if key in self.of_mirror:
                 self.looked[key] = LookbackResult(None, self.of_mirror[key])
@@ -170,13 +178,13 @@ class TrackedJob:
             return False
         if key in self.awaiting:
             return True
-        kept, numbers = self._kept(key), self.rows[key].numbering
-        if numbers is not None and numbers.cluster_id != self.cluster.cluster_id:
-            return True
+        numbers = self.rows[key].numbering
+        if numbers is not None:
+            return numbers.cluster_id != self.cluster.cluster_id
         exact = self._exact(key)
         if exact or self._is_in_doubt(key):
             return any(map(self._is_of_another, exact))
-        return self._is_of_another(kept.main)
+        return self._is_of_another(self._kept(key).main)
 
     def _is_in_doubt(self, key: TopicPartition) -> bool:
         """True if the row's number may be either cluster's, by what an interrupted write left, or a rollback of one.

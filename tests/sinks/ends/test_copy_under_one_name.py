@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ from reconciler.ports import Change, Row, TopicPartition
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
-from reconciler.tracking.track import Tracker
+from reconciler.tracking.job import OF_ORIGINAL, JobReport
+from reconciler.tracking.track import SourceSide, Tracker
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.sinks.ends.test_tracked_ends import side_of
 from tests.sinks.world import BEFORE, PER_BATCH, Query
@@ -142,13 +144,34 @@ def test_the_source_is_not_asked_for_records_at_the_copys_numbers(query: Query) 
     for number in range(-BEFORE, 100):
         source.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
     runs(query, copy, 3, STORED + 20)
+    report = tracked(query, copy, side_of(query, source))
+    assert (report.elsewhere, report.saved) == ((AT,), 0)
+
+
+def test_a_copy_is_tracked_beside_its_original_in_a_store_of_its_own(query: Query) -> None:
+    """Where the original's anchor is kept nothing takes its place: the original may be planned again by it."""
+    copy = copied(query)
+    runs(query, copy, 3, RIGHT + 10)
+    here, before = side_of(query, query.log), query.check().plan.job()
+    report = tracked(query, copy, here)
+    assert (report.elsewhere, report.saved, report.without | report.lagging) == ((), 0, {AT: OF_ORIGINAL})
+    assert query.check().plan.job() == before
+    apart = partial(open_store, f"sqlite:///{query.folder}/anchors-back.db")
+    report = tracked(query, copy, replace(here, open_anchors=apart))
+    assert (report.exact, report.saved, report.without) == (1, 1, {})
+    (row,) = apart().read("clicks")
+    assert row.stored.anchor is not None
+    assert (row.stored.offset, row.stored.anchor.offset, row.stored.cluster_id) == (RIGHT + 10, RIGHT + 9, "b")
+
+
+def tracked(query: Query, copy: Files, side: SourceSide) -> JobReport:
+    """One round beside a cluster."""
     config = query.config(copy.path)
-    tracker = Tracker(config, config.chosen("clicks"), side_of(query, source))
+    tracker = Tracker(config, config.chosen("clicks"), side)
     try:
-        report = tracker.round().jobs[0]
+        return tracker.round().jobs[0]
     finally:
         tracker.close()
-    assert (report.elsewhere, report.saved) == ((AT,), 0)
 
 
 def test_two_copies_are_two_stays(query: Query) -> None:
