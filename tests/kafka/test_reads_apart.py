@@ -202,6 +202,8 @@ def test_a_process_that_has_ended_is_not_killed_by_its_number(bootstrap: str, mo
         assert ended is not None
         os.kill(ended.pid, signal.SIGKILL)
         there = Path(f"/proc/{ended.pid}")
+        # Nobody can wait for it before the last of the client's threads has ended.
+        wait_until(lambda: [*(there / "task").iterdir()] == [there / "task" / str(ended.pid)], "its threads have ended")
         wait_until(lambda: ") Z " in (there / "stat").read_text(), "the process has ended")
         other.read([ReadRequest(PLACES[0], 5, 100)])  # the starter waits for those that have ended, and starts one
         assert not there.exists()
