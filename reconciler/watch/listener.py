@@ -318,7 +318,7 @@ class _Server(TCPServer):
         now = time.monotonic()
         with self._lock:
             for visit in self._visits.values():
-                if now - visit.began > self._longest_s and not visit.is_cut:
+                if now - visit.began > self._longest_s:
                     visit.cut()
 
     def _make_room(self) -> None:

@@ -38,6 +38,13 @@ class Files:
         self.path = path
         self.put("metadata", f'{{"id":"{QUERY}"}}')
 
+    @classmethod
+    def at(cls, path: Path) -> Files:
+        """The files of a checkpoint that is there."""
+        found = cls.__new__(cls)
+        found.path = path
+        return found
+
     def put(self, name: str, content: str) -> None:
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)

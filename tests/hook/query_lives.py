@@ -186,8 +186,7 @@ class Life:
 
     def _go_on(self, side: str, checkpoint: Path, shown: int) -> None:
         left, left_at = self.log_of(self.side), self.position
-        self.files = Files.__new__(Files)
-        self.files.path = checkpoint
+        self.files = Files.at(checkpoint)
         known, self.side = read_checkpoint(str(checkpoint)), side
         (position,) = known.positions
         assert position.start is not None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,9 +148,13 @@ class Query:
     def copied(self, name: str = "copy") -> Files:
         """A copy of the checkpoint, to run on."""
         shutil.copytree(self.files.path, self.folder / name)
-        made = Files.__new__(Files)
-        made.path = self.folder / name
-        return made
+        return Files.at(self.folder / name)
+
+
+def under_one_name(folder: Path, first: int, *, names_end: bool = False) -> Query:
+    """As ``query``, of a topic with one name on both clusters; ``first``: the destination's first record."""
+    numbers = range(first, first + BEFORE + 10 * PER_BATCH)
+    return _after_three(folder, "o", numbers, extra='[topics]\npolicy = "identity"', names_end=names_end)
 
 
 @pytest.fixture
@@ -160,11 +165,16 @@ def query(tmp_path: Path) -> Query:
 
 def made_of(tmp_path: Path, delivered: int) -> Query:
     """As ``query``, with so many records at the destination."""
+    return _after_three(tmp_path, "a.o", range(delivered))
+
+
+def _after_three(folder: Path, topic: str, numbers: range, **more: Any) -> Query:
+    """After three batches; the destination's topic has the records of these numbers."""
     log = MemoryLog("b")
-    log.create("a.o", 1)
-    for number in range(delivered):
-        log.partition("a.o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    made = Query(tmp_path, Files(tmp_path / "checkpoint"), log)
+    log.create(topic, 1)
+    for number in numbers:
+        log.partition(topic, 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    made = Query(folder, Files(folder / "checkpoint"), log, **more)
     made.files.began({"o": {0: BEFORE}})
     made.run(range(3))
     made.put_out(range(3))

@@ -28,7 +28,7 @@ from reconciler.tracking.job import OF_ORIGINAL, JobReport
 from reconciler.tracking.track import SourceSide, Tracker
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.sinks.ends.test_tracked_ends import side_of
-from tests.sinks.world import BEFORE, PER_BATCH, Query
+from tests.sinks.world import BEFORE, PER_BATCH, Query, under_one_name
 
 STORED = BEFORE + 3 * PER_BATCH
 RIGHT = 3 * PER_BATCH
@@ -37,24 +37,14 @@ AT = TopicPartition("o", 0)
 
 @pytest.fixture
 def query(tmp_path: Path) -> Query:
-    log = MemoryLog("b")
-    log.create("o", 1)
-    for number in range(BEFORE + 10 * PER_BATCH):
-        log.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    made = Query(tmp_path, Files(tmp_path / "checkpoint"), log, extra='[topics]\npolicy = "identity"', names_end=False)
-    made.files.began({"o": {0: BEFORE}})
-    made.run(range(3))
-    made.put_out(range(3))
-    made.keep_anchor(2)
-    return made
+    return under_one_name(tmp_path, 0)
 
 
 def copied(query: Query) -> Files:
     """The copy that the hook makes before the first start at the destination."""
     path = query.folder / "copy"
     assert query.start_at_destination(str(path))[CHECKPOINT_VARIABLE] == str(path)
-    files = Files.__new__(Files)
-    files.path = path
+    files = Files.at(path)
     assert start_of(files) == RIGHT
     return files
 

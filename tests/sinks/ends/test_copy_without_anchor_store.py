@@ -56,8 +56,7 @@ def test_the_hook_starts_on_its_copy_again_and_again(query: Query) -> None:
         query.log.partition("a.o", 0).append(PLANNED - 20 + number, b"k%d" % number, b"v%d" % number)
     config, outside = without_store(query)
     start(query, config, outside)
-    copy = Files.__new__(Files)
-    copy.path = query.folder / "copy"
+    copy = Files.at(query.folder / "copy")
     for number in (3, 4):
         made = start(query, config, outside)
         (row,) = check(made.config, (made.job,), outside).plan.job().partitions
@@ -109,8 +108,7 @@ def test_a_copy_that_was_made_without_the_configuration_is_right_where_it_is(que
 def test_the_anchor_of_a_copys_beginning_is_not_kept_for_a_later_offset(query: Query) -> None:
     """``track``, beside the cluster that the copy runs on, looks each offset up."""
     query.start_at_destination(str(query.folder / "copy"))
-    copy = Files.__new__(Files)
-    copy.path = query.folder / "copy"
+    copy = Files.at(query.folder / "copy")
     query.run(range(3, 4), copy, "a.o", 0)
     config = query.config(copy.path)
     config = replace(config, jobs=(replace(config.jobs[0], topics=("a.o",), sinks=()),))

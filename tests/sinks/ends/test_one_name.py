@@ -34,7 +34,7 @@ from reconciler.stores.registry import open_store
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import CheckFigures
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
-from tests.sinks.world import BEFORE, PER_BATCH, Query
+from tests.sinks.world import BEFORE, PER_BATCH, Query, under_one_name
 
 START = BEFORE + 3 * PER_BATCH
 END = START + PER_BATCH
@@ -46,16 +46,9 @@ AT = TopicPartition("o", 0)
 @pytest.fixture
 def stopped(tmp_path: Path) -> Query:
     """The query is stopped within batch 3, which the sink has taken. The anchors of its start and its end are kept."""
-    log = MemoryLog("b")
-    log.create("o", 1)
-    for number in range(-BEFORE, 100):
-        log.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    made = Query(tmp_path, Files(tmp_path / "checkpoint"), log, extra='[topics]\npolicy = "identity"')
-    made.files.began({"o": {0: BEFORE}})
-    made.run(range(3))
-    made.keep_anchor(2)
+    made = under_one_name(tmp_path, -BEFORE, names_end=True)
     made.begin(3)
-    made.put_out(range(4))
+    made.put_out(range(3, 4))
     keep_end(made, RIGHT - BEFORE - 1)
     return made
 
@@ -110,7 +103,7 @@ def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_in_a_copy(stopped:
 
 
 def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_skips_nothing(tmp_path: Path) -> None:
-    query, copy = with_equal_numbers(tmp_path), tmp_path / "copy"
+    query, copy = under_one_name(tmp_path, -BEFORE), tmp_path / "copy"
     checked = query.check()
     (row,) = checked.plan.job().partitions
     assert (row.verdict, row.stored_offset, row.resume_offset) == (Verdict.MATCH, START, START)
@@ -121,8 +114,7 @@ def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_sk
     query.start_at_destination(str(copy))
     assert query.check(copy).to_write == frozenset()
 
-    files = Files.__new__(Files)
-    files.path = copy
+    files = Files.at(copy)
     files.batch(3, {"o": {0: START + PER_BATCH}})  # the query goes on there
     back, between = MemoryLog("lost"), 5
     back.create("o", 1)
@@ -140,23 +132,9 @@ def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_sk
     assert row.resume_offset + row.replay_at_most >= START + PER_BATCH
 
 
-def with_equal_numbers(folder: Path) -> Query:
-    """The query is stopped after batch 2; every record has the same offset on both clusters."""
-    log = MemoryLog("b")
-    log.create("o", 1)
-    for number in range(-BEFORE, 100):
-        log.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    made = Query(folder, Files(folder / "checkpoint"), log, extra='[topics]\npolicy = "identity"', names_end=False)
-    made.files.began({"o": {0: BEFORE}})
-    made.run(range(3))
-    made.put_out(range(3))
-    made.keep_anchor(2)
-    return made
-
-
 def test_a_topic_of_the_same_source_that_the_job_does_not_list_is_not_left_unchecked(tmp_path: Path) -> None:
     """Its offset is the lost source's, too. With every listed one right, the query would start there as it is."""
-    query = with_equal_numbers(tmp_path)
+    query = under_one_name(tmp_path, -BEFORE)
     query.log.create("p", 1)
     for number in range(100):
         query.log.partition("p", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
