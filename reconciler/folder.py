@@ -141,6 +141,23 @@ def _refuse_error(name_node: str, response: Any, **_: object) -> None:
         raise kind(f"a DataNode answered {response.status_code} {response.reason}")
 
 
+def refuse_dangling(path: str) -> None:
+    """Raise Refused for a link whose file does not exist: unlike a file that a program has removed, it stays so."""
+    with suppress(FileNotFoundError):
+        if os.path.islink(path):
+            raise Refused(
+                f"{path} is a link to {os.readlink(path)}, which does not exist.",
+                hint="Restore that file; or remove the link, if it does not belong there.",
+            )
+
+
+def _existing(path: str) -> str:
+    """The path, or the nearest one above it that exists."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
 class LocalFolder:
     exclusive = True
 
@@ -160,8 +177,13 @@ class LocalFolder:
         return []
 
     def read(self, name: str) -> bytes:
-        with self._errors(), open(self._at(name), "rb") as file:
-            return file.read()
+        path = self._at(name)
+        try:
+            with self._errors(), open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            refuse_dangling(path)
+            raise
 
     def written_ms(self, name: str) -> int | None:
         with self._errors():
@@ -211,6 +233,11 @@ class LocalFolder:
             yield
         except (FileNotFoundError, FileExistsError):
             raise
+        except NotADirectoryError as err:
+            raise Refused(
+                f"{_existing(str(err.filename))} is a file, and a folder was expected there.",
+                hint="Move the file elsewhere if it does not belong there, or correct the path.",
+            ) from err
         except OSError as err:
             raise Refused(
                 f"The files in {self.shown} cannot be used: {err.strerror or err}.",

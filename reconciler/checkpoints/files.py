@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import making
-from reconciler.folder import one_line, open_folder, open_url
+from reconciler.folder import one_line, open_folder, open_url, refuse_dangling
 from reconciler.formats.checkpoint.layout import batch_of
 from reconciler.waits import waiting
 
@@ -257,9 +257,5 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
         return entry.stat()
     except FileNotFoundError:
-        if not entry.is_symlink() or not os.path.islink(entry.path):
-            return None
-        raise Refused(
-            f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist.",
-            hint="Restore that file; or remove the link, if it does not belong to the checkpoint.",
-        ) from None
+        refuse_dangling(entry.path)
+        return None

@@ -285,6 +285,26 @@ def test_a_checkpoint_whose_files_keep_vanishing_is_an_error_in_time(written, mo
         written.rows()
 
 
+def test_a_link_to_a_file_that_is_gone_is_named_at_once(written, monkeypatch):
+    written.planned(0, {"o": {"0": 1}})
+    written.planned(1, {"o": {"0": 2}})
+    monkeypatch.setattr(checkpoint, "sleep", lambda _: pytest.fail("a link that leads nowhere was waited for"))
+    link = written.path / "offsets" / "0"
+    link.unlink()
+    link.symlink_to(written.path / "restored")
+    with pytest.raises(Refused, match=rf"offsets/0 is a link to {written.path}/restored, which does not exist"):
+        written.rows()
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(written):
+    written.began({"o": {"0": 3}})
+    (written.path / "sources" / "notes.txt").write_text("moved by hand")
+    with pytest.raises(Refused, match=r"sources/notes\.txt is a file, and a folder was expected there"):
+        written.rows()
+    with pytest.raises(Refused, match=rf"{written.path}/sources/0/0 is a file, and a folder was expected there"):
+        open_store(f"checkpoint:{written.path}/sources/0/0").read("g")
+
+
 def test_a_checkpoint_is_read_through_fsspec_wherever_it_is(written):
     import fsspec
 

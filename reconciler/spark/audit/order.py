@@ -1,8 +1,9 @@
 """Compares the order of records with the log that they were read from.
 
 Records are paired by name and by how many of that name came before. A name that does not occur equally often on both
-sides cannot be paired without guessing: such records are not judged (``tally`` counts them). A judged record is out of
-order if a record before it on the tested side comes after it in the log.
+sides, or has a row without a place in the output's order, cannot be paired without guessing: such records are not
+judged (``tally`` counts them). A judged record is out of order if a record before it on the tested side comes after it
+in the log.
 """
 
 from __future__ import annotations

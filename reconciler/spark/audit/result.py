@@ -237,7 +237,7 @@ class AuditResult(Result):
 
     @property
     def empty_sides(self) -> tuple[str, ...]:
-        """The sides that were compared, and of which nothing with a name was read: they prove nothing."""
+        """What was compared, and of which nothing that could be compared was read: it proves nothing."""
         sums = {name: sum(row.counts[name] for row in self.partitions) for name in COUNTS}
         totals = self.totals
         at_destination = sum(sums[name] for name in COUNTS if name.startswith("destination"))
@@ -248,6 +248,8 @@ class AuditResult(Result):
         if self.has_output:
             rows = sums["output"] + self.output_elsewhere + self.nameless_elsewhere
             read["the output"] = rows - self.nameless_rows
+            if totals["order_unknown"]:
+                read["the output's order"] = read["the output"] - totals["output_unknown"] - totals["order_unknown"]
         return tuple(side for side, count in read.items() if count <= 0)
 
     def found(self) -> dict[str, Any]:

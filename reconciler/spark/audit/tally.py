@@ -58,13 +58,15 @@ class Rules:
 def tally(seen: DataFrame, scope: str | None, rows: DataFrame | None = None) -> DataFrame:
     """One row per name within its scope: ``n0`` to ``n5``, its count on each of ``SIDES``, and its first offsets.
 
-    ``place`` is the first place where a log has it; a row of the output that is in no log has its own.
+    ``place`` is the first place where a log has it; a row of the output that is in no log has its own. ``unordered``:
+    some row of the output has no ``seq``.
     """
     at = f.shiftleft(f.col("part").cast("bigint"), PART_SHIFT) + f.col("pos")
-    all_seen = seen.select("topic", "place", "side", "by", "name", at.alias("at"))
+    all_seen = seen.select("topic", "place", "side", "by", "name", at.alias("at"), f.lit(False).alias("unordered"))
     if rows is not None:
         nothing = f.lit(None).cast("bigint").alias("at")
-        all_seen = all_seen.union(rows.select("topic", "place", f.lit(OUTPUT), "by", "name", nothing))
+        unordered = f.col("seq").isNull()
+        all_seen = all_seen.union(rows.select("topic", "place", f.lit(OUTPUT), "by", "name", nothing, unordered))
     within = f.lit(0) if scope is None else f.col(scope)
     in_log = f.col("side") != OUTPUT
     return (
@@ -74,6 +76,7 @@ def tally(seen: DataFrame, scope: str | None, rows: DataFrame | None = None) -> 
             *(f.min(f.when(f.col("side") == side, f.col("at"))).alias(name) for side, name in FIRST.items()),
             f.coalesce(f.min(f.when(in_log, f.col("place"))), f.min("place")).alias("place"),
             f.coalesce(f.min(f.when(in_log, f.col("topic"))), f.min("topic")).alias("topic"),
+            f.max("unordered").alias("unordered"),
         )
         .drop("scope")
     )
@@ -167,7 +170,7 @@ def _with_output(rules: Rules) -> dict[str, Column]:
         figures["read_again"] = f.lit(0)
     if rules.judges_order:
         reference = n.m if rules.source_lives else n.copies + n.dl
-        figures["order_unknown"] = f.when(reference != n.out, n.out).otherwise(0)
+        figures["order_unknown"] = f.when((reference != n.out) | f.col("unordered"), n.out).otherwise(0)
     zero = f.lit(0)
     named = {
         name: f.when(of_log, column).when(from_source, only_once.get(name, zero)).otherwise(zero)

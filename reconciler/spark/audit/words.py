@@ -179,7 +179,8 @@ def _of_order(rules: Rules, totals: Mapping[str, int]) -> Iterable[str]:
     elif not rules.has_output and not rules.source_lives:
         yield "Whether the mirror kept the order: that needs the source's log."
     elif totals["order_unknown"]:
+        or_null = ", or the order's column has no value for them" if rules.has_output else ""
         yield (
-            f"The order of {totals['order_unknown']:,} records: they do not occur equally often on both sides, so "
-            "they cannot be paired."
+            f"The order of {totals['order_unknown']:,} records: they do not occur equally often on both sides{or_null}, "
+            "so they cannot be paired."
         )

@@ -162,6 +162,8 @@ def result(figures: dict[str, int], *, source: str | None = "a-id", output: bool
         ({"possibly_lost": 1}, None, True, "unclean", ExitCode.NEEDS_PERSON),
         ({"reordered": 1}, "a-id", False, "unclean", ExitCode.NEEDS_PERSON),
         ({"possibly_doubled": 9, "output_unknown": 9}, None, True, "clean", ExitCode.OK),
+        ({"order_unknown": 6}, "a-id", True, "clean", ExitCode.OK),
+        ({"order_unknown": 7}, "a-id", True, "unknown", ExitCode.NEEDS_PERSON),
         ({"nameless": 7}, "a-id", True, "unknown", ExitCode.NEEDS_PERSON),
         ({"nameless": 4}, "a-id", True, "clean", ExitCode.OK),
         ({"nameless": 1, "nameless_at_source": 1}, "a-id", True, "unknown", ExitCode.NEEDS_PERSON),

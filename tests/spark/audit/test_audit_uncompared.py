@@ -171,6 +171,28 @@ def test_rows_without_an_id_are_counted_where_the_output_has_no_partitions(spark
     assert "3 rows of the output have no id" in " ".join(found.unknown)
 
 
+def test_rows_without_a_place_in_the_outputs_order_are_not_judged_and_said(spark: Any, logs: Logs) -> None:
+    logs.fill()
+
+    def ordered(place: Callable[[int], int | None]) -> AuditResult:
+        rows = [(*named, place(number)) for number, named in enumerate(ALL)]
+        frame = spark.createDataFrame(rows, "topic string, partition int, event string, written int")
+        columns = Columns(id="event", topic="topic", partition="partition", order="written")
+        clusters = {name: {"bootstrap.servers": address} for name, address in (("source", "a:1"), ("destination", "b:1"))}
+        planned = [plan(planned_row(0), planned_row(1))]
+        return audit(spark, planned, output=Output(frame, columns), id=ID, **clusters)
+
+    def judged(found: AuditResult) -> tuple[str, int, int]:
+        return found.verdict, found.totals["reordered"], found.totals["order_unknown"]
+
+    some = ordered(lambda number: None if number % 4 == 0 else number)
+    assert judged(some) == ("clean", 0, 10)
+    assert "The order of 10 records" in " ".join(some.unknown)
+    assert judged(ordered(lambda number: None if number % 4 == 0 else -number)) == ("unclean", 28, 10)
+    nothing = ordered(lambda _: None)
+    assert (judged(nothing), nothing.empty_sides) == (("unknown", 0, 40), ("the output's order",))
+
+
 def test_a_destination_that_ends_before_the_resume_offset_is_not_clean(spark: Any, logs: Logs) -> None:
     logs.fill(empty=(1,))
     found = audited(spark, [*put_out(0, range(RECORDS)), *put_out(1, range(STORED))], alive=False)
