@@ -89,6 +89,26 @@ def is_folder(path: str) -> bool:
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
+def refuse_dangling(path: str) -> None:
+    """Raise Refused for a link whose file does not exist: unlike a file that a program has removed, it stays so."""
+    with suppress(FileNotFoundError):
+        if os.path.islink(path):
+            raise Refused(
+                f"{path} is a link to {os.readlink(path)}, which does not exist.",
+                hint="Restore that file; or remove the link, if it does not belong there.",
+            )
+
+
+def not_a_folder(path: str) -> Refused:
+    """The error for a path at which, or above which, a file stands in a folder's place."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return Refused(
+        f"{path} is a file, and a folder was expected there.",
+        hint="Move the file elsewhere if it does not belong there, or correct the path.",
+    )
+
+
 @contextmanager
 def making(path: Path, *, other: str = "place") -> Iterator[None]:
     """Raise ``ConfigError`` where the block cannot make or remove ``path``."""

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
-from reconciler.fileio import is_folder, name_new, sync_names, write_through
+from reconciler.fileio import is_folder, name_new, not_a_folder, refuse_dangling, sync_names, write_through
 from reconciler.waits import for_seconds, in_time, waiting
 
 T = TypeVar("T")
@@ -141,23 +141,6 @@ def _refuse_error(name_node: str, response: Any, **_: object) -> None:
         raise kind(f"a DataNode answered {response.status_code} {response.reason}")
 
 
-def refuse_dangling(path: str) -> None:
-    """Raise Refused for a link whose file does not exist: unlike a file that a program has removed, it stays so."""
-    with suppress(FileNotFoundError):
-        if os.path.islink(path):
-            raise Refused(
-                f"{path} is a link to {os.readlink(path)}, which does not exist.",
-                hint="Restore that file; or remove the link, if it does not belong there.",
-            )
-
-
-def _existing(path: str) -> str:
-    """The path, or the nearest one above it that exists."""
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    return path
-
-
 class LocalFolder:
     exclusive = True
 
@@ -234,10 +217,7 @@ class LocalFolder:
         except (FileNotFoundError, FileExistsError):
             raise
         except NotADirectoryError as err:
-            raise Refused(
-                f"{_existing(str(err.filename))} is a file, and a folder was expected there.",
-                hint="Move the file elsewhere if it does not belong there, or correct the path.",
-            ) from err
+            raise not_a_folder(err.filename or self.shown) from err
         except OSError as err:
             raise Refused(
                 f"The files in {self.shown} cannot be used: {err.strerror or err}.",

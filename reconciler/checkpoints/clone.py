@@ -292,12 +292,11 @@ def _made(
     edits: tuple[Edit, ...],
     left_out: tuple[str, ...],
 ) -> Clone:
-    last = found.last.batch if found.last is not None else -1
     return Clone(
         path=source.shown,
         new_path=target.shown,
         query_id=found.query_id,
-        batch=last if found.repeats_a_batch else last + 1,
+        batch=found.next_batch,
         repeats=found.repeats_a_batch,
         repeats_empty=moved.repeats_empty,
         repeated_at_most=0,

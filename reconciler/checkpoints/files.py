@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
-from reconciler.fileio import making
-from reconciler.folder import one_line, open_folder, open_url, refuse_dangling
+from reconciler.fileio import making, refuse_dangling
+from reconciler.folder import one_line, open_folder, open_url
 from reconciler.formats.checkpoint.layout import batch_of
 from reconciler.waits import waiting
 

@@ -126,7 +126,7 @@ def describe(path: str | PathLike[str]) -> Description:
         query_id=found.query_id,
         last_batch=last.batch if last else None,
         committed=found.committed,
-        next_batch=0 if last is None else last.batch + (0 if found.repeats_a_batch else 1),
+        next_batch=found.next_batch,
         repeats=found.repeats_a_batch,
         numbers_missing=bool(numbers) and numbers[-1] - numbers[0] != len(numbers) - 1,
         offset_version=last.version if last else None,

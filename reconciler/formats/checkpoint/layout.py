@@ -115,6 +115,11 @@ class Checkpoint:
         return self.last is not None and not self.committed
 
     @property
+    def next_batch(self) -> int:
+        """The batch that a restart runs."""
+        return 0 if self.last is None else self.last.batch + (1 if self.committed else 0)
+
+    @property
     def numbers_missing(self) -> bool:
         """True if entries between the last two are missing (asynchronous progress tracking)."""
         return self.last is not None and self.before is not None and self.before.batch != self.last.batch - 1

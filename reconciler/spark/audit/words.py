@@ -181,6 +181,6 @@ def _of_order(rules: Rules, totals: Mapping[str, int]) -> Iterable[str]:
     elif totals["order_unknown"]:
         or_null = ", or the order's column has no value for them" if rules.has_output else ""
         yield (
-            f"The order of {totals['order_unknown']:,} records: they do not occur equally often on both sides{or_null}, "
-            "so they cannot be paired."
+            f"The order of {totals['order_unknown']:,} records: they do not occur equally often on both "
+            f"sides{or_null}, so they cannot be paired."
         )

@@ -178,9 +178,14 @@ def test_rows_without_a_place_in_the_outputs_order_are_not_judged_and_said(spark
         rows = [(*named, place(number)) for number, named in enumerate(ALL)]
         frame = spark.createDataFrame(rows, "topic string, partition int, event string, written int")
         columns = Columns(id="event", topic="topic", partition="partition", order="written")
-        clusters = {name: {"bootstrap.servers": address} for name, address in (("source", "a:1"), ("destination", "b:1"))}
-        planned = [plan(planned_row(0), planned_row(1))]
-        return audit(spark, planned, output=Output(frame, columns), id=ID, **clusters)
+        return audit(
+            spark,
+            [plan(planned_row(0), planned_row(1))],
+            destination={"bootstrap.servers": "b:1"},
+            source={"bootstrap.servers": "a:1"},
+            output=Output(frame, columns),
+            id=ID,
+        )
 
     def judged(found: AuditResult) -> tuple[str, int, int]:
         return found.verdict, found.totals["reordered"], found.totals["order_unknown"]
