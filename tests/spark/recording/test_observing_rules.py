@@ -17,6 +17,7 @@ from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Unrea
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
+from reconciler.spark.recording.looking_up import Observed
 from reconciler.spark.recording.observing import Observer
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
@@ -48,6 +49,7 @@ def observer(store: MemoryStore, tmp_path: Path, identity: BatchIdentity | None 
     recorder = CheckpointRecorder(target, describe=describe)
     made = Observer(None, recorder, payload=True)  # type: ignore[arg-type]
     made._units[METRIC] = "s"
+    made._observed[METRIC] = Observed(frozenset({AT.topic}), frozenset({AT}))  # else its records are looked up
     return made
 
 
