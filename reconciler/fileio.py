@@ -101,7 +101,7 @@ def refuse_dangling(path: str) -> None:
 
 def not_a_folder(path: str) -> Refused:
     """The error for a path at which, or above which, a file stands in a folder's place."""
-    while not os.path.lexists(path):
+    while path and not os.path.lexists(path):
         path = os.path.dirname(path)
     return Refused(
         f"{path} is a file, and a folder was expected there.",
