@@ -36,6 +36,17 @@ READS_ONLY = {
     "check.crcs": True,
 }
 """Properties of every consumer of records: a position that is gone, and a damaged batch, are errors."""
+POINT_READS = {
+    **READS_ONLY,
+    "fetch.wait.max.ms": 10,
+    "fetch.queue.backoff.ms": 1,
+    "fetch.error.backoff.ms": 10,
+    "queued.min.messages": 1,
+    "receive.message.max.bytes": 512 * 1024 * 1024,
+}
+"""Settings that reads rely on; a user's client settings never override them."""
+ONE_BATCH = {"message.max.bytes": 1_000, "fetch.max.bytes": 1_000}
+"""A fetch then brings one batch of one partition: a broker sends the first one whole, however large it is (KIP-74)."""
 
 log = logging.getLogger(__name__)
 

@@ -139,6 +139,8 @@ class Gathering:
     def __init__(self, requests: Sequence[ReadRequest]) -> None:
         self._places = {(r.partition.topic, r.partition.partition): _Place(r) for r in requests}
         self._open = len(self._places)
+        self.refused_position = False
+        """The client has said of a position that it is gone: it may say so again, and then to the next read."""
         self.bytes = 0
         """Of the values so far."""
         topics = {topic for topic, _ in self._places}
@@ -200,6 +202,10 @@ class Gathering:
         if code == KafkaError._PARTITION_EOF:
             place.ended_at = message.offset()
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self.refused_position = True
+            if place.messages or 0 <= message.offset() != place.request.offset:
+                log.debug("not about this read: %s at offset %s", message.error(), message.offset())
+                return False
             place.gone = True
         elif code == KafkaError._BAD_COMPRESSION:
             place.refused = NotRead(

@@ -10,28 +10,19 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from reconciler.kafka import reader as module
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.reader import FETCH_BYTES, STALL_S, KafkaLogReader
-from reconciler.ports import ReadRequest, TopicPartition
-
-PLACE = TopicPartition("events", 0)
-OTHERS = [TopicPartition(f"events-{number}", 0) for number in range(6)]
+from reconciler.ports import ReadRequest
+from tests.kafka.mock_cluster import OTHERS, PLACE, mock_cluster
 
 
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
-    """The client library's own cluster for tests."""
-    cluster = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
-    (broker,) = cluster.list_topics(timeout=10).brokers.values()
-    for number in range(9):
-        for place in (PLACE, *OTHERS):
-            cluster.produce(place.topic, b"value %d" % number, partition=place.partition)
-    assert cluster.flush(10) == 0
-    yield f"{broker.host}:{broker.port}"
-    del cluster
+    with mock_cluster() as address:
+        yield address
 
 
 @pytest.fixture

@@ -180,6 +180,7 @@ class TopicLog:
         if code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return False
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self.close()  # this client may say it again, and then of the next read
             raise Unreachable(
                 f"Topic {topic!r} was truncated or recreated while it was read.",
                 hint="Find out what deletes records or the topic, then run this again.",

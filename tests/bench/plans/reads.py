@@ -25,7 +25,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Producer
 
-from reconciler.kafka import reader, sent
+from reconciler.kafka import connection, reader, sent
 from reconciler.ports import ReadRequest, TopicPartition
 from tests.bench.common import print_json
 from tests.bench.plans.speed import produce
@@ -55,7 +55,7 @@ def main() -> None:
         serve(counts, options.partitions)
         return
     if options.one is not None:
-        reader.POINT_READS.update(each.split("=", 1) for each in options.set)
+        connection.POINT_READS.update(each.split("=", 1) for each in options.set)
         read(options.one, counts[0], options.partitions, windows[0], bulk=options.bulk)
         return
     module = [sys.executable, "-m", "tests.bench.plans.reads", "--partitions", str(options.partitions)]
