@@ -69,7 +69,7 @@ class Scribe:
         self._reader = patient_reader(cluster)
         for by in WRITERS:
             if by.startswith("transactional"):
-                self._producers[by].init_transactions(30)
+                self._producers[by].init_transactions(LIMIT_S)
 
     def close(self) -> None:
         self._reader.close()
@@ -110,14 +110,14 @@ class Scribe:
             producer.produce(
                 place.topic, m.value, m.key, place.partition, timestamp=m.timestamp_ms, headers=list(m.headers)
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(LIMIT_S) == 0
         return len(write.messages)
 
     def _transaction(self, place: TopicPartition, transaction: Transaction, end: int) -> int:
         producer = self._producers[transaction.by]
         producer.begin_transaction()
         count = sum(self._write(place, write) for write in transaction.writes)
-        (producer.commit_transaction if transaction.commits else producer.abort_transaction)(30)
+        (producer.commit_transaction if transaction.commits else producer.abort_transaction)(LIMIT_S)
         # The coordinator answers before it writes the marker: other records could still get in front of it.
         wait_until(
             lambda: self._reader.log_ends([place])[place] == end + count + 1, f"the marker in {place}", look_s=0.005
@@ -150,11 +150,11 @@ class Scribe:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin = self._cluster.admin()
         for answer in admin.incremental_alter_configs([resource]).values():
-            answer.result(30)
+            answer.result(LIMIT_S)
 
         def seen() -> bool:
             asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
-            return bool(admin.describe_configs([asked])[asked].result(30)[name].value == value)
+            return bool(admin.describe_configs([asked])[asked].result(LIMIT_S)[name].value == value)
 
         wait_until(seen, f"{name} of {topic}", look_s=0.005)
 

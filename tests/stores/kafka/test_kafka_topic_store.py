@@ -68,16 +68,21 @@ class Place:
         assert producer.flush(30) == 0
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
-        """Every record that a reader of committed records sees."""
-        from confluent_kafka import Consumer
+        """Every record that a reader of committed records sees, once no transaction is open: a commit is answered
+        before its marker is in the log."""
+        from confluent_kafka import Consumer, KafkaError
         from confluent_kafka import TopicPartition as KafkaPartition
 
         settings = {"group.id": "unused", "enable.partition.eof": True, "isolation.level": "read_committed"}
         consumer = Consumer({**self.client, **settings, "auto.offset.reset": "earliest"})
         consumer.assign([KafkaPartition(self.name, 0, 0)])
-        found = []
-        while (message := consumer.poll(30)).error() is None:
-            found.append((message.key(), message.value()))
+        found, position, end = [], 0, self.cluster.end_offsets(self.name)[0]
+        while position < end:
+            message = consumer.poll(LIMIT_S)
+            if message.error() is None:
+                found.append((message.key(), message.value()))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                position = message.offset()
         consumer.close()
         return found
 
