@@ -209,7 +209,8 @@ class Row:
     store records it: 0 for a pair that belongs together despite a gap between their offsets. None: derived from
     the two offsets. ``note``: a further remark for the user (for example why there is no anchor), as the end of a
     sentence. ``text``: the stored value byte for byte, if the store keeps text; another program's text may hold more
-    than ``stored``. ``numbering``: whose number it is; None where only an anchor can tell.
+    than ``stored``. ``numbering``: whose number it is; None where only an anchor can tell. ``anchored_ms``: when an
+    anchor that lags was stored (epoch ms), if that is known; the offset's own time of writing is a later one.
     """
 
     key: TopicPartition
@@ -219,6 +220,7 @@ class Row:
     note: str = ""
     text: str | None = None
     numbering: Numbering | None = None
+    anchored_ms: int | None = None
 
     @property
     def malformed(self) -> Malformed | None:

@@ -193,12 +193,13 @@ def _numbered(row: Row, copied: CopiedOffsets) -> Row:
     if row.key.topic not in copied.topics:
         return row
     first = copied.first.get(row.key)
-    row = replace(row, numbering=Numbering(copied.cluster_id, zoned_ms(copied.made_at), first))
+    made_ms = zoned_ms(copied.made_at)
+    row = replace(row, numbering=Numbering(copied.cluster_id, made_ms, first))
     lag = None if first is None or first.anchor is None else row.stored.offset - first.offset
     if first is None or first.anchor is None or lag is None or lag < 0 or (lag and first.anchor.is_bare):
         return row
     # Without an [anchors] store this one is all there is. With it, ``paired`` chooses among those that are kept, too.
-    return replace(row, stored=replace(row.stored, anchor=first.anchor), anchor_lag=lag)
+    return replace(row, stored=replace(row.stored, anchor=first.anchor), anchor_lag=lag, anchored_ms=made_ms)
 
 
 def _start_rows(found: Checkpoint) -> list[Row]:

@@ -10,7 +10,7 @@ from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import NEEDS_BUDGET, Verdict
 from reconciler.failover.gather import GatheredJob, JobPartition
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
-from reconciler.ports import TopicPartition
+from reconciler.ports import Row, TopicPartition
 from reconciler.watch.durations import Durations
 from reconciler.watch.mirrored import MirrorFigures
 
@@ -167,13 +167,16 @@ def _is_numbered(place: JobPartition) -> bool:
 def _stored_ms(place: JobPartition) -> list[int]:
     """When each anchor of a place was stored; without those of which that is not known."""
     selected = place.selected
-    rows = [row.stored for row in (selected.row, selected.source, selected.replaced) if row and not row.malformed]
-    times = [
-        row.anchor.timestamp_ms if row.written_at_ms is None else row.written_at_ms
-        for row in rows
-        if row.anchor is not None
-    ]
-    return [time for time in times if time is not None]
+    rows = [row for row in (selected.row, selected.source, selected.replaced) if row and not row.malformed]
+    return [time for row in rows if (time := _anchored_ms(row)) is not None]
+
+
+def _anchored_ms(row: Row) -> int | None:
+    """When the row's anchor was stored, else when its record was made; one that lags is older than the offset."""
+    anchor, at_ms = row.stored.anchor, row.anchored_ms if row.anchor_lag else row.stored.written_at_ms
+    if anchor is None:
+        return None
+    return anchor.timestamp_ms if at_ms is None else at_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,16 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import check
 from reconciler.failover.gather import GatheredJob
+from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
 from reconciler.mirror.record_times import lags_ms
-from reconciler.ports import TopicPartition
+from reconciler.ports import Change, TopicPartition
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired.store import PairedStore
 from reconciler.watch.figures import CheckFigures, TopicFigures, figures_of
 from tests.cli.page.shown_plans import row
-from tests.in_memory import BEGIN, NOW, Memory, anchor, stored
+from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, anchor, stored
+from tests.stores.paired.bare import BareStore
 
 ALONE = '[topics]\npolicy = "identity"\n'
 
@@ -62,8 +66,8 @@ def _fingerprint(record: object) -> str:
     return fingerprint(record.key, record.value)  # type: ignore[attr-defined]
 
 
-def figures(memory: Memory, config: Config) -> CheckFigures:
-    checked = check(config, config.jobs, memory.outside)
+def figures(memory: Memory, config: Config, outside: Outside | None = None) -> CheckFigures:
+    checked = check(config, config.jobs, outside or memory.outside)
     alone = config.watch.single_cluster
     return figures_of(checked.plan.jobs[0], checked.jobs[0], config.policy.start, single_cluster=alone)
 
@@ -291,6 +295,21 @@ def test_the_age_of_the_anchors_is_that_of_the_newest_stored_one(memory: Memory)
     memory.deliver(range(10), 1)
     memory.save({0: stored(4, written_at_ms=NOW - 5_000), 1: stored(5, 1, written_at_ms=NOW - 90_000)})
     assert figures(memory, memory.config()).anchored_ms == NOW - 5_000
+
+
+@pytest.mark.parametrize(("at", "anchored_ms"), [(BASE + 6, NOW - 90_000), (BASE + 5, NOW)])
+def test_an_anchor_that_lags_is_not_as_new_as_the_offset_that_is_read_with_it(
+    memory: Memory, at: int, anchored_ms: int
+) -> None:
+    """A job goes on storing bare offsets after ``track`` has died: the anchors are no newer for that."""
+    memory.deliver(range(10))
+    bare, anchors = BareStore(f"{memory.folder}-bare", dated=True), MemoryStore(f"{memory.folder}-anchors")
+    kept = stored(4, written_at_ms=NOW - 90_000)
+    for store, kept_row in ((bare, StoredOffset(at, None, NOW)), (anchors, kept)):
+        change = Change(TopicPartition("events", 0), None, kept_row)
+        assert store.write(GROUP, [change], reason="test", now_ms=NOW).written
+    outside = replace(memory.outside, open_store=lambda _: PairedStore(bare, anchors))
+    assert figures(memory, memory.config(), outside).anchored_ms == anchored_ms
 
 
 # ---------------------------------------------------------------- a checkpoint that repeats a batch

@@ -230,7 +230,7 @@ class CdapStore(HBaseStore):
             return Row(key, stored, version, meaning.lag, self._layout.no_anchor_note, text)
         if stored.anchor.cluster_id is None:
             stored = replace(stored, anchor=self._layout.with_hint(key, stored.anchor))
-        return Row(key, stored, version, meaning.lag, text=text)
+        return Row(key, stored, version, meaning.lag, text=text, anchored_ms=meaning.anchored_ms)
 
     # ------------------------------------------------------------ writing
 

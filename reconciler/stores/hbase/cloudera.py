@@ -117,7 +117,7 @@ class ClouderaStore(HBaseStore):
             if not self._keeps_anchors:
                 stored, lag = replace(stored, anchor=None), None
             note = "no anchor was kept with its row" if self._keeps_anchors and stored.anchor is None else ""
-            rows.append(Row(key, stored, versions[key], lag, note, text))
+            rows.append(Row(key, stored, versions[key], lag, note, text, anchored_ms=meaning.anchored_ms))
         for number, error in latest.faults.items():
             key = TopicPartition(topic, number)
             rows.append(common.unread(key, error, versions[key]))

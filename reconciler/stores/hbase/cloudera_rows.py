@@ -146,7 +146,7 @@ def _of_any(seen: StoredOffset, claimed: Sequence[StoredOffset], bare: StoredOff
     unknown = any(each.anchor is None for each in claimed)
     anchor = Anchor() if unknown else replace(found.stored.anchor, cluster_id=None, topic_id=None)
     lag = bare.offset - min(seen.offset, *(max(each.offset, 0) for each in claimed))
-    return Meaning(replace(found.stored, anchor=anchor), lag)
+    return Meaning(replace(found.stored, anchor=anchor), lag, found.anchored_ms)
 
 
 class ClouderaRows:

@@ -147,7 +147,8 @@ def _joined(own: Row, kept: AnchorRows, found: PairedAnchor) -> Row:
     stored = StoredOffset(own.stored.offset, found.anchor, at_ms)
     lag = None if found.anchor is None else found.lag
     note = "; ".join(part for part in (found.why, own.note) if part)
-    return replace(own, stored=stored, version=token(own, kept), anchor_lag=lag, note=note)
+    stored_ms = found.written_at_ms if lag else None
+    return replace(own, stored=stored, version=token(own, kept), anchor_lag=lag, note=note, anchored_ms=stored_ms)
 
 
 def by_cluster(here: Callable[[], str]) -> Pairing:

@@ -81,12 +81,13 @@ class PairedOffset:
     """A stored offset with its anchor, if there is a usable one.
 
     ``lag``: how far the anchor lags, None where the two belong together or there is no anchor. ``note``: why there is
-    no anchor, as the end of a sentence, where that needs an explanation.
+    no anchor, as the end of a sentence, where that needs an explanation. ``anchored_ms``: as ``ports.Row.anchored_ms``.
     """
 
     stored: StoredOffset
     lag: int | None = None
     note: str = ""
+    anchored_ms: int | None = None
 
 
 def pair(offset: int, node: Znode, beside: Znode | None, *, shared: bool) -> PairedOffset:
@@ -107,4 +108,5 @@ def pair(offset: int, node: Znode, beside: Znode | None, *, shared: bool) -> Pai
         return PairedOffset(
             bare, note="the offset was written without one, after one that does not say how far it lags"
         )
-    return PairedOffset(replace(bare, anchor=anchor), offset - anchor.offset - 1)
+    lag = offset - anchor.offset - 1
+    return PairedOffset(replace(bare, anchor=anchor), lag, anchored_ms=content.written_at_ms)

@@ -45,7 +45,8 @@ class StoredRow:
     shared: bool
 
     def row(self, key: TopicPartition) -> Row:
-        return Row(key, self.pair.stored, self.version, self.pair.lag, self.pair.note, self.entry.text)
+        pair = self.pair
+        return Row(key, pair.stored, self.version, pair.lag, pair.note, self.entry.text, anchored_ms=pair.anchored_ms)
 
     @cached_property
     def pair(self) -> PairedOffset:

@@ -170,7 +170,7 @@ def test_a_row_after_an_unsettled_write_has_no_anchor():
 
 def test_a_job_that_continued_counts_in_the_same_numbering():
     cells = {b"d:o": Cell(b"later", 60)}
-    assert meaning(beside(), cells, StoredOffset(120, None, 60)) == Meaning(StoredOffset(120, ANCHOR, 60), lag=20)
+    assert meaning(beside(), cells, StoredOffset(120, None, 60)) == Meaning(StoredOffset(120, ANCHOR, 60), 20, 5)
     own = Anchor(timestamp_ms=950, names=Names.MAX_TIME)
     numbered = Anchor(timestamp_ms=950, names=Names.MAX_TIME, cluster_id="b", topic_id="t")
     assert meaning(beside(), cells, StoredOffset(120, own)) == Meaning(StoredOffset(120, numbered))

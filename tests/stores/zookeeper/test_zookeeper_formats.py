@@ -314,7 +314,9 @@ def test_an_anchor_written_beside_an_offset_belongs_to_that_very_znode():
 @pytest.mark.parametrize(("now", "lag"), [(9, 0), (10, 1), (509, 500), (8, -1), (3, -6)])
 def test_an_offset_that_the_job_wrote_later_has_a_lagging_anchor(now, lag):
     """A lag below zero means that the two contradict each other; the caller then uses neither."""
-    assert read(now, znode(at=8), written(StoredOffset(9, LAST, 1234), at=7)) == (StoredOffset(now, LAST, 1000), lag)
+    beside = written(StoredOffset(9, LAST, 1234), at=7)
+    assert read(now, znode(at=8), beside) == (StoredOffset(now, LAST, 1000), lag)
+    assert anchor_node.pair(now, znode(at=8), beside, shared=False).anchored_ms == 1234  # and not the offset's 1000
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,11 @@ class Companion:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """A legacy row's stored offset with its anchor, as far as known; ``lag`` as ``ports.Row.anchor_lag``."""
+    """A legacy row's stored offset with its anchor, as far as known; ``lag``, ``anchored_ms`` as in ``ports.Row``."""
 
     stored: StoredOffset
     lag: int | None = None
+    anchored_ms: int | None = None
 
 
 def meaning(companion: Companion | None, cells: Cells, legacy: StoredOffset) -> Meaning:
@@ -96,7 +97,7 @@ def continued(before: StoredOffset | None, legacy: StoredOffset) -> Meaning:
         return Meaning(replace(legacy, anchor=numbered))
     if before.anchor.is_bare:
         return Meaning(replace(legacy, anchor=numbering))
-    return Meaning(replace(legacy, anchor=before.anchor), legacy.offset - before.offset)
+    return Meaning(replace(legacy, anchor=before.anchor), legacy.offset - before.offset, before.written_at_ms)
 
 
 def encode(new: CompanionState, *, floor: int, nonce: str, others: Sequence[CompanionState]) -> bytes:
