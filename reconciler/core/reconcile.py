@@ -20,6 +20,7 @@ from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
+NO_PAIR = "the anchor's record is at or after the stored offset: the pair does not belong together"
 
 
 def judged(search: Callable[..., Search[Finding]], *given: Any) -> Search[Finding]:
@@ -57,8 +58,7 @@ def _reconcile(question: Question) -> Search[Finding]:
             return (yield from resume_at_correction(question, stored, stored.anchor, question.mirror))
         return (yield from verify_own(question, stored, stored.anchor))
     if question.anchor_lag < 0:
-        detail = "the anchor lies at or behind the stored offset: the pair does not belong together"
-        return Finding(Verdict.UNRESOLVED, None, detail=detail)
+        return Finding(Verdict.UNRESOLVED, None, detail=NO_PAIR)
     if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
         why = "the topic was deleted and recreated since; "
         return (yield from _search(question, stored.anchor, why))
@@ -161,7 +161,8 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
     """Verify an anchor that is numbered by this very topic.
 
     If retention or compaction removed its record, the numbering still holds. If another record is in its place (a
-    truncated log, a restored backup), it does not, and the search decides.
+    truncated log, a restored backup), it does not, and the search decides; but not for an offset that was set back
+    while its anchor stayed: where that one's record is in another log may lie beyond what the job is to read.
     """
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
@@ -170,29 +171,33 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
         return Finding(Verdict.LOST, start, 0, 0, detail=detail)
 
     def match(detail: str, by: MatchedBy | None = None, record_offset: int | None = None) -> Finding:
-        return Finding(Verdict.MATCH, stored.offset, 0, 0, by, record_offset, detail)
+        again = max(0, -question.anchor_lag)
+        if again:
+            detail += "; the stored offset was set back to before it, so the records between come again"
+        return Finding(Verdict.MATCH, stored.offset, again, None if again else 0, by, record_offset, detail)
+
+    def moved(why: str) -> Search[Finding]:
+        if question.anchor_lag < 0:
+            return Finding(Verdict.UNRESOLVED, None, detail=f"{why}{NO_PAIR}")
+        return (yield from _search(question, anchor, why))
 
     if stored.offset > end:
-        why = f"the log ends at {end}, before the stored offset: it was cut or replaced; "
-        return (yield from _search(question, anchor, why))
+        return (yield from moved(f"the log ends at {end}, before the stored offset: it was cut or replaced; "))
     if anchor.offset is None or anchor.is_bare or anchor.names is Names.MAX_TIME or anchor.offset < start:
         return match("the numbering is this topic's own; no record is left to compare")
     if anchor.offset >= end:
-        why = f"the log ends at {end}, before the anchor: it was cut; "
-        return (yield from _search(question, anchor, why))
+        return (yield from moved(f"the log ends at {end}, before the anchor: it was cut; "))
     record = yield from record_at(anchor.offset)
     matcher = Matcher(anchor, question.identity)
     if record is not None:
         if matcher.is_anchor(record):
             checked = anchor.offset if anchor.offset < stored.offset else None
             return match("the anchor is at its own offset", matcher.matched_by, checked)
-        why = f"another record is at the anchor's offset {anchor.offset}; "
-        return (yield from _search(question, anchor, why))
+        return (yield from moved(f"another record is at the anchor's offset {anchor.offset}; "))
     may_be_compacted = yield from question.may_be_compacted()
     if may_be_compacted and real_topic_id(anchor.topic_id) is not None and anchor.topic_id == question.topic_id:
         return match("the numbering is this topic's own; the anchor's record was compacted away")
-    why = f"no record is at the anchor's offset {anchor.offset}; "
-    return (yield from _search(question, anchor, why))
+    return (yield from moved(f"no record is at the anchor's offset {anchor.offset}; "))
 
 
 def place(question: Question, offset: int, found: Finding) -> Search[Finding]:

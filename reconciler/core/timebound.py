@@ -187,12 +187,7 @@ def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) ->
     detail = "partition counts differ: resuming by the earliest anchor's time over all partitions"
     if earliest_ms is None:
         detail = "partition counts differ, and no time bounds what was not read: resuming at the log's start"
-    return Finding(
-        Verdict.LOST if gone else Verdict.REMAPPED,
-        around.lower,
-        at_most,
-        0 if at_most == 0 else None,
-        None,
-        around.previous.offset if around.previous else None,
-        f"{detail}; older records have been deleted and some may be unprocessed" if gone else detail,
-    )
+    if gone:
+        detail += "; older records have been deleted and some may be unprocessed"
+    verdict, exact = Verdict.LOST if gone else Verdict.REMAPPED, 0 if at_most == 0 else None
+    return Finding(verdict, around.lower, at_most, exact, detail=detail).resting_on(around.previous)

@@ -192,18 +192,20 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
                 anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated),
-                left_at=_left_at(selected, cluster.cluster_id, cluster.topic_id(name)),
+                left_at=_left_at(selected, cluster.cluster_id, cluster.topic_id(name), bare=not found.translated),
             )
         )
     return places
 
 
-def _left_at(selected: Selected, cluster_id: str, topic_id: str | None) -> int | None:
+def _left_at(selected: Selected, cluster_id: str, topic_id: str | None, *, bare: bool) -> int | None:
+    """``bare``: only the job writes its rows, so one under the destination's name without an anchor is of a stay."""
     earlier = selected.replaced
     if earlier is None or earlier is selected.row or earlier.malformed is not None or is_unread(earlier.stored):
         return None
     anchor = earlier.stored.anchor
-    return earlier.stored.offset if anchor is not None and anchor.numbered_by(cluster_id, topic_id) else None
+    own = bare if anchor is None else anchor.numbered_by(cluster_id, topic_id)
+    return earlier.stored.offset if own else None
 
 
 def _no_topic(topic: str, name: str, near: NearTopics) -> ConfigError:

@@ -16,7 +16,7 @@ from reconciler import engine
 from reconciler.clock import stamp
 from reconciler.core.question import Question
 from reconciler.core.reconcile import judged, place, place_at_time, reconcile
-from reconciler.core.verdicts import PROVEN, Finding, Verdict
+from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
@@ -25,6 +25,7 @@ from reconciler.failover.repartition import (
     beyond,
     earlier_of,
     earliest_anchor_ms,
+    holds_anchor,
     not_newer_than,
     span_of,
 )
@@ -142,7 +143,7 @@ class Passes:
 
         A place where the record may have been before it was removed is no sign of it.
         """
-        astray = [at for at in places if at.exists and not at.is_new and found[at.key].finding.verdict not in PROVEN]
+        astray = [at for at in places if at.exists and not at.is_new and not holds_anchor(found[at.key].finding)]
         pairs = [(at, other) for at in astray for other in places if other.exists and other is not at][:MOST_PAIRS]
         answers = self.ask(
             {
@@ -151,7 +152,7 @@ class Passes:
             }
         )
         findings = [answer.finding for answer in answers.values()]
-        return any(each.verdict in PROVEN and each.matched_by is not None for each in findings)
+        return any(holds_anchor(each) and each.matched_by is not None for each in findings)
 
     def _by_time(self, topics: Sequence[Sequence[JobPartition]]) -> dict[Key, Found]:
         """Remap topics whose partitions do not correspond to the stored ones."""
@@ -173,7 +174,7 @@ class Passes:
                 continue
             from reconciler.core.timebound import remap  # most topics' partitions do correspond
 
-            lag = max((self.questions[key].anchor_lag for key in keys), default=0)
+            lag = max((at.anchor_lag for at in places if not (at.settled or at.is_unanchored)), default=0)
             for key in keys:
                 question = replace(self.questions[key], anchor_lag=lag)
                 inquiries[key] = Inquiry(key[1], partial(judged, remap, question, span.earliest_ms, span.latest_ms))

@@ -11,7 +11,8 @@ any record of the source can lie in any partition, and only times bound what is 
 
 The last two are also seen where a topic grew and the job has not noticed yet. An anchor that is found in a partition of
 another number proves that records were spread; else both must be reckoned with, and of the two answers the earlier one
-is safe. One case shows no sign: the source had more partitions than there are rows, and the job had none for the last.
+is safe. Two cases show no sign: both sides have as many partitions, and each has a row; or the source had more
+partitions than there are rows, and the job had none for the last.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.probes import Withheld
 from reconciler.core.question import Question
-from reconciler.core.verdicts import PROVEN, Finding, Verdict
+from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Verdict
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 FIRST_RECORDS = 16
@@ -64,7 +65,13 @@ def span_of(stored: Mapping[int, StoredOffset | None]) -> AnchorTimes | None:
 def all_in_place(findings: Mapping[TopicPartition, Finding], questions: Mapping[TopicPartition, Question]) -> bool:
     """True if every stored anchor was found in the partition of its own number."""
     read_from = [tp for tp, question in questions.items() if question.stored is not None]
-    return all(findings[tp].verdict in PROVEN for tp in read_from)
+    return all(holds_anchor(findings[tp]) for tp in read_from)
+
+
+def holds_anchor(finding: Finding) -> bool:
+    """True if the anchor's record was found in this partition, also where it proves no offset, because it lags."""
+    by_content = finding.matched_by in (MatchedBy.ID, MatchedBy.FINGERPRINT)
+    return finding.verdict in PROVEN or (finding.verdict is Verdict.BOUNDED and by_content)
 
 
 def beyond(stored: Iterable[int], existing: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -81,6 +88,7 @@ def not_newer_than(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Those of ``partitions`` that hold a record of ``latest_ms`` or before (or any, without it), with [start, end).
 
+    A record whose time is not known, since the destination's broker has overwritten it, may be such a one.
     A job that read the topic would have read them, unless it began at the latest, or they were numbered otherwise.
     Looks at the first records of each.
     """
@@ -94,8 +102,8 @@ def not_newer_than(
         if isinstance(chunk, Withheld):
             found[tp] = (starts[tp], ends[tp])  # it may hold one
             continue
-        times = [questions[tp].identity.timestamp_of(record) for record in chunk.records]
-        if any(latest_ms is None or (time is not None and time <= latest_ms) for time in times):
+        times = [questions[tp].identity.trusted_time_of(record) for record in chunk.records]
+        if any(latest_ms is None or time is None or time <= latest_ms for time in times):
             found[tp] = (starts[tp], ends[tp])
     return found
 

@@ -101,3 +101,21 @@ def test_an_anchor_from_before_the_brokers_had_topic_ids_keeps_its_numbering() -
 
 def test_the_kafka_client_gives_the_topic_id_that_stands_for_none_as_this_text() -> None:
     assert str(Uuid(0, 0)) == NO_TOPIC_ID
+
+
+def set_back(record: Rec, offset: int, to: int) -> StoredOffset:
+    """A row whose offset a person set back, and whose anchor stayed."""
+    return replace(own(record, offset), offset=to)
+
+
+def test_an_offset_that_was_set_back_is_right_and_its_replay_is_counted_to_the_anchor() -> None:
+    finding = ask(log_of(A, B, C, D, E), set_back(D, 3, to=1), anchor_lag=-3)
+    assert found(finding) == ("match", 1, 3, None)
+    assert "was set back" in finding.detail
+
+
+def test_an_offset_that_was_set_back_on_a_log_that_was_cut_has_no_anchor_to_go_by() -> None:
+    """The anchor's record lies beyond what the job is to read: resuming there would skip."""
+    finding = ask(log_of(A, B, Rec("x", 115), Rec("y", 118), D, E), set_back(D, 3, to=1), anchor_lag=-3)
+    assert found(finding) == ("unresolved", None, None, None)
+    assert "does not belong together" in finding.detail

@@ -20,7 +20,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.store import PairedStore
-from tests.in_memory import GROUP, NOW, content, found, on_disk
+from tests.in_memory import GROUP, NOW, Memory, content, found, on_disk, stored
 from tests.stores.paired.bare import BareStore
 
 STILL, WENT_ON = TopicPartition("events", 0), TopicPartition("events", 1)
@@ -166,3 +166,13 @@ def test_a_stay_on_a_topic_that_was_recreated_since_counts_for_nothing(back: Bac
     back.stores(STILL, 20, "a", FIRST_STAY, topic_id="a/of before")
     row, _ = back.check().plan.jobs[0].partitions
     assert (found(row), row.replay_at_most) == ((Verdict.MATCH, 10), 0)
+
+
+def test_a_stay_whose_rows_have_no_anchors_counts_as_replay_too(memory: Memory) -> None:
+    """The job stored bare offsets here, later than what speaks for it; the correction sets it back."""
+    memory.deliver(range(20))
+    memory.save({0: stored(4, written_at_ms=NOW - 10_000_000)})
+    memory.save({0: StoredOffset(15, None, NOW - 100_000)}, topic="a.events")
+    row = memory.row()
+    assert (found(row), row.replay_at_most, row.replay_exact) == ((Verdict.MOVED, 5), 10, None)
+    assert "up to 10 records from there on processed before the job left this cluster" in row.detail
