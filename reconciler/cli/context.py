@@ -130,7 +130,11 @@ def private_key(path: Path) -> PrivateKey:
             )
         import getpass
 
-        passphrase = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
+        try:
+            passphrase = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
+        except EOFError:
+            hint = f"Run this again and type it, or put it into {PASSPHRASE}."
+            raise ConfigError(f"No passphrase was given for the key {path}.", hint=hint) from None
     if passphrase:
         KNOWN.add(passphrase, f"${{{PASSPHRASE}}}")
     return signing.private_key(path, passphrase)

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from reconciler.cli import context
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.trust import signing
@@ -300,6 +302,17 @@ def test_a_key_with_a_passphrase_is_told_from_one_without(plan: Path, ada: Key, 
     assert "does not open with that passphrase" in usage(lambda: signing.private_key(locked, "open barley"))
     for nothing in (None, ""):
         assert "has a passphrase, but none was given" in usage(lambda: signing.private_key(locked, nothing))  # noqa: B023
+
+
+def test_a_passphrase_that_is_not_typed_is_no_bug(ada: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-D at the prompt."""
+    locked = tmp_path / "locked.pem"
+    openssl("pkcs8", "-topk8", "-in", ada.private, "-out", locked, "-passout", "env:PASSPHRASE", passphrase="sesame")
+    monkeypatch.delenv(context.PASSPHRASE, raising=False)
+    monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("getpass.getpass", Mock(side_effect=EOFError))
+    with pytest.raises(ConfigError, match=r"No passphrase was given for the key .*locked\.pem"):
+        context.private_key(locked)
 
 
 def test_a_private_key_is_not_shown(ada: Key) -> None:

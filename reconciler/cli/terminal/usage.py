@@ -88,6 +88,14 @@ class Parser(argparse.ArgumentParser):
         self.given.clear()
         return super().parse_known_args(args, namespace)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, without the values of what it does not know: ``sasl.password=…`` of a misspelt option."""
+        known, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            words = [f"{name}=…" if equals else name for name, equals, _ in (each.partition("=") for each in unknown)]
+            self.error(f"unrecognized arguments: {' '.join(words)}")
+        return known
+
     def error(self, message: str) -> NoReturn:
         if found := _NO_NUMBER.fullmatch(message):
             kind = "a whole number" if found["kind"] == "int" else "a number"

@@ -153,6 +153,22 @@ def test_a_slip_of_the_keyboard_is_met_with_what_was_probably_meant(run: Run, li
     assert err.splitlines()[-1] == hint
 
 
+def test_the_value_of_a_misspelt_option_is_not_repeated(run: Run) -> None:
+    """It may be a secret, and stderr is often kept."""
+    code, out, err = run("init", "--clients", "sasl.password=open sesame", "--client-x=sasl.password=barley")
+    assert (code, out) == (2, "")
+    assert "unrecognized arguments: --clients sasl.password=… --client-x=…\n" in err
+    assert "sesame" not in err
+    assert "barley" not in err
+
+
+@pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e9"])
+def test_old_files_stay_for_a_time_that_has_an_end(run: Run, hours: str) -> None:
+    code, out, err = run("compact", "/nowhere", f"--grace-hours={hours}")
+    assert (code, out) == (2, "")
+    assert "--grace-hours from 0 to 87,600 (ten years)" in err
+
+
 def test_the_environment_names_the_configuration_where_the_command_line_does_not(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

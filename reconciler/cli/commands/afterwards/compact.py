@@ -8,6 +8,7 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say
 from reconciler.core.errors import ConfigError, ExitCode
 
+LONGEST_HOURS = 87_600
 EXAMPLE = "reconciler compact /srv/clicks --target-mb 256 --grace-hours 24"
 HELP = Help(
     """
@@ -45,8 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.target_mb < 1 or options.grace_hours < 0:
-        raise ConfigError("--target-mb is at least 1, and --grace-hours at least 0.", hint=f"For example: {EXAMPLE}")
+    if options.target_mb < 1 or not 0 <= options.grace_hours <= LONGEST_HOURS:
+        raise ConfigError(
+            f"--target-mb is at least 1, and --grace-hours from 0 to {LONGEST_HOURS:,} (ten years).",
+            hint=f"For example: {EXAMPLE}",
+        )
     from reconciler.spark.ranges.compaction import compact
     from reconciler.spark.session import own_session, refused
 
