@@ -11,8 +11,9 @@ any record of the source can lie in any partition, and only times bound what is 
 
 The last two are also seen where a topic grew and the job has not noticed yet. An anchor that is found in a partition of
 another number proves that records were spread; else both must be reckoned with, and of the two answers the earlier one
-is safe. Two cases show no sign: both sides have as many partitions, and each has a row; or the source had more
-partitions than there are rows, and the job had none for the last.
+is safe. That proof is also looked for where the partitions of higher numbers hold newer records only. Two cases show no
+sign: both sides have as many partitions, and each has a row; or the source had more partitions than there are rows, and
+the job had none for the last.
 """
 
 from __future__ import annotations

@@ -88,8 +88,9 @@ class Parser(argparse.ArgumentParser):
         self.given.clear()
         return super().parse_known_args(args, namespace)
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         """As argparse's, without the values of what it does not know: ``sasl.password=…`` of a misspelt option."""
+        known: argparse.Namespace
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
             words = [f"{name}=…" if equals else name for name, equals, _ in (each.partition("=") for each in unknown)]

@@ -46,6 +46,18 @@ def test_a_brokers_own_times_do_not_show_that_a_partition_is_new(memory: Memory)
     assert Verdict.NEW not in {row.verdict for row in memory.job().partitions}
 
 
+def test_an_anchor_in_a_partition_of_another_number_shows_it_where_the_added_ones_hold_newer_records(
+    wide: Memory,
+) -> None:
+    """By its records the third partition may be one that was added; by the second anchor it was not."""
+    for number in range(10):
+        wide.deliver(range(number, number + 1), 0)
+        wide.deliver(range(number, number + 1), 0 if number < 6 else 1, origin=1)
+    wide.deliver(range(20, 25), 2)
+    wide.save({0: stored(4), 1: stored(5, 1)})
+    assert {row.verdict for row in wide.job().partitions} == {Verdict.REMAPPED}
+
+
 @pytest.mark.parametrize("lag", [0, 3])
 def test_a_topic_that_grew_replays_nothing_more_where_its_anchors_lag(wide: Memory, lag: int) -> None:
     """The anchors' records are in the partitions of their own numbers, and that is what counts."""
