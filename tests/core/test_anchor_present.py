@@ -190,6 +190,14 @@ def test_an_old_anchor_bounds_the_replay() -> None:
     assert found(finding) == ("bounded", 2, 2, None)
 
 
+@pytest.mark.parametrize("lag", [-1, -5])
+def test_an_anchor_that_is_not_before_its_stored_offset_is_not_believed(lag: int) -> None:
+    """Somebody has set the offset back, and has left the anchor as it was."""
+    finding = ask(log_of(A, B, C, D, E), anchor_of(C), anchor_lag=lag)
+    assert found(finding) == ("unresolved", None, None, None)
+    assert finding.detail == "the anchor's record is at or after the stored offset: the pair does not belong together"
+
+
 def test_an_old_anchors_bound_holds_when_the_records_in_between_were_sent_twice() -> None:
     """c was processed after the anchor b was noted, and the mirror sent it twice: two records repeat, not one."""
     finding = ask(log_of(A, B, C, D, C, D), anchor_of(B), anchor_lag=1)
