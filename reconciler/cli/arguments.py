@@ -69,9 +69,9 @@ def add_jobs_of_plan(parser: argparse.ArgumentParser) -> None:
     add_repeatable(parser, "--job", "only this job of the plan; the others are left alone", "NAME")
 
 
-def add_one_job(parser: argparse.ArgumentParser) -> None:
+def add_one_job(parser: argparse.ArgumentParser, of: str = "configuration") -> None:
     """--job, once: for commands that are about one job."""
-    parser.add_argument("--job", metavar="NAME", action=_Once, help="only this job of the configuration")
+    parser.add_argument("--job", metavar="NAME", action=_Once, help=f"only this job of the {of}")
 
 
 class _Once(argparse.Action):

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     copy.add_argument("path", metavar="PATH", help="the stopped query's checkpointLocation; it is only read")
     copy.add_argument("new_path", metavar="NEW_PATH", help="where the copy goes; must not exist")
     copy.add_argument("--plan", metavar="PLAN", type=Path, required=True, help="a file made by reconciler plan")
-    arguments.add_one_job(copy)
+    arguments.add_one_job(copy, of="plan")
     arguments.add_optional_config(copy, "the plan's configuration: for the destination's login, ids and [policy]")
 
 

@@ -44,7 +44,7 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
-    arguments.add_jobs(parser)
+    arguments.add_repeatable(parser, "--job", "only this job of the plan", "NAME")
     arguments.add_optional_config(parser, "apply this configuration's [policy]")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")

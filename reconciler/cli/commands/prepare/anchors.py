@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             derived.add_arguments(way)
         if name in ("import", "derive"):
             way.add_argument("--replace", action="store_true", help="overwrite rows that differ (default: refuse)")
-        way.add_argument("path", metavar="PATH", nargs="?", help="a file (default: stdout or stdin)")
+        pipe = "stdin" if name == "import" else "stdout"
+        way.add_argument("path", metavar="PATH", nargs="?", help=f"a file (default: {pipe})")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
