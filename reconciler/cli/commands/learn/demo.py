@@ -120,7 +120,7 @@ def _ways(result: DemoResult) -> str:
     synced = result.synced
     ways = {
         "the stored offsets as they were": result.unchanged,
-        "MirrorMaker's synced offsets, all every second:": None,
+        "MirrorMaker's synced offsets, all intervals one second:": None,
         f"  a group at the head of {FLOW_PER_SECOND} records a second": synced.head,
         f"  a group that was {synced.behind:,} records behind": synced.lagging,
         "  this job, which commits nothing to Kafka": result.not_committed,
