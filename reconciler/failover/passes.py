@@ -175,7 +175,7 @@ class Passes:
             keys = [at.key for at in places if at.exists and not at.settled]
             why = None
             if any(at.anchor_lag < 0 for at in places):
-                why = "is behind its own anchor"
+                why = "lies before its own anchor"
             elif places[0].among_faults:
                 why = "cannot be read"
             elif span is None:
