@@ -25,7 +25,7 @@ from reconciler import __version__, written
 from reconciler.checkpoints.anchors import first_anchors, keep_anchors
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
 from reconciler.checkpoints.files import Listed, Tree, changed
-from reconciler.checkpoints.needed import older_state
+from reconciler.checkpoints.needed import older_state, repeated_state
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
 from reconciler.checkpoints.whole import beside_its_sinks, unproven, whole_or_empty
@@ -155,9 +155,10 @@ def clone(
         if settings is not None:
             verify_configured(known, chosen, settings, world)
         edits = tuple(_edits(source, moved))
-        left_out = tuple(sorted(name for name in _side_files(edits) if name in listed.files))
+        repeated = repeated_state(listed.files, found.next_batch)
+        left_out = tuple(sorted(repeated.union(name for name in _side_files(edits) if name in listed.files)))
         made = _made(source, target, found, chosen, moved, edits, left_out)
-        older = older_state(listed.files, made.batch, source.read_all)
+        older = older_state(listed.files.keys() - repeated, made.batch, source.read_all)
         in_part = not made.repeats_empty and unproven(found, moved, chosen) > 0
         made = replace(made, repeated_at_most=at_most, repeats_in_part=in_part, older=len(older), sinks=len(sinks))
         first = first_anchors(settings, chosen, known.cluster_id, records, now_ms)

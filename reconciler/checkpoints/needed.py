@@ -1,4 +1,4 @@
-"""Which files of state a restart can read, and which are older.
+"""Which files of state a restart can read, and which are older, or of a batch that it repeats.
 
 Spark keeps a hundred versions of its state (``spark.sql.streaming.minBatchesToRetain``). The batch N that a restart
 runs reads version N: the newest snapshot at or before N, and every change after it. Source: Spark 4.2.0
@@ -17,7 +17,11 @@ The rule, which leaves out too little rather than too much:
 - Two snapshots are kept: where the newest is damaged, Spark goes back to the one before (4.1 and later).
 - Of several attempts at one version, which one counts is only known from the commits: such a version is no snapshot.
 - A store without version N, or with a version missing before it, is kept whole, and so is every file that has none of
-  these names. Newer versions than N are kept.
+  these names.
+- A snapshot newer than N is of the batch that is repeated. The copy repeats it with fewer records if its end is not
+  proven; Spark then writes the batch's changes again, not always its snapshot, and reads a snapshot before changes. So
+  it is left out where version N can be read, and the same version has changes. The changes stay: a sink that has the
+  batch (Spark's file sink, Delta) does not run it again, and the next batch reads them.
 - RocksDB's files are left out only where every list that is kept could be read, and names files that are there.
 """
 
@@ -31,7 +35,7 @@ import struct
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from io import BytesIO
 
 STATE = "state/"
@@ -40,6 +44,7 @@ LONGEST_LIST = 64 * 1024 * 1024
 """Bytes of a version's list of files, unpacked: those of half a million files."""
 _VERSIONED = re.compile(r"(0|[1-9]\d{0,18})(?:_([0-9a-fA-F-]{36}))?\.(delta|changelog|snapshot|zip)")
 _WHOLE = ("snapshot", "zip")
+_CHANGES = ("delta", "changelog")
 _SHARED = ("SSTs", "logs")
 _NOT_A_LIST = (
     *(ValueError, KeyError, TypeError, AttributeError, RuntimeError),
@@ -56,18 +61,45 @@ def is_immutable(name: str) -> bool:
 
 def older_state(names: Collection[str], version: int, read: Callable[[list[str]], list[bytes]]) -> frozenset[str]:
     """The files that no restart reads which begins with ``version`` of the state. ``read``: the contents of files."""
+    stores = _stores(names)
+    bases = {folder: base for folder, files in stores.items() if (base := _base(list(files.values()), version)) > 0}
+    left_out = {
+        f"{folder}/{last}" for folder, base in bases.items() for last, of in stores[folder].items() if of[0] < base
+    }
+    left_out |= _unlisted(names, {folder: stores[folder] for folder in bases}, left_out, read)
+    return _with_side_files(left_out, names)
+
+
+def repeated_state(names: Collection[str], version: int) -> frozenset[str]:
+    """The snapshots that the batch which reads ``version`` made when it ran before."""
+    found = {f"{folder}/{last}" for folder, files in _stores(names).items() for last in _newer(files, version)}
+    return _with_side_files(found, names)
+
+
+def _stores(names: Collection[str]) -> dict[str, dict[str, tuple[int, str, str]]]:
+    """By folder and name: the version, the attempt's id or nothing, and the kind."""
     stores: dict[str, dict[str, tuple[int, str, str]]] = defaultdict(dict)
     for name in names:
         folder, last = posixpath.split(name)
         found = _VERSIONED.fullmatch(last) if name.startswith(STATE) else None
         if found is not None:
             stores[folder][last] = int(found[1]), found[2] or "", found[3]
-    bases = {folder: base for folder, files in stores.items() if (base := _base(list(files.values()), version)) > 0}
-    left_out = {
-        f"{folder}/{last}" for folder, base in bases.items() for last, of in stores[folder].items() if of[0] < base
-    }
-    left_out |= _unlisted(names, {folder: stores[folder] for folder in bases}, left_out, read)
-    return frozenset(left_out | {side for name in left_out for side in _side_files(name)} & set(names))
+    return stores
+
+
+def _with_side_files(left_out: Collection[str], names: Collection[str]) -> frozenset[str]:
+    return frozenset({*left_out, *({side for name in left_out for side in _side_files(name)} & set(names))})
+
+
+def _newer(files: Mapping[str, tuple[int, str, str]], version: int) -> set[str]:
+    """The snapshots after ``version`` whose changes are there, too. Attempts with ids are found by the commits."""
+    numbers = {number for number, _, _ in files.values()}
+    base = max((number for number, _, kind in files.values() if kind in _WHOLE and number <= version), default=0)
+    if not numbers.issuperset(range(base or 1, version + 1)):
+        return set()
+    newer = {last: (number, kind) for last, (number, id_, kind) in files.items() if number > version and not id_}
+    changed = {number for number, kind in newer.values() if kind in _CHANGES}
+    return {last for last, (number, kind) in newer.items() if kind in _WHOLE and number in changed}
 
 
 def _base(files: Iterable[tuple[int, str, str]], version: int) -> int:

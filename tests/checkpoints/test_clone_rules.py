@@ -135,6 +135,23 @@ def test_an_end_that_is_not_proven_is_the_start(files: Files) -> None:
     assert (new(files) / "offsets/2").read_text().endswith('\n{"a.o":{"0":3,"1":9}}\n19')
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_snapshot_that_a_repeated_batch_made_before_is_not_copied(files: Files, committed: bool) -> None:
+    """The batch writes its changes again, and Spark reads a snapshot before changes: its records would count twice."""
+    if not committed:
+        files.planned(2, {"o": {0: 40, 1: 41}}, "19")
+        files.state(3)
+    number = 2 if committed else 3  # the version that the next batch reads, or writes
+    for partition in range(2):
+        files.put(f"state/0/{partition}/{number}.snapshot", "state")
+    before = files.content()
+    made = cloned(files)
+    gone = set() if committed else {f"state/0/{n}/{name}" for n in (0, 1) for name in ("3.snapshot", ".3.snapshot.crc")}
+    assert {name for name in set(before) - set(files.content(new(files))) if name.startswith("state/")} == gone
+    assert gone <= set(made.left_out)
+    assert made.older == 0
+
+
 # ---------------------------------------------------------------- only what is proven
 
 

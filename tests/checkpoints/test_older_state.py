@@ -9,7 +9,7 @@ from io import BytesIO
 
 import pytest
 
-from reconciler.checkpoints.needed import is_immutable, older_state
+from reconciler.checkpoints.needed import is_immutable, older_state, repeated_state
 
 STORE = "state/0/1"
 ONE, TWO = "0a7e29c4-60d8-4f7b-9a3f-0a4b5f3f3c11", "b1b5cf9e-8a3e-4a52-9b5f-5f5a7e6f2d22"
@@ -59,7 +59,7 @@ def test_what_lies_before_the_last_snapshot_but_one_is_older_with_its_checksums(
     assert found == {*deltas(*range(1, 20)), "10.snapshot", ".19.delta.crc", "19.delta.crc", ".19.delta.crc.crc"}
 
 
-def test_a_snapshot_after_the_version_does_not_count_and_is_kept() -> None:
+def test_a_snapshot_after_the_version_does_not_count() -> None:
     names = [*deltas(*range(1, 31)), "10.snapshot", "20.snapshot", "30.snapshot"]
     assert left_out(*names, version=29) == set(deltas(*range(1, 10)))
 
@@ -131,6 +131,35 @@ def test_of_several_attempts_at_a_version_none_is_a_snapshot() -> None:
     snapshots = [f"{number}_{ONE}.zip" for number in (2, 4, 6)]
     assert left_out(*changes, *snapshots, version=7) == {f"{n}_{ONE}.changelog" for n in (1, 2, 3)} | {f"2_{ONE}.zip"}
     assert left_out(*changes, *snapshots, f"6_{TWO}.changelog", version=7) == {f"1_{ONE}.changelog"}
+
+
+def of_a_repeated_batch(*names: str, version: int) -> set[str]:
+    found = repeated_state({f"{STORE}/{name}" for name in names}, version)
+    return {name.removeprefix(f"{STORE}/") for name in found}
+
+
+def test_the_snapshot_of_a_batch_that_is_repeated_is_found_with_its_checksums() -> None:
+    """Spark would read it before the changes that the repeated batch writes."""
+    snapshots = ["3.snapshot", ".3.snapshot.crc", "5.snapshot", ".5.snapshot.crc", "5.snapshot.crc"]
+    found = of_a_repeated_batch(*deltas(1, 2, 3, 4, 5), ".5.delta.crc", *snapshots, version=4)
+    assert found == {"5.snapshot", ".5.snapshot.crc", "5.snapshot.crc"}
+    assert of_a_repeated_batch("2.zip", "3.changelog", "4.changelog", "4.zip", version=3) == {"4.zip"}
+    assert of_a_repeated_batch("1.delta", "1.snapshot", version=0) == {"1.snapshot"}
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ([*deltas(1, 2, 3, 4), "2.snapshot", "4.snapshot"], "it is the version that the next batch reads"),
+        (["3.zip", "4.zip", "5.zip"], "it is all that a sink with the batch leaves of it"),
+        ([*deltas(1, 2, 4, 5), "5.snapshot"], "the version itself cannot be read"),
+        ([*deltas(4, 5), "5.snapshot"], "the version itself cannot be read"),
+        ([f"{n}_{ONE}.{kind}" for n in (3, 4, 5) for kind in ("changelog", "zip")], "the commits name attempts"),
+        (["4.changelog", "4.zip", f"5_{ONE}.changelog", "5.zip"], "the changes are another attempt's"),
+    ],
+)
+def test_a_snapshot_that_may_be_needed_is_not_of_a_repeated_batch(names: list[str], why: str) -> None:
+    assert of_a_repeated_batch(*names, version=4) == set(), why
 
 
 def test_only_bulk_state_counts_as_immutable() -> None:
