@@ -34,7 +34,7 @@ from reconciler.checkpoints.files import AT_ONCE, Listed, Tree, changed
 from reconciler.checkpoints.local import Copier, boot, flush
 from reconciler.checkpoints.needed import is_immutable
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
-from reconciler.fileio import sync
+from reconciler.fileio import sync_names
 from reconciler.folder import one_line
 
 CHUNK = 1024 * 1024
@@ -215,7 +215,7 @@ def _publish(target: Tree, beside: str) -> None:
         if target.is_local:
             flush(beside)
             os.rename(beside, root)  # takes the place of an empty folder, and of nothing else
-            sync(os.path.dirname(root))
+            sync_names(os.path.dirname(root))
             return
         if fs.exists(root):
             fs.rm(root, recursive=True)  # an empty folder, into which the copy would be moved

@@ -97,7 +97,15 @@ def flush(folder: str) -> None:
     paths = list(_below(folder))
     if len(paths) <= FEW or not _flushed_at_once(folder):
         for path in paths:
-            sync(path)
+            _flush_one(path)
+
+
+def _flush_one(path: str) -> None:
+    try:
+        sync(path)
+    except OSError as err:
+        if err.errno not in _NOT_HERE or not os.path.isdir(path):  # some mounts cannot flush a folder's names
+            raise
 
 
 def _below(folder: str) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -185,6 +187,45 @@ def test_no_step_of_a_local_copy_shows_anything_at_the_new_path(files: Files, mo
     cloned(files)
     assert len(seen) > 5
     assert not any(seen)
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP])
+def test_a_mount_that_cannot_flush_a_folder_gets_the_copy(
+    files: Files, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fsync = os.fsync
+
+    def flush(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    cloned(files)
+    assert (new(files) / "metadata").exists()
+
+
+def test_a_disk_that_fails_before_the_rename_gets_no_copy_and_one_that_fails_after_it_has_it(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, rename, failing = os.fsync, os.rename, [True]
+
+    def flush(descriptor: int) -> None:
+        if failing and stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    def renamed(path: str, to: str) -> None:
+        rename(path, to)
+        failing.append(True)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "rename", renamed)
+    refused(files, Refused, "Input/output error")
+    failing.clear()
+    cloned(files)
+    assert failing
+    assert (new(files) / "metadata").exists()
 
 
 # ---------------------------------------------------------------- on another machine
