@@ -7,8 +7,8 @@ either, the rows tell where the job lives:
       lives there, unless its row of the source's name was written later: then it has gone back. So it has if both sides
       have one name and another partition's row, in another numbering, was written later.
 - S2  A job without such rows lives at its source. Neither cluster is contacted for that: the destination only where a
-      row under a name of the destination has an anchor and the job has not gone back since, because only the
-      destination's cluster id tells whose numbering that is.
+      row under a name of the destination has an anchor, or is in a copied checkpoint, and the job has not gone back
+      since, because only the destination's cluster id tells whose numbering that is.
 - S3  Where rows contradict each other, or rows without anchors could be of either cluster, only a person's word counts.
       So it is if the later one of a partition's two rows has no anchor. In a group that MirrorMaker keeps, a number
       without an anchor is the mirror's, and shows nothing, if a checkpoint of the group names it; else it may be the
@@ -34,7 +34,7 @@ from reconciler.core.policies import StartPlace
 from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key, is_later_bare, is_of_third, is_own, is_unread, went_back, written_ms
+from reconciler.failover.selection import by_key, is_later_bare, is_unread, went_back, written_ms
 from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark
@@ -96,7 +96,7 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
     own_ms: list[int] = []
     others_ms: list[int] = []  # of the rows that both sides have under one name
     for ours, theirs in _pairs(held, names):
-        if cluster_id is not None and is_own(ours, cluster_id):
+        if cluster_id is not None and _numbering(ours) == cluster_id:
             if theirs is not ours and went_back(ours, theirs):
                 returned = True
             elif is_later_bare(theirs, ours):
@@ -106,11 +106,12 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
                 own_ms.append(written_ms(ours))
         elif held.translated or is_unread(ours.stored):
             continue
-        elif ours.stored.cluster_id is None:
+        elif _numbering(ours) is None:
             unclear = True
         elif theirs is not ours and not went_back(ours, theirs):
             perhaps = perhaps or is_later_bare(theirs, ours)
-            elsewhere = elsewhere or (is_of_third(ours, theirs) and not is_later_bare(theirs, ours))
+            is_third = theirs is None or _numbering(ours) != _numbering(theirs)
+            elsewhere = elsewhere or (is_third and not is_later_bare(theirs, ours))
         elif theirs is ours:
             others_ms.append(written_ms(ours))
     # A failback wrote the latter later, and left a row of a partition that the source has not.
@@ -125,7 +126,7 @@ def lives(held: Held, names: Mapping[str, str], cluster_id: str | None) -> Lives
 def asks_for_cluster(held: Held, names: Mapping[str, str]) -> bool:
     """True if only the destination's cluster id tells whose numbering a row is in, and the job may live there."""
     return any(
-        ours.stored.cluster_id is not None and (theirs is ours or not went_back(ours, theirs))
+        _numbering(ours) is not None and (theirs is ours or not went_back(ours, theirs))
         for ours, theirs in _pairs(held, names)
     )
 
@@ -139,8 +140,15 @@ def _pairs(held: Held, names: Mapping[str, str]) -> Iterator[tuple[Row, Row | No
 
 
 def numberings(rows: Iterable[Row]) -> list[str]:
-    """The clusters in whose numbering the rows are, by their anchors."""
-    return sorted({found for row in rows if (found := row.stored.cluster_id) is not None})
+    """The clusters in whose numbering the rows are."""
+    return sorted({found for row in rows if (found := _numbering(row)) is not None})
+
+
+def _numbering(row: Row) -> str | None:
+    """The cluster in whose numbering a row is: by its anchor, or by the word of its store (a copied checkpoint)."""
+    if row.stored.cluster_id is None and row.numbering is not None:
+        return row.numbering.cluster_id
+    return row.stored.cluster_id
 
 
 # ---------------------------------------------------------------- the choice
@@ -196,7 +204,7 @@ def _both(job: Job, held: Held, names: Mapping[str, str], cluster_id: str | None
     alone = sorted(
         ours.key
         for ours, theirs in _pairs(held, names)
-        if theirs is None or (theirs is ours and cluster_id is not None and is_own(ours, cluster_id))
+        if theirs is None or (theirs is ours and cluster_id is not None and _numbering(ours) == cluster_id)
     )
     lost = (
         f" If the source has no partition for {some([str(key) for key in alone], 3)}, delete that row from the store."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -9,17 +10,22 @@ from typing import Any
 
 import pytest
 
+from reconciler.clock import stamp
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson, ReconcilerError, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
+from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark, Marks
-from reconciler.hook.side import Chosen, choose, offsets_at_source
+from reconciler.hook.side import Chosen, choose, numberings, offsets_at_source
 from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import TopicPartition
+from reconciler.stores.checkpoint import open_address as open_checkpoint
 from reconciler.stores.memory import MemoryStore
+from tests.checkpoints.checkpoint_files import Files
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, stored
 from tests.mirror.written import write_checkpoints
 
@@ -229,6 +235,44 @@ def test_rows_without_anchors_under_the_destinations_name_need_a_word(ready: Mem
     assert "do not tell on which side" in refusal(ready).message
     assert side(ready, word=Side.SOURCE) is Side.SOURCE
     assert side(ready, word=Side.DESTINATION) is Side.DESTINATION
+
+
+def copied(tmp_path: Path, topic: str, cluster_id: str) -> Files:
+    """A copy that began where the topic's log does: no record is there to be the offset's anchor."""
+    files = Files(tmp_path / "copy")
+    files.batch(0, {topic: {0: 0}})
+    first = {TopicPartition(topic, 0): StoredOffset(0, Anchor(cluster_id=cluster_id, topic_id=f"{cluster_id}/{topic}"))}
+    made = {"created_at": stamp(NOW), "destination": {"cluster_id": cluster_id}, "anchors": anchors_field(first)}
+    (files.path / MANIFEST).write_text(json.dumps(made))
+    return files
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "topic", "extra", "lives"),
+    [
+        ("b", "a.events", "", Side.DESTINATION),
+        ("b", "events", IDENTITY, Side.DESTINATION),
+        ("a", "events", "", Side.SOURCE),
+        ("a", "events", IDENTITY, Side.SOURCE),
+        ("rebuilt", "a.events", "", None),
+    ],
+)
+def test_a_copy_says_itself_which_cluster_it_is_for_once_its_first_anchors_do_not_count(
+    memory: Memory, tmp_path: Path, cluster_id: str, topic: str, extra: str, lives: Side | None
+) -> None:
+    files = copied(tmp_path, topic, cluster_id)
+    job = f'[[jobs]]\nname = "q"\ngroup = "q"\ntopics = ["events"]\nstore = "checkpoint:{files.path}"\n'
+    config = memory.config(extra, job)
+    outside = replace(memory.outside, open_store=open_checkpoint)
+    for number in range(1, 3):
+        files.batch(number, {topic: {0: 4 * number}})
+        if lives is None:
+            with pytest.raises(NeedsPerson, match="in the numbering of rebuilt, which is another cluster"):
+                choose(config, config.jobs[0], outside, word=None, mark=None)
+            continue
+        found = choose(config, config.jobs[0], outside, word=None, mark=None)
+        assert found.side is lives
+        assert found.held is None or numberings(found.held.rows.values()) == [cluster_id]
 
 
 def test_a_checkpoint_that_has_a_copy_lives_at_the_destination(ready: Memory) -> None:
