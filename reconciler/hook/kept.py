@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
+from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.fileio import making, name_for, read_regular, refuse_unwritable
 from reconciler.formats import snapshot
@@ -54,10 +55,12 @@ class KeptFiles:
 def folder(chosen: Path | None) -> Path:
     """The folder of plans: the chosen one, $RECONCILER_PLANS, or one in the user's state folder (XDG).
 
-    Raises ConfigError if it cannot be made, or if other users may write to it.
+    Raises ConfigError if it cannot be made, if other users may write to it, or for a path that is not UTF-8.
     """
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     found = chosen or Path(os.environ.get("RECONCILER_PLANS") or Path(state) / "reconciler" / "plans")
+    if not encodable(str(found.absolute())):  # the variables name it, in a file and on stdout
+        raise ConfigError(f"The path of plans {str(found.absolute())!a} is not UTF-8.", hint="Choose another --plans.")
     with making(found, other="--plans"):
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = found.stat()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -95,6 +96,24 @@ def test_a_job_that_runs_in_another_folder_finds_the_files_of_a_relative_one(
     found = variables(CommandResult(code, *capsys.readouterr()))
     monkeypatch.chdir("/")
     assert from_environment(environ=found).offsets == {"events": {"0": 42}}
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_path_of_plans_that_no_file_of_variables_can_hold_is_refused_before_anything(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], relative: bool
+) -> None:
+    job.save()
+    odd = job.folder / os.fsdecode(b"odd\xff")
+    if relative:
+        odd.mkdir()
+        monkeypatch.chdir(odd)
+    plans, env_file = "plans" if relative else str(odd), job.folder / "env"
+    assert main(["hook", "-c", str(job.config), "--plans", plans, "--env-file", str(env_file)]) == 2
+    said = capsys.readouterr().err
+    assert "odd\\udcff" in said
+    assert "is not UTF-8" in said
+    assert not env_file.exists()
+    assert list(odd.glob("*")) == []
 
 
 def test_the_start_names_the_topic_whose_numbers_the_offsets_are(job: Job, run) -> None:
