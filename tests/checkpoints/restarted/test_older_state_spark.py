@@ -1,4 +1,7 @@
-"""Spark restarts on a copy without the state that it no longer reads: with every kind of state, after either stop."""
+"""Spark restarts on a copy without the state that it no longer reads: with every kind of state, after either stop.
+
+And on one that repeats the killed batch without its record, which then comes in the next batch.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,19 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from reconciler.checkpoints.files import Tree
-from reconciler.checkpoints.needed import older_state
+from reconciler.checkpoints.needed import older_state, repeated_state
 from tests import ROOT
 from tests.spark.sessions import local_session
 
@@ -21,6 +30,7 @@ pytestmark = pytest.mark.system
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 CHANGES = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
 SECOND = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+SNAPSHOTS = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 KINDS: dict[str, dict[str, str]] = {
     "hdfs": {},
@@ -30,6 +40,7 @@ KINDS: dict[str, dict[str, str]] = {
 }
 BEFORE, AFTER, KEYS = 7, 3, 3
 FIRST = ("hdfs",)
+STOPS = ("committed", "killed", "emptied")
 
 
 @pytest.mark.parametrize(
@@ -41,10 +52,14 @@ def test_a_query_goes_on_with_what_a_copy_has(kinds: tuple[str, ...], tmp_path: 
     assert done.returncode == 0, done.stderr[-3000:]
     wanted = Counter(f"k{number % KEYS}" for number in range(BEFORE + AFTER))
     found = json.loads((tmp_path / "found.json").read_text())
-    assert set(found) == {f"{kind}-{stop}" for kind in kinds for stop in ("committed", "killed")}
+    assert set(found) == {f"{kind}-{stop}" for kind in kinds for stop in STOPS}
     for name, result in found.items():
         assert result["counts"] == dict(wanted), name
         assert result["older"] > 0, f"{name}: every file was kept, which proves nothing"
+    for kind in kinds:
+        left = {stop: found[f"{kind}-{stop}"]["repeated"] > 0 for stop in STOPS}
+        has_both = kind in ("hdfs", "rocksdb-changes")  # a snapshot of the killed batch, and its changes
+        assert left == {"committed": False, "killed": has_both, "emptied": has_both}, kind
 
 
 # ---------------------------------------------------------------- the program that the test runs
@@ -52,29 +67,32 @@ def test_a_query_goes_on_with_what_a_copy_has(kinds: tuple[str, ...], tmp_path: 
 
 def main(home: Path, kinds: list[str]) -> None:
     """Run each kind of query on small files, copy its checkpoint, and run it on the copies with some more."""
+    from pyspark.errors import StreamingQueryException
+
     spark = local_session(
         "older-state",
         kafka=False,
         spark_sql_shuffle_partitions="1",
-        spark_sql_streaming_stateStore_minDeltasForSnapshot="2",
         spark_sql_streaming_stateStore_maintenanceInterval="50ms",
     )
     found = {}
     for kind in kinds:
-        settings = KINDS[kind]
+        settings = {**KINDS[kind], SNAPSHOTS: "0"}
         for name, value in settings.items():
             spark.conf.set(name, value)
+        original = home / kind / "checkpoint"
         _write(home / kind / "input", range(BEFORE))
-        _run(spark, home / kind, home / kind / "checkpoint")
-        for stop in ("committed", "killed"):
+        _run(spark, home / kind, original, {BEFORE - 1: partial(_await_snapshot, original)})
+        for stop in STOPS:
             if stop == "killed":
-                for each in ("", "."):
-                    crc = ".crc" if each else ""
-                    (home / kind / "checkpoint/commits" / f"{each}{BEFORE - 1}{crc}").unlink(missing_ok=True)
-            older = _copy(home / kind / "checkpoint", home / kind / stop, BEFORE - (stop == "killed"))
-            found[f"{kind}-{stop}"] = {"older": older}
+                _remove(original / "commits", BEFORE - 1)
+            found[f"{kind}-{stop}"] = _copy(original, home / kind / stop, BEFORE - (stop != "committed"))
+        _empty(home / kind / "emptied", BEFORE - 1)
+        spark.conf.set(SNAPSHOTS, "100")  # what the original left is not written over
         _write(home / kind / "input", range(BEFORE, BEFORE + AFTER))
-        for stop in ("committed", "killed"):
+        with suppress(StreamingQueryException):  # the next batch finds the state in the files
+            _run(spark, home / kind, home / kind / "emptied", {BEFORE: _fail})
+        for stop in STOPS:
             found[f"{kind}-{stop}"]["counts"] = _run(spark, home / kind, home / kind / stop)
         for name in settings:
             spark.conf.unset(name)
@@ -88,20 +106,50 @@ def _write(folder: Path, numbers: range) -> None:
         (folder / f"{number:03}.txt").write_text(f"k{number % KEYS}")
 
 
-def _run(spark: object, home: Path, checkpoint: Path) -> dict[str, int]:
+def _run(
+    spark: Any, home: Path, checkpoint: Path, after: Mapping[int, Callable[[], None]] = MappingProxyType({})
+) -> dict[str, int]:
+    """``after``: what to do in a batch that has run, by its number."""
     counts: dict[str, int] = {}
 
-    def put(batch: object, _: int) -> None:
-        counts.update({row["value"]: row["count"] for row in batch.collect()})  # type: ignore[attr-defined]
+    def put(batch: Any, number: int) -> None:
+        counts.update({row["value"]: row["count"] for row in batch.collect()})
+        after.get(number, lambda: None)()
 
-    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(home / "input"))  # type: ignore[attr-defined]
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(home / "input"))
     writer = lines.groupBy("value").count().writeStream.foreachBatch(put).outputMode("update")
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     return counts
 
 
-def _copy(checkpoint: Path, to: Path, version: int) -> int:
+def _await_snapshot(checkpoint: Path) -> None:
+    """Spark makes it in the background."""
+    until = time.monotonic() + 60
+    while not any(list(checkpoint.glob(f"state/0/0/{BEFORE}*.{kind}")) for kind in ("snapshot", "zip")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _fail() -> None:
+    raise RuntimeError("killed")
+
+
+def _remove(folder: Path, number: int) -> None:
+    """A file of Hadoop's, with its checksum."""
+    (folder / str(number)).unlink(missing_ok=True)
+    (folder / f".{number}.crc").unlink(missing_ok=True)
+
+
+def _empty(checkpoint: Path, batch: int) -> None:
+    """End a batch where it begins."""
+    last, before = ((checkpoint / "offsets" / str(number)).read_text() for number in (batch, batch - 1))
+    _remove(checkpoint / "offsets", batch)
+    text = last.rpartition("\n")[0] + "\n" + before.rpartition("\n")[2]
+    (checkpoint / "offsets" / str(batch)).write_text(text)
+
+
+def _copy(checkpoint: Path, to: Path, version: int) -> dict[str, Any]:
     """Copy what is needed, as soon as Spark uploads no more snapshots in the background."""
     tree = Tree(str(checkpoint))
     while True:
@@ -110,10 +158,11 @@ def _copy(checkpoint: Path, to: Path, version: int) -> int:
         if tree.listing() == listed:
             break
         shutil.rmtree(to)
-    older = older_state(listed.files, version, tree.read_all)
-    for name in older:
+    repeated = repeated_state(listed.files, version)
+    older = older_state(listed.files.keys() - repeated, version, tree.read_all)
+    for name in repeated | older:
         (to / name).unlink()
-    return len(older)
+    return {"older": len(older), "repeated": len(repeated)}
 
 
 if __name__ == "__main__":
