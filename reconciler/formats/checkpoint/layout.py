@@ -120,11 +120,6 @@ class Checkpoint:
         return 0 if self.last is None else self.last.batch + (1 if self.committed else 0)
 
     @property
-    def numbers_missing(self) -> bool:
-        """True if entries between the last two are missing (asynchronous progress tracking)."""
-        return self.last is not None and self.before is not None and self.before.batch != self.last.batch - 1
-
-    @property
     def repartitions(self) -> bool:
         """True if the last batch only spreads the state over other partitions, and was not finished (4.2).
 
