@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import Changed, Unreachable
+from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark.audit.spans import AuditedJob, ResumedRow
@@ -22,7 +23,8 @@ TIMEOUT_S = 10.0
 class ReadStretch:
     """The offsets of one partition that are read: [start, end), cut at ``cut``. The job has read up to ``until``.
 
-    ``log_start`` is where the log begins; ``start`` is later if the audit begins at a time.
+    ``log_start`` is where the log begins; ``start`` is later if the audit begins at a time. ``is_unplaced``: how far
+    the job has read is not known, and ``until`` is the resume offset.
     """
 
     span: ResumedRow
@@ -32,6 +34,7 @@ class ReadStretch:
     cut: int
     until: int
     log_start: int
+    is_unplaced: bool = False
 
     @property
     def range(self) -> OffsetRange:
@@ -41,6 +44,11 @@ class ReadStretch:
     def is_short(self) -> bool:
         """True if the log ends before its cut: it is no longer the log that the plan was made for."""
         return self.end < self.cut
+
+    @property
+    def hides_records(self) -> bool:
+        """True if there are records of which it is not known whether the job has read them."""
+        return self.is_unplaced and max(self.cut, self.start) < self.end
 
     @property
     def is_cut_off(self) -> bool:
@@ -67,7 +75,11 @@ def log_of(cluster: ClusterAccess, name: str) -> LogReader:
 
 
 def look_at_destination(
-    planned: AuditedJob, cluster: ClusterAccess, *, until: Mapping[TopicPartition, int] | None, since_ms: int | None
+    planned: AuditedJob,
+    cluster: ClusterAccess,
+    *,
+    until: Mapping[TopicPartition, int | None] | None,
+    since_ms: int | None,
 ) -> LogExtent:
     """The destination's stretches. Raises Changed if it is not the planned log; Unreachable, Refused."""
     with closing(log_of(cluster, "destination")) as reader:
@@ -90,8 +102,9 @@ def look_at_destination(
     stretches = []
     for at, span in places.items():
         edge = edges[at]
-        stop = edge.end if until is None else min(edge.end, max(until.get(at, edge.end), span.resume_offset))
-        stretches.append(ReadStretch(span, at, edge.start, edge.end, span.resume_offset, stop, edge.log_start))
+        position, cut = (until or {}).get(at, edge.end), span.resume_offset
+        stop = min(edge.end, max(position or 0, cut))
+        stretches.append(ReadStretch(span, at, edge.start, edge.end, cut, stop, edge.log_start, position is None))
     return LogExtent(cluster, found.cluster_id, tuple(stretches), silent)
 
 
@@ -153,7 +166,19 @@ def left_out(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
     """True if a partition, or records that the job should have read, cannot be compared."""
     silent = destination.silent or (source is not None and source.silent)
     missing = gaps(destination, source) or unshown(source, has_output=has_output)
-    return bool(planned.undecided or silent or missing)
+    return bool(planned.undecided or silent or missing or any(s.hides_records for s in destination.stretches))
+
+
+def of_unplaced(places: Iterable[TopicPartition]) -> Iterable[str]:
+    """A sentence on the partitions of which it is not known how far the job has read."""
+    found = [str(at) for at in places]
+    if found:
+        yield (
+            f"How far the job has read {some(found)} is not known: its store has no offset of this cluster there, so "
+            "that no record was expected from the resume offset on. Audit without --until stored once the job has "
+            "reached the log's end or is stopped; or with a configuration whose store is where the job keeps its "
+            "offsets now, such as a copied checkpoint."
+        )
 
 
 def is_cut_off(cut: int, log_start: int, start: int) -> bool:

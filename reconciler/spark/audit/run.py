@@ -62,7 +62,7 @@ def audit(
     unique: Unique = None,
     semantics: str = AT_LEAST_ONCE,
     since_ms: int | None = None,
-    until: Mapping[TopicPartition, int] | None = None,
+    until: Mapping[TopicPartition, int | None] | None = None,
     examples_of_each: int = 10,
     parquet: str | None = None,
     destination_options: Mapping[str, str] | None = None,
@@ -78,7 +78,8 @@ def audit(
     says by default: no two of one source partition do, which counts where partitions are compared apart.
     ``semantics``: ``at-least-once`` jobs may process announced records again; ``exactly-once`` jobs none.
     ``since_ms``: leave out older records of both logs, by their Kafka timestamp. ``until``: the job's position, by
-    destination partition; by default the logs' ends. ``parquet``: a new folder for all findings.
+    destination partition; by default the logs' ends. None for a partition: unknown, so that the verdict cannot be
+    ``clean`` where the log has records from the resume offset on. ``parquet``: a new folder for all findings.
 
     Raises ConfigError for arguments that cannot be used, Changed if a log is not the planned one or lost records while
     it was read, Unreachable and Refused.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from reconciler.clock import stamp
 from reconciler.formats.decimal_text import some
-from reconciler.spark.audit.looking import LogExtent, gaps, unshown
+from reconciler.spark.audit.looking import LogExtent, gaps, of_unplaced, unshown
 from reconciler.spark.audit.naming import By, Naming
 from reconciler.spark.audit.result import AuditResult
 from reconciler.spark.audit.spans import AuditedJob
@@ -126,9 +126,10 @@ def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
             f"The log of {some(short)} ends before the resume offset, so that nothing after it was compared: was it "
             "recreated, or its end cut off?"
         )
-    unread = [str(s.at) for s in destination.stretches if s.until <= s.cut < s.end]
+    unread = [str(s.at) for s in destination.stretches if s.until <= s.cut < s.end and not s.is_unplaced]
     if unread:
         yield f"By the given positions (until) the job has read nothing of {some(unread)} yet."
+    yield from of_unplaced(s.at for s in destination.stretches if s.hides_records)
     for side, log in (("destination", destination), ("source", source)):
         if log is not None and log.silent:
             yield f"The {side}'s {some([str(at) for at in log.silent])} is not in the plan: not compared."

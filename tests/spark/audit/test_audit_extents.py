@@ -102,6 +102,23 @@ def test_a_partition_in_no_plan_whose_records_a_person_has_left_out_by_time_is_n
     assert there(source, since_ms=10).silent, "those that were deleted may be later"
 
 
+def test_records_behind_an_unknown_position_were_not_compared(source: MemoryLog) -> None:
+    """The job's store may be the checkpoint that it has left: no offset of the destination is in it."""
+    fill(source)
+    about, at = replace(planned([stopped_at(7)]), destination_cluster_id="a-id"), TopicPartition("a.events", 0)
+
+    def looked(position: int | None, *, since_ms: int | None = None) -> tuple[int, bool, bool]:
+        found = look_at_destination(about, CLUSTER, until={at: position}, since_ms=since_ms)
+        told = any("How far the job has read a.events-0 is not known" in said for said in _of_logs(about, found, None))
+        return found.stretches[0].until, left_out(about, found, None, has_output=True), told
+
+    assert looked(None) == (5, True, True)
+    assert looked(8) == (8, False, False)
+    assert looked(None, since_ms=10) == (5, False, False), "all of them were left out by their time"
+    fill(source, records=5)
+    assert looked(None) == (5, False, False), "there is none"
+
+
 def there(log: MemoryLog, *, since_ms: int | None = None) -> LogExtent:
     """The destination's side of a plan that resumes at 5, in ``log``."""
     about = replace(planned([stopped_at(7)]), destination_cluster_id="a-id")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan_rows import PartitionPlan, PlanAnchor
 from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import TopicPartition
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, sightings
 from reconciler.spark.audit.failovers import audit_stays
 from reconciler.spark.audit.failovers import tally as stays_tally
@@ -101,6 +102,7 @@ def audited(
     *,
     alive: bool = True,
     planned: Sequence[PartitionPlan] = (planned_row(0), planned_row(1)),
+    until: Mapping[TopicPartition, int | None] | None = None,
 ) -> AuditResult:
     return audit(
         spark,
@@ -112,6 +114,7 @@ def audited(
             Columns(id="event", topic="topic", partition="partition"),
         ),
         id=id,
+        until=until,
     )
 
 
@@ -241,6 +244,19 @@ def test_a_partition_that_the_plan_does_not_cover_is_not_clean(
     found = audited(spark, put_out(0, range(RECORDS)), planned=planned)
     assert (found.verdict, found.left_out) == ("unknown", True)
     assert any(said in each for each in found.unknown)
+
+
+def test_records_that_the_job_may_have_read_and_lost_are_not_clean(spark: Any, logs: Logs) -> None:
+    """Its store is the checkpoint that it has left: it does not show how far the job has read in the copy."""
+    logs.fill()
+    rows = [*put_out(0, range(RECORDS)), *put_out(1, range(STORED))]
+    places = [TopicPartition("a.events", number) for number in range(2)]
+    found = audited(spark, rows, until={places[0]: RECORDS, places[1]: None})
+    assert (found.verdict, found.exit_code, found.totals["lost"]) == ("unknown", ExitCode.NEEDS_PERSON, 0)
+    told = [said for said in found.unknown if "a.events-1" in said]
+    assert len(told) == 1, told
+    assert told[0].startswith("How far the job has read a.events-1 is not known")
+    assert audited(spark, rows, until=dict.fromkeys(places, RECORDS)).totals["lost"] == RECORDS - STORED
 
 
 def test_there_and_back_records_without_an_id_and_deleted_ones_are_not_clean(spark: Any, logs: Logs) -> None:

@@ -67,6 +67,16 @@ def test_a_position_ends_the_last_stay_alone(logs: dict[str, MemoryLog]) -> None
     assert (a.read, a.end, a.until, b.until) == (((0, 6), (9, 10)), 12, 10, None)
 
 
+def test_records_behind_an_unknown_position_of_the_last_stay_were_not_compared(logs: dict[str, MemoryLog]) -> None:
+    given = {name: ClusterAccess.at(name) for name in "AB"}
+    found = look_at(THERE_AND_BACK, given, until={AT: None}, since_ms=None).logs
+    assert (found[0].reaches[0].read, found[0].reaches[0].until) == (((0, 6), (9, 9)), 9)
+    assert left_out(THERE_AND_BACK, found)
+    assert any("How far the job has read events-0 is not known" in said for said in announce(found))
+    late = look_at(THERE_AND_BACK, given, until={AT: None}, since_ms=12).logs
+    assert not left_out(THERE_AND_BACK, late), "all of them were left out by their time"
+
+
 def test_a_cluster_that_the_job_has_left_may_be_dead_or_away_and_that_is_told(logs: dict[str, MemoryLog]) -> None:
     found = look("A", "gone")
     assert [log.cluster_id for log in found.logs] == ["A"]

@@ -221,10 +221,10 @@ def _since(text: str | None) -> int | None:
     return found
 
 
-def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int]:
-    """The job's offsets in its own store, as far as they are in the destination's numbers."""
+def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int | None]:
+    """The job's offsets in its own store, in the destination's numbers; None for a partition that has none there."""
     rows = [row for plan in plans for row in plan.job(job.name).partitions if row.resume_offset is not None]
-    found = {row.key: row.resume_offset or 0 for row in rows}
+    found: dict[TopicPartition, int | None] = {row.key: None for row in rows}
     own_name = {row.topic for row in rows if row.topic != row.source_topic}
     with context.outside(config) as world, closing(world.open_store(job.store)) as store:
         stored = store.read(job.group, sorted({row.topic for row in rows}))
@@ -232,7 +232,7 @@ def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicP
         anchor = row.stored.anchor
         is_its = row.key.topic in own_name or (anchor is not None and anchor.cluster_id == plans[0].cluster_id)
         if row.key in found and is_its:
-            found[row.key] = max(found[row.key], row.stored.offset)
+            found[row.key] = max(found[row.key] or 0, row.stored.offset)
     return found
 
 

@@ -18,6 +18,7 @@ from reconciler.spark.audit.looking import (
     is_dead,
     is_planned_log,
     log_of,
+    of_unplaced,
     require_anchors,
     with_records,
 )
@@ -30,7 +31,7 @@ class Reach:
     """The offsets of one partition that are read: [start, end). ``read`` are those that the job's stays have read.
 
     From ``until`` on the job has not come to them; None on a cluster that it has left. ``log_start`` is where the log
-    begins.
+    begins. ``is_unplaced``: how far the job has read is not known, and ``until`` is the last resume offset.
     """
 
     at: TopicPartition
@@ -39,6 +40,7 @@ class Reach:
     log_start: int
     read: tuple[tuple[int, int], ...]
     until: int | None
+    is_unplaced: bool = False
 
     @property
     def range(self) -> OffsetRange:
@@ -48,6 +50,11 @@ class Reach:
     def is_short(self) -> bool:
         """True if the log ends before an offset of the plans."""
         return any(self.end < max(bounds) for bounds in self.read)
+
+    @property
+    def hides_records(self) -> bool:
+        """True if there are records of which it is not known whether the job has read them."""
+        return self.is_unplaced and max(self.until or 0, self.start) < self.end
 
     def is_cut_off(self, cut: int) -> bool:
         """As ``looking.is_cut_off``: records from the cut on are gone, and not left out by their time."""
@@ -79,7 +86,7 @@ def look_at(
     found: Stays,
     given: Mapping[str, ClusterAccess],
     *,
-    until: Mapping[TopicPartition, int] | None,
+    until: Mapping[TopicPartition, int | None] | None,
     since_ms: int | None,
 ) -> ReachedLogs:
     """The logs of the plans' clusters. ``given``: their settings, under a name for messages.
@@ -116,7 +123,7 @@ def _look(
     found: Stays,
     name: str,
     cluster: ClusterAccess,
-    until: Mapping[TopicPartition, int] | None,
+    until: Mapping[TopicPartition, int | None] | None,
     since_ms: int | None,
 ) -> tuple[int, ClusterLog]:
     with closing(log_of(cluster, name)) as reader:
@@ -131,10 +138,12 @@ def _look(
     reaches = []
     for at, intervals in stays.intervals.items():
         edge = edges[at]
-        stop = min(edge.end, (until or {}).get(at, edge.end)) if stays.is_last else None
+        position = (until or {}).get(at, edge.end) if stays.is_last else edge.end
+        known = intervals[-1].start if position is None else position
+        stop = min(edge.end, known) if stays.is_last else None
         read = tuple((each.start, stop if each.end is None and stop is not None else each.end) for each in intervals)
         closed = tuple((start, edge.end if end is None else end) for start, end in read)
-        reaches.append(Reach(at, edge.start, edge.end, edge.log_start, closed, stop))
+        reaches.append(Reach(at, edge.start, edge.end, edge.log_start, closed, stop, position is None))
     return number, ClusterLog(cluster, info.cluster_id, tuple(reaches), stays.is_last, silent)
 
 
@@ -190,6 +199,7 @@ def announce(logs: Sequence[ClusterLog]) -> Iterable[str]:
         short = [str(each.at) for each in log.reaches if each.is_short]
         if short:
             yield f"On cluster {log.cluster_id} the log of {some(short)} ends before an offset of the plans."
+        yield from of_unplaced([reach.at for reach in log.reaches if reach.hides_records])
 
 
 def gaps(found: Stays, logs: Sequence[ClusterLog]) -> list[TopicPartition]:
@@ -215,4 +225,5 @@ def gaps(found: Stays, logs: Sequence[ClusterLog]) -> list[TopicPartition]:
 
 def left_out(found: Stays, logs: Sequence[ClusterLog]) -> bool:
     """True if a partition, or records that a stay should have read, cannot be compared."""
-    return bool(found.undecided or gaps(found, logs) or any(log.silent for log in logs))
+    hidden = any(reach.hides_records for log in logs for reach in log.reaches)
+    return bool(found.undecided or gaps(found, logs) or hidden or any(log.silent for log in logs))

@@ -58,7 +58,7 @@ def audit_stays(
     unique: Unique = None,
     semantics: str = AT_LEAST_ONCE,
     since_ms: int | None = None,
-    until: Mapping[TopicPartition, int] | None = None,
+    until: Mapping[TopicPartition, int | None] | None = None,
     examples_of_each: int = 10,
     parquet: str | None = None,
     now_ms: int | None = None,
