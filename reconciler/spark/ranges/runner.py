@@ -219,9 +219,9 @@ class RangeBatches:
 
     def _plan(self, offsets: GroupOffsets, sink: RangeSink | None) -> RangeBatch | None:
         group = self._target.group
+        rows = offsets.read()  # once: what the sink repeats because of these rows must be saved over them
         if sink is not None:
-            sink.settle(self._spark, group, offsets.read())
-        rows = offsets.read()
+            sink.settle(self._spark, group, rows)
         edges = reading.look(self._log(), self._topics)
 
         def planned_now() -> RangePlan:
@@ -237,7 +237,7 @@ class RangeBatches:
             ]
             lasts = {last.at: last for last in reading.last_records(begins, self._log())}
             offsets.save(offsets.beginnings(planned.begin, lasts, edges.cluster), "first start")
-            rows = offsets.read()
+            rows = offsets.read() | rows
             planned = planned_now()
         if planned.lost:
             log.warning("%s; going on after them, as Policy(overtaken) says.", lost_sentence(planned.lost))

@@ -1,0 +1,117 @@
+"""Two runs of one group, the second of which reads the stored rows while the first goes on. Without servers.
+
+Spark's frames are lists of offsets here, and the log and the store are in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import Changed
+from reconciler.kafka.memory import MemoryLog, MemoryPartition
+from reconciler.ports import TopicPartition
+from reconciler.spark.ranges import hashed_files, output, reading, runner
+from reconciler.spark.ranges.hashed_files import HashNamedFiles
+from reconciler.spark.ranges.planning import Policy
+from reconciler.spark.ranges.runner import RangeBatches, exactly_once
+from reconciler.stores.memory import MemoryStore
+from tests.spark.ranges.test_hashed_files_rivals import Local, frame
+
+
+class Killed(BaseException):
+    """The run ends here, without any further step."""
+
+
+class World:
+    """A log of one topic, a store, and an output; ``run`` is one batch of a run of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.log = path, MemoryLog("c", {"events": 1})
+
+    def produce(self, records: int) -> None:
+        for _ in range(records):
+            self.log.partition("events", 0).append(1, b"k", b"v")
+
+    def store(self) -> MemoryStore:
+        return MemoryStore(str(self.path))
+
+    def job(self) -> RangeBatches:
+        spark: Any = object()
+        policy = Policy(new="latest")  # so that a run stores where an added partition begins
+        made = RangeBatches(
+            spark, topics=["events"], group="g", bootstrap_servers="x:1", store=self.store(), policy=policy
+        )
+        made._reader = self.log
+        return made
+
+    def run(self, sink: HashNamedFiles | None = None, work: Callable[[], None] = lambda: None) -> None:
+        def results(records: Any, ranges: Any) -> Any:
+            work()
+            return records
+
+        self.job().run_once(exactly_once(results, into=sink or HashNamedFiles(str(self.path))))
+
+    @property
+    def counted(self) -> list[int]:
+        return sorted(row for name in output.files(str(self.path)) for row in json.loads(Path(name).read_text()))
+
+    @property
+    def stored(self) -> list[int]:
+        return [row.stored.offset for row in self.store().read("g")]
+
+
+class Slow(HashNamedFiles):
+    """A sink that calls ``meanwhile`` once, when it has settled."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def settle(self, *args: Any) -> None:
+        super().settle(*args)
+        if self.meanwhile is not None:
+            self.meanwhile, act = None, self.meanwhile
+            act()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    def read(spark: Any, ranges: Iterable[Any], *_: Any, **__: Any) -> Any:
+        return frame([offset for each in ranges for offset in range(each.from_offset, each.until_offset)])
+
+    monkeypatch.setattr(hashed_files, "Directory", Local)
+    monkeypatch.setattr(runner, "_require_frame", lambda results: None)
+    monkeypatch.setattr(reading, "read", read)
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("is_added", [False, True], ids=["the same partitions", "one was added"])
+def test_a_batch_that_another_run_finishes_meanwhile_does_not_set_the_offsets_back(
+    world: World, *, is_added: bool
+) -> None:
+    """The second run repeats a batch for the rows that it has read: it must not save that over newer ones."""
+
+    def killed() -> None:
+        raise Killed
+
+    def first_goes_on() -> None:
+        world.run()
+        world.produce(50)
+        world.run()
+        if is_added:  # the second run reads the rows again, for where it has stored that it begins
+            world.log.partitions[TopicPartition("events", 1)] = MemoryPartition()
+
+    world.produce(100)
+    with pytest.raises(Killed):
+        world.run(work=killed)
+    rival = Slow(str(world.path))
+    rival.meanwhile = first_goes_on
+    with pytest.raises(Changed, match="another run of the job has saved its own"):
+        world.run(rival)
+    world.produce(30)
+    world.run()
+    assert world.stored[0] == 180
+    assert world.counted == list(range(180))
