@@ -23,7 +23,8 @@ written in step 1. So it is if a person has corrected one of the rows before it:
 (``output.is_overtaken``). If the rows do not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
 
 Of two runs of one group that write the same batch, the first that has staged all its files decides which files count;
-each run's files have names of their own, so that none replaces or removes another's that may count.
+each run's files have names of their own, so that none replaces or removes another's that may count. A run whose batch
+another has undone meanwhile saves no offsets for it, even if the other has begun it again.
 
 A batch that counts already is run again only if its stored offsets were set back, by a rollback for example. As long as
 the catalogue has it, its files stay as they are: the results of the same records are the same. Other ranges of the same
@@ -89,6 +90,8 @@ class HashNamedFiles(RangeSink):
         self._unfinished = unfinished
         self._options = dict(options or {})
         self._again: CatalogueEntry | None = None
+        self._begun: CatalogueEntry | None = None
+        """The batch of this run as the catalogue has it: a rival may undo it, and begin it again with other rows."""
         self._directory: Directory | None = None
 
     def check(self, store: OffsetStore) -> None:
@@ -157,6 +160,7 @@ class HashNamedFiles(RangeSink):
         written_at_ms = max((new.written_at_ms or 0 for new in after.values()), default=0)
         entry = CatalogueEntry(batch.name, batch.group, parts=parts, written_at_ms=written_at_ms)
         if self._catalogue.put(batch.name + BEGUN, entry):
+            self._begun = output.loads(output.dumps(entry), batch.name + BEGUN)
             return True
         there = self._catalogue.load(batch.name + BEGUN)
         if there is None or not _starts_alike(there, entry):
@@ -165,6 +169,7 @@ class HashNamedFiles(RangeSink):
                 hint="Run one job per group.",
             )
         if _ends(there) == _ends(entry):
+            self._begun = there
             return True
         self.abandon(batch)
         return False
@@ -210,20 +215,29 @@ class HashNamedFiles(RangeSink):
         """Have these files count with the batch; False if another run has staged its own, finished or undone it."""
         if not self._catalogue.put(batch.name + STAGED, CatalogueEntry(batch.name, batch.group, names)):
             return False
-        if self._catalogue.has(batch.name + BEGUN):
+        if self._is_begun(batch):
             return True
         self._catalogue.folder.remove(batch.name + STAGED)
         return False
 
+    def _is_begun(self, batch: RangeBatch) -> bool:
+        """False if another run has finished or undone what this one has begun; it may have begun it again."""
+        return self._begun is not None and self._catalogue.find(batch.name + BEGUN) == self._begun
+
     def _require_begun(self, batch: RangeBatch) -> None:
-        if not self._catalogue.has(batch.name + BEGUN):
-            raise Changed(
-                f"Another run of group {batch.group} has finished or undone the batch {batch.name} of {self._path}.",
-                hint="Run one job per group. Started again, this one continues after the other's batch.",
-            )
+        if not self._is_begun(batch):
+            raise self._taken_over(batch)
+
+    def _taken_over(self, batch: RangeBatch) -> Changed:
+        return Changed(
+            f"Another run of group {batch.group} has finished or undone the batch {batch.name} of {self._path}.",
+            hint="Run one job per group. Started again, this one continues after the other's batch.",
+        )
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         self._require_begun(batch)  # another run may have undone it since, and removed its files
+        if all(self._catalogue.find(batch.name + kind) is None for kind in (STAGED, DONE)):
+            raise self._taken_over(batch)
         if self._catalogue.has(batch.name + LOST):
             raise Changed(
                 f"Another run of group {batch.group} has given up the batch {batch.name} of {self._path}.",
@@ -236,9 +250,8 @@ class HashNamedFiles(RangeSink):
             if self._catalogue.has(batch.name + BEGUN):
                 self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
             raise
-        entry = self._catalogue.find(batch.name + BEGUN)
-        if entry is not None:  # else another run has seen the saved offsets, and finished it
-            self._finish(entry)
+        if self._is_begun(batch) and self._begun is not None:  # else another run has seen the offsets, and finished it
+            self._finish(self._begun)
 
     # ------------------------------------------------------------ the steps after the offsets
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +24,22 @@ RANGES = (OffsetRange("events", 0, 0, 10),)
 BATCH = RangeBatch(RANGES, name_of(RANGES, CLUSTER), "clicks", CLUSTER, {}, ())
 
 
-class NoFiles:
-    """Spark's view of an output's folder, in which it has written no files."""
-
-    def __init__(self, *_: object) -> None: ...
-
-    def names(self, *_: object, **__: object) -> list[str]:
-        return []
-
-    def remove(self, *_: object) -> None: ...
-
-
-def up_to(end: int) -> list[Change]:
-    return [Change(TopicPartition("events", 0), None, StoredOffset(end, Anchor(end - 1, 1, None, None, "c", "t"), 5))]
+def up_to(end: int, at_ms: int = 5) -> list[Change]:
+    anchor = Anchor(end - 1, 1, None, None, "c", "t")
+    return [Change(TopicPartition("events", 0), None, StoredOffset(end, anchor, at_ms))]
 
 
 @pytest.mark.parametrize(("is_undone", "said"), [(False, "has given up"), (True, "has finished or undone")])
 def test_a_run_saves_no_offsets_of_a_batch_that_another_run_has_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_undone: bool, said: str
 ) -> None:
-    monkeypatch.setattr(hashed_files, "Directory", NoFiles)
+    monkeypatch.setattr(hashed_files, "Directory", Local)
     spark: Any = None
     first, rival = HashNamedFiles(str(tmp_path)), HashNamedFiles(str(tmp_path))
     first._catalogue.folder.make()
     first.settle(spark, "clicks", {})
     assert first.begin(BATCH, up_to(10))
+    first.stage(frame([*range(10)]), BATCH)
     rival.settle(spark, "clicks", {})
     assert not rival.begin(BATCH, up_to(8)), "compaction has removed the last records"
     if is_undone:
@@ -58,12 +50,43 @@ def test_a_run_saves_no_offsets_of_a_batch_that_another_run_has_given_up(
     assert saved == []
 
 
+@pytest.mark.parametrize("end", [8, 10], ids=["compaction has removed more", "the same records"])
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_run_saves_no_offsets_of_a_batch_that_another_run_has_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_staged: bool, end: int
+) -> None:
+    """The other run has removed its files."""
+    monkeypatch.setattr(hashed_files, "Directory", Local)
+    spark: Any = None
+    first, rival = HashNamedFiles(str(tmp_path)), HashNamedFiles(str(tmp_path))
+    first._catalogue.folder.make()
+    first.settle(spark, "clicks", {})
+    assert first.begin(BATCH, up_to(10))
+    first.stage(frame([*range(10)]), BATCH)
+    rival.settle(spark, "clicks", {})
+    rival.abandon(BATCH)
+    rival.settle(spark, "clicks", {})
+    changes = up_to(end, at_ms=6)
+    assert rival.begin(BATCH, changes)
+    if is_staged:
+        rival.stage(frame([*range(end)]), BATCH)
+    saved: list[int] = []
+    with pytest.raises(Changed, match="has finished or undone"):
+        first.commit(BATCH, up_to(10), lambda: saved.append(10))
+    rival.stage(frame([*range(end)]), BATCH)
+    rival.commit(BATCH, changes, lambda: saved.append(end))
+    (counted,) = output.files(str(tmp_path))
+    assert (saved, json.loads(Path(counted).read_text())) == ([end], [*range(end)])
+
+
 def test_a_run_saves_the_offsets_of_a_batch_that_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashed_files, "Directory", NoFiles)
-    files, spark = HashNamedFiles(str(tmp_path)), None
+    monkeypatch.setattr(hashed_files, "Directory", Local)
+    spark: Any = None
+    files = HashNamedFiles(str(tmp_path))
     files._catalogue.folder.make()
     files.settle(spark, "clicks", {})
     files.begin(BATCH, up_to(10))
+    files.stage(frame([*range(10)]), BATCH)
     saved: list[str] = []
     files.commit(BATCH, up_to(10), lambda: saved.append("offsets"))
     assert (saved, files._catalogue.begun()) == (["offsets"], [])
