@@ -29,7 +29,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, Identity, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.formats.anchor_lines import AnchorLine
 from reconciler.formats.decimal_text import counted
@@ -56,8 +56,8 @@ class Columns:
     ``topic_name`` is the topic where no column has it. ``timestamp``: a timestamp, or whole numbers in ``unit`` (s, ms,
     us, ns), of the same meaning as the job's ``[jobs.identity] timestamp``. ``id``: bytes, text or whole numbers, the
     very value that ``[jobs.identity] id`` reads from a record. ``key`` and ``value`` are the record's own bytes, and
-    give the fingerprint. ``batch``: increases with each batch that the job wrote; text only where its order shows that
-    (``_newest_batch``).
+    give the fingerprint. ``batch``: increases with each batch that the job wrote, over all checkpoints; text only where
+    its order shows that (``_newest_batch``).
     """
 
     topic: str | None = "topic"
@@ -94,7 +94,7 @@ def derive(
     no column for it. ``cluster_id`` is the cluster that the offsets are from, if known; without it they are taken to be
     from a cluster other than the destination.
 
-    Raises ConfigError for a column that does not exist or is not of the right type.
+    Raises ConfigError for a column that does not exist, is not of the right type, or does not show the newest batch.
     """
     chosen = columns or Columns()
     _check(chosen)
@@ -133,6 +133,7 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
         newest = _newest_batch(selected, columns.batch)
         if newest is None:
             return []
+        _require_in_order(selected, columns.batch)
         selected = selected.where(f.col("batch") < f.lit(newest)).drop("batch")
     last = f.max_by(f.struct("*"), f.col("offset")).alias("last")
     ends = selected.groupBy("topic", "partition").agg(last).select("last.*")
@@ -181,6 +182,28 @@ def _newest_batch(selected: DataFrame, name: str) -> Any:
             name,
         )
     return newest
+
+
+def _require_in_order(selected: DataFrame, name: str) -> None:
+    """Raise ConfigError unless each partition's last record is of its newest batch.
+
+    A new checkpoint counts its batches from 0 again. The largest number may then be of an older checkpoint, and the
+    batch that was cut off would be taken for a complete one.
+    """
+    numbered = selected.where(f.col("batch").isNotNull())
+    # Of a record that two batches wrote, the later one counts.
+    last = f.max(f.struct("offset", "batch")).alias("last")
+    partitions = numbered.groupBy("topic", "partition").agg(last, f.max("batch").alias("newest"))
+    astray = partitions.where(f.col("last.batch") < f.col("newest")).orderBy("topic", "partition").first()
+    if astray is not None:
+        raise ConfigError(
+            f"The last record of {TopicPartition(astray['topic'], astray['partition'])} (offset "
+            f"{astray['last']['offset']}) is of batch {astray['last']['batch']}, though the column {name!r} also has "
+            f"{astray['newest']} there: the batches' numbers began again, as they do with each new checkpoint, or "
+            "records were read again. So the largest number is not the newest batch.",
+            hint="Name a column that increases over all checkpoints, such as the time at which the batch began; or "
+            "derive from the rows of the last checkpoint alone (a view, or the query option of jdbc).",
+        )
 
 
 def _columns(output: DataFrame, columns: Columns) -> list[Column]:

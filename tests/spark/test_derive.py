@@ -122,6 +122,25 @@ def test_text_of_one_form_shows_which_batch_is_the_newest(spark: Any, names: tup
     assert lines == {("events", 0): StoredOffset(3, Anchor(2))}
 
 
+@pytest.mark.parametrize("partition", [0, 1], ids=["of the largest number", "of other numbers"])
+def test_numbers_that_began_again_do_not_show_which_batch_is_the_newest(spark: Any, partition: int) -> None:
+    """A new checkpoint counts from 0: here 1 is the newest batch, and may have been cut off."""
+    first = [*rows("events", 0, range(10), 7), *rows("events", 1, range(5), 6)]
+    again = rows("events", partition, range(10, 12), 0) + rows("events", partition, range(12, 14), 1)
+    frame = spark.createDataFrame([*first, *again], SCHEMA)
+    numbers = rf"events-{partition} \(offset 13\) is of batch 1, though the column 'run' also has {7 - partition} there"
+    with pytest.raises(ConfigError, match=numbers):
+        derive(frame, group="clicks", columns=Columns(batch="run"))
+    times = frame.withColumn("run", f.when(f.col("run") < 2, f.col("run") + 10).otherwise(f.col("run")))
+    assert found(derive(times, group="clicks", columns=Columns(batch="run")))[("events", partition)].offset == 12
+
+
+def test_a_record_that_two_batches_wrote_is_of_the_later_one(spark: Any) -> None:
+    written = [*rows("events", 0, range(4), 1), *rows("events", 0, range(2, 4), 2), *rows("events", 0, range(4, 6), 3)]
+    frame = spark.createDataFrame(written, SCHEMA)
+    assert found(derive(frame, group="clicks", columns=Columns(batch="run")))[("events", 0)].offset == 4
+
+
 def test_rows_without_a_batch_are_left_out_and_counted(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
     frame = batches(spark, "1", "2", None).withColumn("run", f.col("run").cast("bigint"))
     lines = found(derive(frame, group="clicks", columns=Columns(batch="run")))
