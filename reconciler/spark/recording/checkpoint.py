@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
@@ -146,11 +147,19 @@ def settled(
 
 
 def in_flight(
-    batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], anchors: Mapping[TopicPartition, Anchor], now_ms: int
+    batch: BatchBounds,
+    kept: Mapping[TopicPartition, AnchorRows],
+    anchors: Mapping[TopicPartition, Anchor],
+    now_ms: int,
+    *,
+    gone: Collection[TopicPartition] = (),
 ) -> list[Change]:
-    """The anchor store's changes while a batch runs: the last batch's anchors settle, this one's are laid aside."""
+    """The anchor store's changes while a batch runs: the last batch's anchors settle, this one's are laid aside.
+
+    ``gone`` are partitions of whose last records in this batch nothing is known.
+    """
     changes = settled(batch, kept, anchors, now_ms)
-    for at, end in batch.ends.items():
+    for at, end in batch.without(gone).ends.items():
         there, start = kept.get(at, NOTHING), batch.starts.get(at)
         before = believed(there, start)
         anchor = anchored(batch, at, anchors.get(at), before)
@@ -221,9 +230,13 @@ class CheckpointRecorder(GroupRecorder):
         store.create()
         super()._prepare(store)
 
-    def batch(self, batch_id: int, ends: Sequence[LastRecord]) -> None:
-        """Lay the running batch's anchors aside, made for the ends that Spark planned for it."""
-        self.keep(BatchBounds.planned(self._read(batch_id)), self.named(ends), in_flight)
+    def batch(self, batch_id: int, ends: Sequence[LastRecord], *, gone: Collection[TopicPartition] = ()) -> None:
+        """Lay the running batch's anchors aside, made for the ends that Spark planned for it.
+
+        None where its last records are ``gone``, so that the anchors there lag.
+        """
+        decide = partial(in_flight, gone=gone)
+        self.keep(BatchBounds.planned(self._read(batch_id)), self.named(ends), decide)
 
     def settle(self, batch_id: int) -> None:
         """Keep the last batch's anchors, and none for the running one."""

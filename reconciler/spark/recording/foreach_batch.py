@@ -164,7 +164,7 @@ class Recording:
         self._function(batch, batch_id)
         found = asked if isinstance(asked, Unseen) else asked()
         if not isinstance(found, Unseen):
-            self._recorder.batch(batch_id, found)
+            self._recorder.batch(batch_id, found.ends, gone=found.gone)
         elif self._may_search(batch, found):
             # The work is done: Spark reads Kafka a second time, this once.
             self._recorder.batch(batch_id, self._searched(batch, self._shared_ends(batch)))

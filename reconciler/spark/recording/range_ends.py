@@ -9,7 +9,9 @@ read:
       are those of the former topic, and would name records of the new one that the query has not read: the batch
       stores nothing of that topic.
 - E4  It stays within the range, whose end Spark has found in the log. Records can only vanish meanwhile (retention,
-      compaction): then it names an earlier one, or none and the row stays. Both are early, never late.
+      compaction): then it names an earlier one, or none and the row stays. Both are early, never late. Where none is
+      left and the log now begins within the range, it says so (``PointRead.gone``): the anchor before the range would
+      else be taken for that of its end, as after a range of markers, and the replay shown too small.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.config.addresses import shared_brokers
 from reconciler.core.errors import ReconcilerError
@@ -59,6 +61,13 @@ def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) 
     return {at: span for at, span in found.items() if span.start < span.end}
 
 
+class PointRead(NamedTuple):
+    """The last records of a batch. ``gone``: partitions whose records retention has removed before they were read."""
+
+    ends: list[LastRecord]
+    gone: frozenset[TopicPartition] = frozenset()
+
+
 class RangeEnds:
     """Finds the last records of one recording's batches by their ranges."""
 
@@ -75,7 +84,7 @@ class RangeEnds:
         self._pause: tuple[float, Unseen] | None = None
         self._worker: ThreadPoolExecutor | None = None  # one thread: batches of two queries take turns
 
-    def begin(self, batch: DataFrame) -> Callable[[], Sequence[LastRecord] | Unseen] | Unseen:
+    def begin(self, batch: DataFrame) -> Callable[[], PointRead | Unseen] | Unseen:
         """Begin to look up the last records of the batch that runs now; the function that is returned waits for them.
 
         Neither raises. To be called in the batch's own thread.
@@ -99,7 +108,7 @@ class RangeEnds:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="reconciler-recording")
         return self._worker.submit(self._look_up, spans(sources, self._topics)).result
 
-    def last_records(self, sources: Iterable[SourceRange]) -> Sequence[LastRecord]:
+    def last_records(self, sources: Iterable[SourceRange]) -> PointRead:
         """The last records that all of these sources have read, in any thread. Raises ReconcilerError."""
         return self._read(spans(sources, self._topics))
 
@@ -111,7 +120,7 @@ class RangeEnds:
             return Unseen(f"records could not be read from Kafka: {error}")
         return None
 
-    def _look_up(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> Sequence[LastRecord] | Unseen:
+    def _look_up(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> PointRead | Unseen:
         try:
             return self._read(wanted)
         except Exception as error:  # the job can do without, whatever it is
@@ -119,16 +128,25 @@ class RangeEnds:
             self._pause = monotonic() + PAUSE_S, Unseen(f"its range could not be read from Kafka: {error}")
             return self._pause[1]
 
-    def _read(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> list[LastRecord]:
+    def _read(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> PointRead:
         if not wanted:
-            return []
+            return PointRead([])
         topics = {at.topic for at in wanted}
         before = self._cluster.having(topics)
         found = {**self._found(wanted, committed_only=False), **self._found(wanted, committed_only=True)}
+        gone = self._gone({at: span for at, span in wanted.items() if at not in found})
         after = self._reader(any(span.committed_only for span in wanted.values())).describe(before.topics)
         self._cluster.learn(after)
         renumbered = {name for name in topics if not after.numbers_as(before, name)}
-        return without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group)
+        return PointRead(without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group), gone)
+
+    def _gone(self, empty: Mapping[TopicPartition, OffsetSpan]) -> frozenset[TopicPartition]:
+        """Of the ranges in which no record was found, those in which the log begins now."""
+        if not empty:
+            return frozenset()
+        reader = self._reader(any(span.committed_only for span in empty.values()))
+        starts = reader.log_starts(list(empty))
+        return frozenset(at for at, span in empty.items() if starts[at] > span.start)
 
     def _found(
         self, wanted: Mapping[TopicPartition, OffsetSpan], *, committed_only: bool

@@ -15,7 +15,7 @@ These objects travel to another process only by their addresses (Spark Connect r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from threading import Lock
@@ -233,11 +233,17 @@ class Recorder(GroupRecorder):
         super().__init__(target, StoreKeeper(target.store, target.cluster.client, target.anchors), describe)
 
     def batch(
-        self, batch_id: int, ends: Sequence[LastRecord], *, looked_up: Mapping[TopicPartition, StoredOffset] = NONE
+        self,
+        batch_id: int,
+        ends: Sequence[LastRecord],
+        *,
+        looked_up: Mapping[TopicPartition, StoredOffset] = NONE,
+        gone: Collection[TopicPartition] = (),
     ) -> None:
         """Store each end's next offset and anchor where that moves the group forward (I1 to I3).
 
-        ``looked_up`` has rows of other partitions. A partition without records in the batch keeps its row.
+        ``looked_up`` has rows of other partitions. A partition without records in the batch keeps its row,
+        also one whose records are ``gone``.
         """
         if not ends and not looked_up:
             return

@@ -235,6 +235,18 @@ def test_an_anchor_that_cannot_be_looked_up_is_not_passed_on_to_a_later_offset(
     assert anchored(store)[NEW] == (300, 299)
 
 
+def test_in_a_checkpoint_an_anchor_is_not_carried_over_records_that_retention_took_before_they_were_looked_up(
+    store: MemoryStore, log: MemoryLog
+) -> None:
+    mine = of_checkpoint(store, log, seen=True)
+    mine._hear(reading_on(1))
+    log.partition("events", 0).delete_before(25)
+    mine._hear(reading_on(2))
+    assert anchored(store) == {OLD: (10, 9)}, "made for 10, it lags behind the checkpoint's 20"
+    mine._hear(reading_on(3))
+    assert anchored(store) == {OLD: (30, 29)}
+
+
 def test_a_source_on_another_cluster_does_not_keep_a_checkpoint_without_anchors(
     store: MemoryStore, log: MemoryLog
 ) -> None:

@@ -16,6 +16,7 @@ from reconciler.spark.recording.batch_range import OfLastRun, Unseen
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.foreach_batch import Recording
 from reconciler.spark.recording.held_back import Holders, holder
+from reconciler.spark.recording.range_ends import PointRead
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
@@ -196,7 +197,7 @@ def checkpoint(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> tuple[Che
     """A checkpoint's recorder, and what it is told to keep."""
     target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Received(), "checkpoint:/c", store)
     recorder, told = CheckpointRecorder(target, describe=describe), []
-    monkeypatch.setattr(recorder, "batch", lambda batch_id, ends: told.append((batch_id, ends)))
+    monkeypatch.setattr(recorder, "batch", lambda batch_id, ends, gone=(): told.append((batch_id, ends)))
     monkeypatch.setattr(recorder, "settle", lambda batch_id: told.append((batch_id, None)))
     return recorder, told
 
@@ -208,7 +209,7 @@ def test_a_checkpoints_query_may_hold_records_back(
     calls: list[int] = []
     recorder, told = checkpoint
     mine = Recording(lambda batch, batch_id: calls.append(batch_id), recorder, cache=False)
-    monkeypatch.setattr(mine._by_range, "begin", lambda batch: lambda: [])
+    monkeypatch.setattr(mine._by_range, "begin", lambda batch: lambda: PointRead([]))
     mine(BATCH, 7)
     assert (calls, told) == ([7], [(7, [])])
 

@@ -18,7 +18,7 @@ from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.last_records import OffsetSpan
 from reconciler.spark.recording import range_ends
 from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, holds_back, lowest_of_several
-from reconciler.spark.recording.range_ends import RangeEnds, spans
+from reconciler.spark.recording.range_ends import PointRead, RangeEnds, spans
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from tests.spark.recording.world import Sequenced
@@ -82,9 +82,13 @@ class Lookup:
     ends: RangeEnds
     asked: list[Any]
 
-    def last(self) -> Sequence[LastRecord] | Unseen:
+    def read(self) -> PointRead | Unseen:
         asked = self.ends.begin(SimpleNamespace())
         return asked if isinstance(asked, Unseen) else asked()
+
+    def last(self) -> Sequence[LastRecord] | Unseen:
+        found = self.read()
+        return found if isinstance(found, Unseen) else found.ends
 
     def offsets(self) -> dict[TopicPartition, int]:
         found = self.last()
@@ -146,6 +150,18 @@ def test_a_range_that_retention_has_taken_whole_stores_nothing(lookup):
     log = log_of(40)
     log.partition("events", 0).delete_before(30)
     assert lookup(log, source({0: 20})).offsets() == {}
+
+
+def test_a_range_without_a_record_is_told_from_one_whose_records_are_gone(lookup):
+    """Spark has read those: the anchor before the range is not that of its end."""
+    log = log_of(40, 2)
+    for number in range(2):
+        log.partition("events", number).compact(range(12, 20))
+    mine = lookup(log, source({0: 20, 1: 20}, {0: 10, 1: 12}))
+    assert mine.read().gone == frozenset()
+    for number in range(2):
+        log.partition("events", number).delete_before(12)
+    assert mine.read() == PointRead([], frozenset({AT}))
 
 
 def test_a_log_that_was_cut_before_the_end_of_the_range_stores_nothing(lookup):

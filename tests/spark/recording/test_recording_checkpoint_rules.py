@@ -47,8 +47,8 @@ class Query:
         text = f'v1\n{{"batchTimestampMs":5}}\n{{"events":{{"0":{a},"1":{b}}}}}'
         (self.path / f"offsets/{number}").write_text(text)
 
-    def run(self, number: int, *ends: LastRecord) -> None:
-        self.recorder.batch(number, ends)
+    def run(self, number: int, *ends: LastRecord, gone: Iterable[TopicPartition] = ()) -> None:
+        self.recorder.batch(number, ends, gone=frozenset(gone))
 
     def commit(self, number: int) -> None:
         (self.path / f"commits/{number}").write_text("v1\n{}")
@@ -124,6 +124,22 @@ def test_silent_partitions_are_carried_forward(query: Query) -> None:
         query.run(number, last(end - 1))
         query.commit(number)
     assert (query.row(A), query.row(B)) == ((30, 29, 0), (10, 7, 0))
+
+
+def test_an_anchor_is_not_carried_over_records_that_are_gone(query: Query) -> None:
+    """Spark had read them, so that the anchor before them lags by them."""
+    query.plan(0, 10, 8)
+    query.run(0, last(9), last(7, B))
+    query.commit(0)
+    query.plan(1, 20, 18)
+    query.run(1, last(19), gone=[B])
+    assert query.row(B) == (8, 7, 0), "batch 1 still runs"
+    query.commit(1)
+    assert (query.row(A), query.row(B)) == ((20, 19, 0), (18, 7, 10))
+    query.plan(2, 30, 28)
+    query.run(2, last(29), last(27, B))
+    query.commit(2)
+    assert query.row(B) == (28, 27, 0)
 
 
 def test_a_partition_that_never_held_a_record_has_an_empty_anchor(query: Query) -> None:
