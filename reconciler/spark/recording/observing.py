@@ -16,9 +16,12 @@ the whole batch, with a ``max_by`` for each partition, since ``observe`` knows n
 
 The report comes after the commit, so nothing is stored for a batch that failed. It is asynchronous: the last report of
 a killed driver may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict is
-``bounded``, and the difference counts as replay. The next report after a restart corrects it. A report that comes
-twice, or late, changes nothing. A report that could not be stored while the store or the cluster was away is stored
-after the next one that can be: a partition without records in the next batch would keep a row that is behind.
+``bounded``, and the difference counts as replay. The next report after a restart corrects it. In a store of rows it
+does so for partitions that it has records of. A silent one keeps its row, and its records are read again uncounted: the
+report does not show whether a record between that row and the query's offset was processed, or skipped by a query that
+began elsewhere. A report that comes twice, or late, changes nothing. A report that could not be stored while the store
+or the cluster was away is stored after the next one that can be: a partition without records in the next batch would
+keep a row that is behind.
 
 A partition whose last record no report names is looked up in the cluster that the query reads: the last record before
 the reported offset. Such are those that were added since ``watch``, where Spark observes the last records; and, for the
