@@ -25,6 +25,8 @@ from reconciler.lab.traffic import ID_HEADER
 
 KILLED = 75
 """The exit code of a job that died within a batch on purpose."""
+MEETING_S = 300.0
+"""For the queries of a round to come to the same batch. They run in parallel, and one that has failed never comes."""
 IDS, COUNTS = "ids", "counts"
 
 
@@ -79,12 +81,23 @@ def run(work: Work) -> None:
 
         def die(batch_id: int, meeting: threading.Barrier = meeting) -> None:
             if batch_id == work.die_at_batch:
-                meeting.wait()
+                meet(meeting, batch_id)
                 os._exit(KILLED)  # like a lost machine: nothing of this batch is done
 
         for running in [_start(spark, query, work, die) for query in queries]:
             running.awaitTermination()
     spark.stop()
+
+
+def meet(meeting: threading.Barrier, batch_id: int, *, timeout_s: float = MEETING_S) -> None:
+    """Wait until every query of the round is in the middle of this batch. Raises TimeoutError."""
+    try:
+        meeting.wait(timeout_s)
+    except threading.BrokenBarrierError:
+        raise TimeoutError(
+            f"The other queries of the demo's job did not come to batch {batch_id} within {timeout_s:g} s: one has "
+            "failed, or hangs. Run the demo with --keep: the job's log in its folder says which."
+        ) from None
 
 
 def _session(home: Path) -> SparkSession:
