@@ -20,6 +20,11 @@ class Directory:
         self._filter = jvm.org.apache.hadoop.fs.GlobFilter
         self._fs = self._path(self.path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
+    @property
+    def scheme(self) -> str:
+        """The file system's, also where the path has none: that of Hadoop's default (fs.defaultFS)."""
+        return str(self._fs.getUri().getScheme())
+
     def names(self, below: str = "", pattern: str = "*") -> list[str]:
         """The plain names in a directory that fit a glob; empty if it does not exist.
 

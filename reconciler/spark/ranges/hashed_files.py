@@ -44,7 +44,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
-from reconciler.folder import open_folder
+from reconciler.folder import LocalFolder, open_folder
 from reconciler.formats.decimal_text import some
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
@@ -85,6 +85,7 @@ class HashNamedFiles(RangeSink):
         if files is not None and files < 1:
             raise ConfigError(f"files={files} is not a number of files.", hint="Give 1 or more, or None.")
         self._path = path.rstrip("/")
+        self._beside = catalogue is None
         self._catalogue = Catalogue(open_folder(catalogue or f"{self._path}/{CATALOGUE}"))
         self._files = files
         self._unfinished = unfinished
@@ -95,16 +96,22 @@ class HashNamedFiles(RangeSink):
         self._directory: Directory | None = None
 
     def check(self, store: OffsetStore) -> None:
-        """Raise Refused for a store that may write only some of a batch's rows. Creates the catalogue's folder."""
+        """Raise Refused for a store that may write only some of a batch's rows."""
         require_atomic(store, "a restart could not decide whether a batch was saved")
-        if not self._catalogue.folder.exists():
-            self._catalogue.folder.make()
 
     # ------------------------------------------------------------ before a batch
 
     def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Finish or undo batches that were begun. Raises NeedsPerson if the rows do not show which."""
-        self._directory = Directory(spark, self._path)
+        """Finish or undo batches that were begun. Creates the catalogue's folder.
+
+        Raises NeedsPerson if the rows do not show which, and ConfigError for a path that means two places.
+        """
+        directory = Directory(spark, self._path)
+        if self._directory is None:
+            self._require_one_place(directory)
+            if not self._catalogue.folder.exists():
+                self._catalogue.folder.make()
+        self._directory = directory
         self._again = None
         stored = {at: row.stored for at, row in rows.items()}
         for entry in self._catalogue.begun():
@@ -138,6 +145,22 @@ class HashNamedFiles(RangeSink):
             self._undo(entry)
             return None
         return ranges
+
+    def _require_one_place(self, directory: Directory) -> None:
+        """Raise ConfigError where Spark would write elsewhere than beside the catalogue.
+
+        A path without a scheme is one of Hadoop's default file system to Spark, and one of this machine's disk here:
+        the driver on another machine would find no catalogue, and begin anew.
+        """
+        folder, scheme = self._catalogue.folder, directory.scheme
+        if self._beside and isinstance(folder, LocalFolder) and scheme != "file":
+            raise ConfigError(
+                f"The path {self._path} names no file system: Spark's default (fs.defaultFS) is {scheme}:, and the "
+                "catalogue would be on this machine's disk. No result was written.",
+                hint="Write file:///PATH for the disk; or path and catalogue with their schemes, like "
+                '"hdfs://HOST/clicks" and catalogue="webhdfs://HOST:9870/clicks/_batches". An output whose catalogue '
+                f'is on this disk already goes on with catalogue="{folder.shown}".',
+            )
 
     def _decided_by_person(self, entry: CatalogueEntry) -> bool:
         if self._unfinished != "stop":

@@ -81,7 +81,8 @@ class Semantics:
 def at_most_once(function: Effect) -> Semantics:
     """Offsets first, then ``function``: no work is repeated, and a crash loses the rest of the batch's work.
 
-    Spark must not repeat tasks either: speculation, and more than one attempt per task, are refused.
+    Spark must not repeat tasks either: speculation, and more than one attempt per task, are refused. It still repeats
+    those that it does not count as failed: after an executor's preemption or decommissioning, or a failed fetch.
     """
     return Semantics("at-most-once", function)
 

@@ -42,7 +42,7 @@ class Local:
     """As ``hadoop.Directory``. ``between`` is called with each step of this directory."""
 
     def __init__(self, spark: object, path: str) -> None:
-        self.path = path
+        self.path, self.scheme = path, "file"
         self.between: Callable[[str, str], None] = lambda step, name: None
         self.is_killed = False
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import Changed
+from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import Change, ClusterInfo, Row, TopicInfo, TopicPartition
 from reconciler.spark.ranges import hashed_files, output
 from reconciler.spark.ranges.hashed_files import HashNamedFiles
@@ -27,6 +27,41 @@ BATCH = RangeBatch(RANGES, name_of(RANGES, CLUSTER), "clicks", CLUSTER, {}, ())
 def up_to(end: int, at_ms: int = 5) -> list[Change]:
     anchor = Anchor(end - 1, 1, None, None, "c", "t")
     return [Change(TopicPartition("events", 0), None, StoredOffset(end, anchor, at_ms))]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "default", "catalogue", "is_refused"),
+    [
+        ("", "hdfs", None, True),
+        ("", "hdfs", "_batches", False),
+        ("", "file", None, False),
+        ("file://", "hdfs", None, False),
+    ],
+)
+def test_a_path_that_spark_and_the_catalogue_take_for_two_places_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scheme: str,
+    default: str,
+    catalogue: str | None,
+    is_refused: bool,
+) -> None:
+    class Elsewhere(Local):
+        def __init__(self, spark: object, path: str) -> None:
+            super().__init__(spark, str(tmp_path))
+            self.scheme = "file" if path.startswith("file:") else default
+
+    monkeypatch.setattr(hashed_files, "Directory", Elsewhere)
+    spark: Any = None
+    sink = HashNamedFiles(f"{scheme}{tmp_path}", catalogue=catalogue and f"{tmp_path}/{catalogue}")
+    sink.check(MemoryStore(str(tmp_path)))
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"names no file system: Spark's default \(fs.defaultFS\) is hdfs:"):
+            sink.settle(spark, "clicks", {})
+        assert list(tmp_path.iterdir()) == []
+    else:
+        sink.settle(spark, "clicks", {})
+        assert (tmp_path / "_batches").is_dir()
 
 
 @pytest.mark.parametrize(("is_undone", "said"), [(False, "has given up"), (True, "has finished or undone")])
