@@ -6,7 +6,7 @@ before each offset that has no anchor yet; and saves that record as the anchor m
 No step has to be undisturbed. A saved anchor states a fact about the source's log alone: "the last record before offset
 X of this partition is this one". It stays true whatever the job does meanwhile, and is used only together with the
 stored offset X, or as older than a later one (``stores.paired.rules``). So if a store moves on between the read and the
-save, the only cost is lag. Four rules all the same:
+save, the only cost is lag. Five rules all the same:
 
 - A save is a compare-and-set on the anchor that was read. Of two trackers, or a tracker and an ``apply``, one loses.
 - Where the kept anchor is another cluster's, the job was handed over, and its number may be that cluster's (one topic
@@ -16,6 +16,7 @@ save, the only cost is lag. Four rules all the same:
 - A row that an interrupted write left (``stores.paired``) is removed once the job has gone on. If it is of another
   cluster than the row that it was to replace, the job's number may be either's: it is not looked up, and the row stays,
   until a person says where the job runs. The same holds for the row of a rollback that put such a number back.
+- A row that was laid aside at a hand-over is marked first, once the job has gone on (``stores.paired.handed``).
 
 ``kafka-group:`` jobs: their commits at the source are lost with it, so the row itself is kept. An anchor in a commit's
 metadata is kept as it is. A number that a mirror may have put over a correction is not looked up (``overwritten``).
@@ -50,7 +51,7 @@ from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.positions import tracked_ends
 from reconciler.failover.selection import by_key
-from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
+from reconciler.ports import Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
 from reconciler.stores.paired import (
     NOTHING,
@@ -58,6 +59,7 @@ from reconciler.stores.paired import (
     awaits_job,
     lacks_anchor,
     of_anchors,
+    outlived,
     read_kept,
     refuse_unable,
     without_aside,
@@ -196,8 +198,10 @@ class Tracker:
         if is_end:
             kept = {key: AnchorRows(each.aside) for key, each in kept.items()}
         awaiting: set[TopicPartition] = set()
+        spent: dict[TopicPartition, Change] = {}
         if traits(job.store).corrected_by_job:  # there a row laid aside is that of a hand-over
             awaiting = {row.key for row in sound if awaits_job(row, kept.get(row.key, NOTHING))}
+            spent = {row.key: each for row in sound if (each := outlived(row, kept.get(row.key, NOTHING)))}
             kept = {key: AnchorRows(each.main) for key, each in kept.items()}
         tracked = TrackedJob(
             job,
@@ -205,6 +209,7 @@ class Tracker:
             kept,
             aside=is_end,
             awaiting=awaiting,
+            spent=spent,
             one_name=self._one_name,
             certain=job.name in self._certain,
         )
@@ -269,19 +274,28 @@ class Tracker:
 
     def _save(self, tracked: TrackedJob) -> None:
         changes = tracked.changes()
-        if not changes:
+        first = tracked.first(changes)
+        if not changes and not first:
             return
         with of_anchors(), written.writing(f'anchors of job "{tracked.job.name}"'):
             try:
-                result = self._anchors().write(tracked.job.group, changes, reason="track", now_ms=self._side.now_ms())
-                if result.conflicts and not result.written and len(changes) > 1:
-                    # All or none, and another program wrote one of them: the others can still be saved.
-                    good = [change for change in changes if change.key not in result.conflicts]
-                    result = self._anchors().write(tracked.job.group, good, reason="track", now_ms=self._side.now_ms())
+                lost = set(map(without_aside, self._put(tracked.job.group, first).conflicts))
+                result = self._put(tracked.job.group, [change for change in changes if change.key not in lost])
             except ReconcilerError:
                 self._drop(ANCHORS)
                 raise
         tracked.saved(result.written)
+
+    def _put(self, group: str, changes: Sequence[Change]) -> WriteResult:
+        if not changes:
+            return WriteResult()
+        result = self._anchors().write(group, changes, reason="track", now_ms=self._side.now_ms())
+        if result.conflicts and not result.written and len(changes) > 1:
+            # All or none, and another program wrote one of them: the others can still be saved.
+            good = [change for change in changes if change.key not in result.conflicts]
+            saved = self._anchors().write(group, good, reason="track", now_ms=self._side.now_ms())
+            return WriteResult(saved.written, saved.conflicts + result.conflicts)
+        return result
 
     # ------------------------------------------------------------ stores, and waiting for them
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import Change, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import aside_of
+from reconciler.stores.paired import HandedPair, aside_of
 from tests.in_memory import GROUP, NOW, Memory, memory
 from tests.stores.paired.bare import BareStore
 from tests.tracking.tracked import Tracked, named
@@ -51,3 +53,38 @@ def test_from_the_jobs_next_row_on_it_is_tracked(world: Tracked) -> None:
     kept = world.kept()
     assert kept is not None
     assert (kept.offset, kept.anchor) == (9, named(8))
+
+
+def test_the_table_may_be_set_back_to_the_hand_over_once_it_is_tracked(world: Tracked) -> None:
+    """Records 4 to 9 were skipped: it read as the job's latest anchor, handed over in place of that very row."""
+    pair = HandedPair(world.store, world.anchors)
+    world.job_stores(9)
+    world.track(world.tracker(jobs=TABLE))
+    world.job_stores(7)
+    (row,) = pair.read(GROUP)
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (7, None, None)
+
+
+def test_of_an_earlier_release_a_hand_over_that_was_tracked_is_marked(world: Tracked) -> None:
+    world.job_stores(9)
+    main = {row.key: row.version for row in world.anchors.read(GROUP)}[KEY]
+    kept = Change(KEY, main, StoredOffset(9, named(8), NOW))
+    assert world.anchors.write(GROUP, [kept], reason="track", now_ms=NOW).written
+    for _ in range(2):
+        assert world.track(world.tracker(jobs=TABLE)).saved == 0
+    world.job_stores(7)
+    assert HandedPair(world.store, world.anchors).read(GROUP)[0].stored == StoredOffset(7, None, None)
+
+
+def test_an_anchor_is_not_saved_where_the_row_laid_aside_was_written_by_another(world: Tracked) -> None:
+    world.job_stores(9)
+    write, before = world.anchors.write, rows(world.anchors)
+
+    def second(group: str, changes: list[Change], **more: Any) -> WriteResult:
+        if changes[0].key == aside_of(KEY):
+            return WriteResult(conflicts=(aside_of(KEY),))
+        return write(group, changes, **more)
+
+    world.anchors.write = second  # type: ignore[method-assign,assignment]
+    assert world.track(world.tracker(jobs=TABLE)).saved == 0
+    assert rows(world.anchors) == before

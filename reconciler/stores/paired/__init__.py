@@ -6,7 +6,7 @@ Other rooms import the names below.
 
 from __future__ import annotations
 
-from reconciler.stores.paired.handed import HandedPair, awaits_job
+from reconciler.stores.paired.handed import HandedPair, awaits_job, outlived
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
 from reconciler.stores.paired.rules import AnchorRows, anchor_of, lacks_anchor
 from reconciler.stores.paired.served import ServedStore
@@ -23,6 +23,7 @@ __all__ = [
     "awaits_job",
     "lacks_anchor",
     "of_anchors",
+    "outlived",
     "paired",
     "read_kept",
     "refuse_unable",

@@ -15,6 +15,12 @@ as before. After step 2 it has another one. Then, as long as the table's row is 
 with A': every start is given the same offsets, also those that a person chose. Once the job has stored a row, that one
 pairs with A' (``rules.by_offset``). The row laid aside stays: it means nothing for other rows.
 
+The table may be set back to the row laid aside (RESTORE) after an anchor that is kept for a later row has replaced A'.
+What was handed over is not known any more then, and the pair has no anchor. So, before A' is replaced, the row laid
+aside is marked by the anchor ``_OVER``; where nothing was handed over (a kill before step 2), it is removed. To hand an
+offset over in place of a row that the table was set back to, that row is laid aside with the mark, which is removed
+after step 2: a kill in between leaves it without an anchor, as it was.
+
 The table's row is the one laid aside if it has the same number and no later time. Without times (Delta's ``txn``,
 ``columns``) the number decides: a job that comes to that very number reads again from X', and skips nothing.
 
@@ -26,14 +32,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import NotCreated
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.paired.kept import of_anchors
 from reconciler.stores.paired.rules import AnchorRows, by_offset, token
-from reconciler.stores.paired.steps import aside_of, dated, same, version_of, with_lag, without_aside
+from reconciler.stores.paired.steps import NOTHING, aside_of, dated, same, version_of, with_lag, without_aside
 from reconciler.stores.paired.store import PairedState, PairedStore
+
+_OVER = Anchor(cluster_id="-")
+"""The anchor of a row laid aside once the anchor that was handed over in its place has been replaced."""
 
 
 class HandedPair(PairedStore):
@@ -99,6 +108,7 @@ class HandedPair(PairedStore):
         """Replace the kept anchors by those of the changes, after the rows of those ``handed`` over are laid aside."""
         own = _own(state)
         laid = [_laid_aside(each, own.get(each.key), state.kept_for(each.key)) for each in handed]
+        laid += [outlived(own.get(each.key), state.kept_for(each.key)) for each in changes if each not in handed]
         lost = self._put(group, [row for row in laid if row is not None], reason, now_ms).conflicts
         if lost:
             return WriteResult(conflicts=tuple(map(without_aside, lost)))
@@ -106,7 +116,14 @@ class HandedPair(PairedStore):
             Change(each.key, version_of(state.kept_for(each.key).main), common.stamped(each, now_ms))
             for each in changes
         ]
-        return self._put(group, rows, reason, now_ms)
+        result = self._put(group, rows, reason, now_ms)
+        back = [each for each in handed if _is_set_back(own.get(each.key), state.kept_for(each.key))]
+        if result.conflicts or not back:
+            return result
+        kept = self._now(group, back).kept
+        marked = [row for each in back if (row := kept.get(each.key, NOTHING).aside) is not None]
+        lost = self._put(group, [_with_anchor(row, None) for row in marked], reason, now_ms).conflicts
+        return common.written(changes, set(map(without_aside, lost)))
 
     def _put(self, group: str, rows: Sequence[Change], reason: str, now_ms: int) -> WriteResult:
         if not rows:
@@ -122,14 +139,10 @@ def by_hand_over(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row 
     if own is None or found is None:
         return found
     found = replace(found, version=token(own, kept))
-    laid, main = _replaced(kept), kept.main
-    if laid is None or main is None:
-        return found
-    if _is_same(own, laid):
-        return replace(found, stored=main.stored, anchor_lag=0, note=_noted(_of_hand_over(own), own))
-    if _is_older(own, laid):
-        why = f"the table was set back: this row is older than the hand-over of offset {main.stored.offset}"
-        return replace(found, stored=own.stored, anchor_lag=None, note=_noted(why, own))
+    if kept.main is not None and awaits_job(own, kept):
+        return replace(found, stored=kept.main.stored, anchor_lag=0, note=_noted(_of_hand_over(own), own))
+    if _is_set_back(own, kept):
+        return replace(found, stored=own.stored, anchor_lag=None, note=_noted(_of_set_back(own), own))
     return found
 
 
@@ -157,7 +170,29 @@ def _lacks_time(own: Row, laid: StoredOffset) -> bool:
 def awaits_job(own: Row | None, kept: AnchorRows) -> bool:
     """True if an offset was handed over in place of the job's row, and the job has stored none since."""
     laid = _replaced(kept)
-    return own is not None and laid is not None and _is_same(own, laid)
+    return own is not None and laid is not None and laid.anchor != _OVER and _is_same(own, laid)
+
+
+def _is_set_back(own: Row | None, kept: AnchorRows) -> bool:
+    """True if the job's row is from before a hand-over that it had gone on from, or that was not in its place."""
+    laid = _replaced(kept)
+    if own is None or laid is None:
+        return False
+    return _is_older(own, laid) or (laid.anchor == _OVER and _is_same(own, laid))
+
+
+def outlived(own: Row | None, kept: AnchorRows) -> Change | None:
+    """The change to the row laid aside that comes before the kept anchor is replaced by one for the job's row."""
+    there = kept.aside
+    if there is None or there.stored.anchor == _OVER or awaits_job(own, kept):
+        return None
+    if _replaced(kept) is None:
+        return Change(there.key, there.version, None)
+    return _with_anchor(there, _OVER)
+
+
+def _with_anchor(laid: Row, anchor: Anchor | None) -> Change:
+    return dated(laid.key, laid.version, replace(laid.stored, anchor=anchor))
 
 
 def _of_hand_over(own: Row) -> str:
@@ -165,6 +200,12 @@ def _of_hand_over(own: Row) -> str:
     if own.stored.written_at_ms is not None:
         return f"it was handed to the job, which has stored nothing since: {held}"
     return f"it was handed to the job, and {held}: if the job has come to that very number since, it repeats its work"
+
+
+def _of_set_back(own: Row) -> str:
+    if own.stored.written_at_ms is not None:
+        return "the table was set back: this row is older than the last hand-over"
+    return "the table was set back to before the last hand-over, or the job has come to the very number of that time"
 
 
 def _noted(note: str, own: Row) -> str:
@@ -207,6 +248,8 @@ def _laid_aside(change: Change, own: Row | None, kept: AnchorRows) -> Change | N
         laid = there.stored
     else:
         anchor = None if kept.main is None else kept.main.stored.anchor
+        if _is_set_back(own, kept):
+            anchor = _OVER  # until the new anchor is kept
         laid = StoredOffset(own.stored.offset, anchor, own.stored.written_at_ms)
     if laid.anchor == new.anchor:
         laid = replace(laid, anchor=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import OutcomeUnknown, Unreachable
+from reconciler.core.errors import NeedsPerson, OutcomeUnknown, Unreachable
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.formats.start import Side
@@ -169,9 +170,73 @@ def test_an_older_row_that_the_table_was_set_back_to_has_no_anchor() -> None:
     world.table.commit(p0=20)
     world.table.rows[THERE] = older
     assert world.row() == (12, None, None)
-    assert "set back: this row is older than the hand-over of offset 9" in world.store.read("g")[0].note
+    assert "set back: this row is older than the last hand-over" in world.store.read("g")[0].note
     world.table.rows[THERE] = at_the_hand_over
     assert world.row() == (9, own(8), 0)
+
+
+def tracked(world: World, offset: int) -> None:
+    """The job has stored this offset, and the anchor made for it is kept."""
+    world.table.commit(p0=offset)
+    (row,) = world.store.read("g")
+    change = Change(THERE, row.version, StoredOffset(offset, own(offset - 1)))
+    assert world.store.write("g", [change], reason="derive", now_ms=NOW).written == (THERE,)
+    assert world.row() == (offset, own(offset - 1), 0)
+
+
+@pytest.mark.parametrize("reached", [12, 20])
+def test_after_a_later_anchor_was_kept_the_table_is_set_back_to_the_hand_over(world: World, reached: int) -> None:
+    """Records 9 to ``reached`` would be skipped: the table has lost what the job did with them."""
+    at_the_hand_over = world.table.rows[THERE]
+    world.hand(9)
+    tracked(world, reached)
+    tracked(world, reached + 1)
+    world.table.rows[THERE] = at_the_hand_over
+    assert world.row() == (15, None, None)
+    assert "the table was set back" in world.store.read("g")[0].note
+    assert world.hand(10).written == (THERE,), "a person knows the offset"
+    assert (world.row(), world.hand(10).written) == ((10, own(9), 0), ())
+    tracked(world, 30)
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize("dies_at", range(4))
+def test_a_kill_while_a_later_anchor_is_kept_or_after_the_table_was_set_back(
+    world: World, dies_at: int, after: bool
+) -> None:
+    at_the_hand_over = world.table.rows[THERE]
+    world.hand(9)
+    world.table.commit(p0=12)
+    later, (row,) = world.table.rows[THERE], world.store.read("g")
+    world.anchors.dies_at, world.anchors.after = dies_at, after
+    with suppress(OutcomeUnknown):
+        change = Change(THERE, row.version, StoredOffset(12, own(11)))
+        world.store.write("g", [change], reason="derive", now_ms=NOW)
+    world.anchors.dies_at = -1
+    assert world.row() in [(12, own(8), 3), (12, own(11), 0)]
+    world.table.rows[THERE] = at_the_hand_over
+    assert world.row() in [(9, own(8), 0), (15, None, None)]
+    world.table.rows[THERE] = later
+    tracked(world, 13)
+    world.table.rows[THERE] = at_the_hand_over
+    world.anchors.dies_at = dies_at
+    with suppress(OutcomeUnknown):
+        world.hand(10)
+    world.anchors.dies_at = -1
+    assert world.row() in [(15, None, None), (10, own(9), 0)]
+    world.hand(10)
+    assert world.row() == (10, own(9), 0)
+
+
+def test_what_a_killed_hand_over_laid_aside_is_no_hand_over_later(world: World) -> None:
+    at_the_hand_over = world.table.rows[THERE]
+    world.anchors.dies_at = 1
+    with pytest.raises(OutcomeUnknown):
+        world.hand(9)
+    tracked(world, 20)
+    world.table.rows[THERE] = at_the_hand_over
+    assert world.row() == (15, None, None)
+    assert "handed" not in world.store.read("g")[0].note
 
 
 KEPT = {
@@ -328,3 +393,27 @@ def test_an_offset_set_by_hand_is_given_to_every_start_before_the_first_transact
     assert [starts.start(), starts.start()] == [4, 4]
     assert starts.start(by_hand=ByHand({("a.events", 0): 3})) == 3
     assert starts.start() == 3
+
+
+def test_a_table_that_was_set_back_to_before_a_tracked_hand_over_is_checked_by_the_sources_row(memory: Memory) -> None:
+    starts = Starts(memory)
+    memory.deliver(range(20))
+    starts.stored("events", stored(9, written_at_ms=NOW - 1000))
+    starts.lived_here_until(15, NOW)
+    memory.log.delete("a.events")
+    memory.log.create("a.events", 1, "b/a.events-2")
+    memory.deliver(range(6, 40))
+    assert starts.start() == 9
+    at_the_hand_over = starts.table.rows[THERE]
+    starts.table.rows[THERE] = StoredOffset(20, None, starts.now)
+    pair = HandedPair(starts.table, starts.anchors)
+    (row,) = pair.read(GROUP, ["a.events"])
+    record, log = memory.log.partition("a.events", 0).records[19], memory.log
+    last = Anchor(19, record.timestamp_ms, None, fingerprint(record.key, record.value), log.cluster_id, "b/a.events-2")
+    tracked = Change(THERE, row.version, StoredOffset(20, last))
+    assert pair.write(GROUP, [tracked], reason="track", now_ms=starts.now).written
+    assert starts.start() == 20
+    starts.table.rows[THERE] = at_the_hand_over
+    with pytest.raises(NeedsPerson):
+        starts.start()
+    assert starts.start(Side.DESTINATION) == 4, "by the source's row: record 9 is at offset 3 now"
