@@ -13,12 +13,14 @@ after that version do not count. Transaction versions stay as they are: their ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from reconciler.core.errors import Refused
 from reconciler.ports import OffsetStore, Row, TopicPartition
+from reconciler.stores.delta.table import Commit as DeltaCommit
 from reconciler.stores.delta.table import DeltaAt, is_restore, restored_version
 from reconciler.stores.table_address import TableAddress, TableColumns, TableStore, no_table, parse
 from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, row_of_column, rows_of
@@ -29,8 +31,8 @@ EXAMPLE = (
     "delta:/data/clicks?layout=columns&number=last&topic=topic&partition=partition&offset=offset"
 )
 USER_METADATA = "userMetadata"
-FIRST_LOOK = 50
-"""Commits that are read at first: mostly the last one names offsets."""
+RECENT = 50
+"""Commits, counted from the newest, that are searched for a RESTORE."""
 DATA_OPERATIONS = frozenset(
     (
         *("WRITE", "STREAMING UPDATE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "COPY INTO", "MANUAL UPDATE"),
@@ -64,7 +66,8 @@ class DeltaStore(TableStore):
             if self._at.layout == "txn":
                 return self._of_transactions(table, group, topics)
             name = filled(self._at.field, group=group)
-            return rows_of(commits(table, name, self._at.walk), self._at.kept(f"commits' {name}"), group)
+            found = commits(self._delta.commits(table), name, self._at.walk)
+            return rows_of(found, self._at.kept(f"commits' {name}"), group)
 
     # ------------------------------------------------------------ transaction versions
 
@@ -72,7 +75,7 @@ class DeltaStore(TableStore):
         """One more than the partitions that the address counts is asked for: that must not exist."""
         at = self._at
         names = topics or frozenset() if at.topic_name is None else {at.topic_name}
-        note = _note_of_restore(table)
+        note = _note_of_restore(self._delta.commits(table))
         rows = []
         for topic in sorted(names):
             for number in range(at.partitions + 1):
@@ -129,12 +132,12 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _note_of_restore(table: Any) -> str:
+def _note_of_restore(found: Iterable[DeltaCommit]) -> str:
     """A remark on transaction versions, if one of the last commits is a RESTORE."""
-    for info in table.history(FIRST_LOOK):
-        if is_restore(info):
+    for each in islice(found, RECENT):
+        if is_restore(each.info or {}):
             return (
-                f"version {info['version']} of the table is a RESTORE, which leaves transactions as they are: the "
+                f"version {each.version} of the table is a RESTORE, which leaves transactions as they are: the "
                 "table may lack records before this offset"
             )
     return ""
@@ -143,34 +146,26 @@ def _note_of_restore(table: Any) -> str:
 # ---------------------------------------------------------------- commits
 
 
-def commits(table: Any, name: str, walk: int) -> Iterator[Commit]:
-    """The table's commits, newest first, with what their field ``name`` holds. Raises OlderGone at the end of the log.
+def commits(found: Iterable[DeltaCommit], name: str, walk: int) -> Iterator[Commit]:
+    """What the field ``name`` of a table's commits holds, newest first. Raises OlderGone at the end of the log.
 
-    Versions are counted back from the newest one. A log that lacks a commit's ``commitInfo`` counts too high: then more
-    commits than need be are left out after a RESTORE, and the oldest are taken to be gone.
+    ``found``: the commits that the log has, newest first. One without ``commitInfo`` may be any.
     """
-    read, below = 0, None
-    for limit in (FIRST_LOOK, walk):
-        limit = min(limit, walk)
-        if limit <= read:
-            break
-        found = table.history(limit)
-        for info in found[read:]:
-            version = info["version"]
-            if below is not None and version > below:
-                continue
-            if is_restore(info):
-                below = _restored(info, version)
-                continue
-            yield _commit(info, version, name)
-        read = len(found)
-        if read < limit:
-            break
-    if read <= table.version():
-        more = read >= walk
+    below, read, left, whole = None, 0, 1, True  # the table has at least one version
+    for each in islice(found, walk):
+        info, left, read = each.info, each.version, read + 1
+        if below is not None and left > below:
+            continue
+        if info is None:
+            whole = False
+        elif is_restore(info):
+            below = _restored(info, left)
+        else:
+            yield _commit(info, left, name)
+    if left > 0 or not whole:
         raise OlderGone(
             f"walk={walk} lets a read look at no more commits"
-            if more
+            if left > 0 and read == walk
             else "the table's log before those is gone, or lacks the information on a commit"
         )
 

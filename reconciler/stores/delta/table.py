@@ -78,7 +78,8 @@ class DeltaAt:
     def commits(self, table: Any) -> Iterator[Commit]:
         """The table's commits, newest first, until one that its log no longer has. To be called within ``errors``.
 
-        They are read by their names: ``history`` leaves out those without ``commitInfo``, and counts past them.
+        They are read by their names: ``history`` leaves out those without ``commitInfo``, and counts past them; and it
+        reads those that were made since ``table`` was opened, and counts them from its version.
         """
         from deltalake._internal import DeltaFileSystemHandler
 

@@ -133,6 +133,35 @@ def test_compaction_and_vacuum_do_not_count_and_restore_goes_back(table: Path) -
         read(table, COMMIT)
 
 
+def test_commits_that_are_made_while_the_table_is_read_do_not_move_a_restore(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The undone number of partition 1 counted: it was taken for one below the version that the table went back to."""
+    from deltalake import DeltaTable
+
+    from reconciler.stores.delta.table import DeltaAt
+
+    append_delta(table, ROWS, spark({"events": {"0": 10, "1": 10}}))
+    append_delta(table, ROWS, spark({"events": {"0": 20}}))
+    append_delta(table, ROWS, spark({"events": {"1": 999}}))
+    DeltaTable(table).restore(1)
+    append_delta(table, ROWS, spark({"events": {"0": 30}}))
+    opened = DeltaAt.table
+
+    def raced(at: DeltaAt) -> Any:
+        found = opened(at)
+        for _ in range(2):
+            append_delta(table, ROWS)
+        return found
+
+    monkeypatch.setattr(DeltaAt, "table", raced)
+    assert read(table, COMMIT) == {("events", 0): 30, ("events", 1): 10}
+    DeltaTable(table).create_checkpoint()
+    (table / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(Refused, match="the table's log before those is gone"):
+        read(table, COMMIT)
+
+
 def test_a_log_that_was_cleaned_up_may_have_named_more(table: Path) -> None:
     from deltalake import DeltaTable
 
@@ -148,6 +177,9 @@ def test_a_log_that_was_cleaned_up_may_have_named_more(table: Path) -> None:
         read(table, COMMIT)
     with pytest.raises(Refused, match="No commit that is left names offsets in the commits' other of delta:"):
         read(table, f"{ALL}&property=other")
+    (table / "_delta_log" / f"{3:020}.json").unlink()
+    with pytest.raises(Refused, match="No commit that is left names offsets"):
+        read(table, COMMIT)
 
 
 def test_a_read_looks_at_so_many_commits_and_no_more(table: Path) -> None:
