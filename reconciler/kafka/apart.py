@@ -55,6 +55,8 @@ class ApartReader:
         self._told: set[TopicPartition] = set()
         self._least = 0
         """What the process held when it was started: it shares that with the one that it was forked from."""
+        self._over = False
+        """Whether the last process that ended held more memory than it may."""
         self._lock = threading.Lock()
         starter.prepare()
 
@@ -108,7 +110,8 @@ class ApartReader:
             f"{tp} could not be read from offset {request.offset:,} on: the records there "
             f"decompress to more than {self._memory // MIB:,} MiB ([search] memory_mib), or to more than can be read "
             f"here in {self._timeout_s:g} s, or they are damaged.",
-            hint="Raise memory_mib if they are the job's; else find out who wrote them, and delete the log up to it.",
+            hint="Raise memory_mib if they are the job's; else find out who wrote them"
+            + (", and delete the log up to it." if self._over else "."),
         )
         log.log(logging.DEBUG if tp in self._told else logging.WARNING, "%s", error.message)
         self._told.add(tp)
@@ -118,7 +121,7 @@ class ApartReader:
         self, requests: Sequence[ReadRequest], group: Sequence[int], *, sparing: bool
     ) -> Iterator[tuple[int, Chunk]]:
         """One read by the process: indexes and answers. Raises ``_Ended`` if it ended meanwhile, or its error."""
-        worker = self._started()
+        worker, self._over = self._started(), False
         asked = (requests[index] for index in group)
         places = [
             (*each.partition, each.offset, each.max_records, each.committed, each.full_until_ms) for each in asked
@@ -166,6 +169,7 @@ class ApartReader:
         held = self._held() - self._least
         if held > self._memory:
             log.debug("the process that reads records holds %d MiB: it is ended", held // MIB)
+            self._over = True
             self._worker.kill()
 
     def _held(self) -> int:

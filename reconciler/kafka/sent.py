@@ -7,15 +7,17 @@ and bytes. Nothing that makes objects is read back, and a record is cut out only
 from __future__ import annotations
 
 import json
+import logging
 import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import accumulate, starmap
 from typing import Any, NamedTuple, overload
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import NotRead
 from reconciler.core.probes import Chunk, Counted, Withheld
 
@@ -27,6 +29,17 @@ RECORDS_A_FRAME = 8_192
 """A frame ends with the chunk that reaches so many."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1_000)
+def tell_of_headers(partition: str) -> None:
+    """Say once of a partition that the headers of some record there cannot be read. Such a record counts as without.
+
+    Called where they are needed: a job whose ids are elsewhere need not know.
+    """
+    log.warning("%s has records with a header name that is not UTF-8: their headers cannot be read here", partition)
 
 
 class SentRecord:
@@ -55,20 +68,25 @@ class SentRecord:
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        return self._columns.headers.get(self._at, ())
+        found = self._columns.headers.get(self._at, ())
+        if isinstance(found, str):
+            tell_of_headers(found)
+            return ()
+        return found
 
 
 class Columns:
     """The records of one frame, column by column."""
 
     def __init__(
-        self, numbers: Sequence[array[int]], kinds: bytes, content: memoryview, headers: Mapping[int, Headers]
+        self, numbers: Sequence[array[int]], kinds: bytes, content: memoryview, headers: Mapping[int, Headers | str]
     ) -> None:
         self.offsets, self.stamps, self.keys, self.values = numbers
         self.kinds = kinds
         self.content = content
         """All keys, then all values."""
         self.headers = headers
+        """Of those records that have any; the partition's name where they cannot be read."""
 
     @cached_property
     def key_starts(self) -> Sequence[int]:
@@ -154,14 +172,14 @@ class Taken(NamedTuple):
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: Sequence[Any]
-    """Empty where no record has any."""
+    """Empty where no record has any; a text, as in ``Columns``, for those that cannot be read."""
 
 
 def taken(messages: list[Any]) -> Taken:
     """Consumed messages, column by column."""
     # One call a column and no loop in Python: this runs over every record.
     kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
-    headers = list(map(Message.headers, messages))
+    headers = headers_of(messages)
     return Taken(
         offsets=list(map(Message.offset, messages)),
         stamps=stamps,
@@ -170,6 +188,24 @@ def taken(messages: list[Any]) -> Taken:
         values=list(map(Message.value, messages)),
         headers=headers if any(headers) else (),
     )
+
+
+def headers_of(messages: list[Any]) -> list[Any]:
+    """The headers of messages as the client gives them; the partition's name in place of those that it cannot give.
+
+    Two faults of the client (2.16): it returns what it has made of such headers, with the error set, which only a call
+    through ``map`` or the like raises; and it keeps that, which ends the process when it is read.
+    """
+    found: list[Any] = []
+    left = map(Message.headers, messages)
+    while True:
+        try:
+            found.extend(left)
+            return found
+        except (SystemError, UnicodeDecodeError):
+            message = messages[len(found)]
+            message.set_headers([])
+            found.append(str(TopicPartition(message.topic(), message.partition())))
 
 
 def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Taken] = taken) -> list[bytes]:
@@ -195,9 +231,7 @@ def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Take
     about = {
         "chunks": chunks,
         "withheld": withheld,
-        "headers": [
-            (at, [(name, None if content is None else content.hex()) for name, content in each]) for at, each in headers
-        ],
+        "headers": [(at, each if isinstance(each, str) else _in_hex(each)) for at, each in headers],
     }
     header = json.dumps(about).encode()
     # struct takes a fifth of the time that array takes for small numbers.
@@ -209,6 +243,14 @@ def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Take
         _joined(found.keys),
         _joined(found.values),
     ]
+
+
+def _in_hex(headers: Headers) -> list[tuple[str, str | None]]:
+    return [(name, None if content is None else content.hex()) for name, content in headers]
+
+
+def _of_hex(headers: list[tuple[str, str | None]]) -> Headers:
+    return tuple((name, None if content is None else bytes.fromhex(content)) for name, content in headers)
 
 
 def _joined(parts: list[bytes | None]) -> bytes:
@@ -236,10 +278,7 @@ def unpack(framed: memoryview) -> list[tuple[int, Chunk]]:
         column.frombytes(framed[position : position + column.itemsize * count])
         position += column.itemsize * count
         numbers.append(column)
-    headers = {
-        at: tuple((name, None if content is None else bytes.fromhex(content)) for name, content in found)
-        for at, found in about["headers"]
-    }
+    headers = {at: found if isinstance(found, str) else _of_hex(found) for at, found in about["headers"]}
     kinds = bytes(framed[position : position + KIND * count])
     if len(kinds) != count:
         raise ValueError(f"a frame lacks some of its {count} records")

@@ -88,6 +88,48 @@ def test_records_read_apart_are_the_records(bootstrap: str) -> None:
     assert records[-1].value == b"value 1"
 
 
+def test_a_header_name_that_is_not_utf8_leaves_its_record_without_headers(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The partition could not be read at all, and the hint was to delete the log."""
+    from tests.kafka import odd_headers
+
+    place = TopicPartition("odd", 0)
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    producer.produce("odd", b"before", partition=0, headers=[("id", b"6")])
+    assert producer.flush(10) == 0
+    odd_headers.plant(bootstrap, "odd", 0)
+    producer.produce("odd", b"behind", partition=0, headers=[("id", b"8")])
+    assert producer.flush(10) == 0
+    expected = [(b"before", [("id", b"6")]), (b"odd", []), (b"behind", [("id", b"8")])]
+    with closing(reader_of(bootstrap)) as apart, closing(reader_here(bootstrap)) as here:
+        for reader in (apart, here):
+            chunks = [reader.read([ReadRequest(place, offset, 1)])[0] for offset in range(3)]
+            records = [record for chunk in chunks for record in chunk.records]
+            sent.tell_of_headers.cache_clear()
+            assert [record.value for record in records] == [value for value, _ in expected]
+            assert caplog.messages == [], "a job that needs no headers hears nothing of it"
+            for _ in range(2):
+                assert [(record.value, [*record.headers]) for record in records] == expected
+            why = "odd-0 has records with a header name that is not UTF-8: their headers cannot be read here"
+            assert caplog.messages == [why]
+            caplog.clear()
+
+
+def test_a_log_is_to_be_deleted_only_where_it_takes_too_much_memory(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(reader_of(bootstrap)) as reader:
+        (bombed,) = reader.read([ReadRequest(PLACES[2], 10, 5)])
+    monkeypatch.setattr(ApartReader, "_look", lambda self: self._worker.kill())
+    monkeypatch.setattr("reconciler.kafka.apart.LOOK_S", 0.0001)
+    with closing(reader_of(bootstrap)) as reader:
+        (ended,) = reader.read([ReadRequest(PLACES[0], 0, 5)])
+    hints = [str(chunk.error.hint) if isinstance(chunk, Withheld) else "" for chunk in (bombed, ended)]
+    assert ["find out who wrote them" in hint for hint in hints] == [True, True]
+    assert ["delete" in hint for hint in hints] == [True, False]
+
+
 def test_frames_of_several_chunks_hold_the_records(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sent, "RECORDS_A_FRAME", 4)
     withheld = Withheld(NotRead("too large", hint="Raise it."))

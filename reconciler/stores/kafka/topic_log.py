@@ -24,6 +24,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.kafka.connection import READS_ONLY, Connection
 from reconciler.kafka.errors import Needs
+from reconciler.kafka.records import KafkaRecord
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.kafka.topic_requests import Look, TopicRequests
 from reconciler.waits import heard
@@ -80,7 +81,7 @@ class _Seen:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = LatestRecord(offset, value)
-            if self.watched is not None and (TOKEN, self.watched) in (message.headers() or ()):
+            if self.watched is not None and (TOKEN, self.watched) in KafkaRecord(message).headers:
                 self.watched_seen = True
         elif not topic_rows.is_ours(key):
             self.first_foreign = self.first_foreign if self.foreign else offset
