@@ -42,6 +42,7 @@ POINT_READS = {
     "fetch.queue.backoff.ms": 1,
     "fetch.error.backoff.ms": 10,
     "queued.min.messages": 1,
+    "message.max.bytes": 1_000_000,  # a producer's; a client whose fetch.max.bytes is smaller is refused all the same
     "receive.message.max.bytes": 512 * 1024 * 1024,
 }
 """Settings that reads rely on; a user's client settings never override them."""

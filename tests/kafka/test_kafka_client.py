@@ -5,16 +5,19 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.kafka import reader
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import ClusterErrors, Needs, addresses, plain_text
-from reconciler.kafka.reader import KafkaLogReader
+from reconciler.kafka.reader import KafkaLogReader, Manner
+from reconciler.ports import ReadRequest, TopicPartition
 from reconciler.waits import waiting
+from tests.kafka.mock_cluster import mock_cluster
 
 LOGIN = KafkaError(
     KafkaError._AUTHENTICATION,
@@ -260,3 +263,20 @@ def test_without_a_listener_no_protocol_is_blamed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     assert after(None, {"bootstrap.servers": f"127.0.0.1:{port}"}).other_protocol() is None
+
+
+def test_the_size_of_the_jobs_own_messages_does_not_limit_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client refused every look-up and read, or those after a broker was slow once."""
+    place, size = TopicPartition("large", 0), 3 * 1024 * 1024
+    with mock_cluster() as bootstrap:
+        settings = {"bootstrap.servers": bootstrap, "log_level": 0, "message.max.bytes": 10 * 1024 * 1024}
+        producer = Producer(settings)
+        producer.produce(place.topic, bytes(size), partition=place.partition)
+        assert producer.flush(10) == 0
+        for answer_bytes in (reader.ANSWER_BYTES, reader.SMALL_ANSWER_BYTES):
+            monkeypatch.setattr(reader, "ANSWER_BYTES", answer_bytes)
+            for manner in (Manner(), Manner(sparing=True)):
+                with closing(KafkaLogReader(settings, manner=manner)) as log:
+                    assert log.log_ends([place]) == {place: 1}
+                    (chunk,) = log.read([ReadRequest(place, 0, 1)])
+                    assert [len(record.value or b"") for record in chunk.records] == [size]
