@@ -28,6 +28,21 @@ from reconciler.stores.kafka.topic_log import TOKEN
 TRANSACTION_S = 5.0
 """Seconds after which the brokers abort the transaction of a dead writer; they check every 10 s."""
 
+_WRITING = {
+    "transaction.timeout.ms": int(TRANSACTION_S * 1000),
+    "message.timeout.ms": int(TRANSACTION_S * 1000),
+    "socket.timeout.ms": int(TRANSACTION_S * 1000) - 100,
+    "enable.idempotence": True,
+    "acks": "all",
+    "retries": 2**31 - 1,
+    "max.in.flight.requests.per.connection": 5,
+    "queuing.strategy": "fifo",
+    "linger.ms": 0,
+    "socket.keepalive.enable": True,
+}
+"""The client refuses a transactional producer with other values. These are its own then, whatever the user's are, which
+may be meant for consumers."""
+
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _BEING_FENCED = frozenset({KafkaError.UNKNOWN, KafkaError.INVALID_TXN_STATE, KafkaError.CONCURRENT_TRANSACTIONS})
 """A coordinator's possible answers to a commit while it admits another writer (Kafka 4.1)."""
@@ -52,13 +67,7 @@ class Writer:
         # Topic names have no slash, so no two pairs share an id.
         self._id = f"reconciler/{topic}/{group}"
         self._doing = f"write to topic {topic!r}"
-        properties = {
-            "transactional.id": self._id,
-            "transaction.timeout.ms": int(TRANSACTION_S * 1000),
-            "linger.ms": 0,
-            "socket.keepalive.enable": True,
-        }
-        self._producer = self._connection.made(Producer, properties)
+        self._producer = self._connection.made(Producer, {**_WRITING, "transactional.id": self._id})
         try:
             # Connects first: without a connection, the client looks for its coordinator only every 0.5 s.
             with self._connection.waiting():

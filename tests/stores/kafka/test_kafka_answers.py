@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ from confluent_kafka.admin import OffsetSpec
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
 from reconciler.kafka.connection import Connection
-from reconciler.ports import Change, TopicPartition
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.ports import Change, ReadRequest, TopicPartition
 from reconciler.stores.kafka import topic as kafka_topic
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.kafka.group import KafkaGroupStore
@@ -25,7 +27,8 @@ from reconciler.stores.kafka.topic import KafkaTopicStore
 from reconciler.stores.kafka.topic_log import TopicLog
 from reconciler.stores.kafka.topic_requests import Look, TopicRequests
 from reconciler.stores.kafka.topic_rows import RowName
-from reconciler.stores.kafka.topic_writer import Fenced
+from reconciler.stores.kafka.topic_writer import Fenced, Writer
+from tests.kafka.mock_cluster import mock_cluster
 from tests.stores.store_cases import NOW
 
 KEY = TopicPartition("events", 0)
@@ -309,3 +312,28 @@ def test_a_mirrored_topic_without_a_leader_is_not_left_out(monkeypatch: pytest.M
     assert mirrored({"rows": one, "a.rows": one, "others": moving}, monkeypatch) == ["a.rows"]
     with pytest.raises(Unreachable, match="LEADER_NOT_AVAILABLE"):
         mirrored({"rows": one, "a.rows": moving}, monkeypatch)
+
+
+# ---------------------------------------------------------------- the user's own settings
+
+
+OF_CONSUMERS = {
+    "socket.timeout.ms": "60000",
+    "delivery.timeout.ms": "120000",
+    "request.required.acks": "1",
+    "enable.idempotence": "false",
+    "max.in.flight": "1000",
+    "message.send.max.retries": "0",
+    "queuing.strategy": "lifo",
+}
+
+
+@pytest.mark.parametrize("name", OF_CONSUMERS)
+def test_settings_that_no_transaction_may_have_are_left_to_the_users_other_clients(name: str) -> None:
+    """``check`` and ``plan`` said 0, and then ``apply`` and the hook ended with 2."""
+    with mock_cluster() as bootstrap:
+        client = {"bootstrap.servers": bootstrap, "log_level": "0", name: OF_CONSUMERS[name]}
+        Writer(client, "events", "g", timeout_s=10).write({b"key": b"value"}, b"token")
+        with closing(KafkaLogReader(client, committed_only=True)) as log:
+            (chunk,) = log.read([ReadRequest(KEY, 9, 1)])
+        assert [(record.key, record.value) for record in chunk.records] == [(b"key", b"value")]
