@@ -58,7 +58,8 @@ class ApartReader:
         self._over = False
         """Whether the last process that ended held more memory than it may."""
         self._lock = threading.Lock()
-        starter.prepare()
+        with contextlib.suppress(OSError):  # a read tries again, and says it
+            starter.prepare()
 
     def expect(self, topics: Mapping[str, TopicInfo]) -> None:
         """Have the process loaded and connected when many partitions are read, while this one looks offsets up."""

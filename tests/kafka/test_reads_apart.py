@@ -215,6 +215,20 @@ def test_what_is_wrong_while_a_read_is_expected_shows_in_the_read(monkeypatch: p
             reader.read([ReadRequest(PLACES[0], 5, 100)])
 
 
+def test_a_limit_of_processes_is_told_by_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the command as a bug where the log was opened."""
+
+    def fail() -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(starter, "_Starter", fail)
+    monkeypatch.setattr(starter, "_current", None)
+    reader = open_log({"bootstrap.servers": "none:1"}, memory=MEMORY)
+    with closing(reader), pytest.raises(Refused, match="started: Resource temporarily unavailable") as caught:
+        reader.read([ReadRequest(PLACES[0], 5, 100)])
+    assert "limits of processes" in str(caught.value.hint)
+
+
 def test_an_error_there_is_the_same_error_here() -> None:
     error = error_of(b'["Refused", "It said no.", "Ask again.", true]')
     assert (type(error), error.message, error.hint, error.retryable) == (Refused, "It said no.", "Ask again.", True)

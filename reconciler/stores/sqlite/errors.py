@@ -60,6 +60,12 @@ def explain(err: sqlite3.Error, path: str, waited_s: float) -> ReconcilerError |
             f"The offset store {path} stayed locked by another program for {waited_s:g} s; nothing was written.",
             hint="Let that program finish, then run again.",
         )
+    if code == sqlite3.SQLITE_PROTOCOL:
+        return Unreachable(
+            f"The locks of the offset store {path} could not be taken ({err}); nothing was written.",
+            hint="Run this again. If it says so again, its file system keeps no locks, as many network file systems: "
+            "move it to a local disk.",
+        )
     if getattr(err, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHMSIZE:
         code = sqlite3.SQLITE_FULL
     if code == sqlite3.SQLITE_IOERR:

@@ -466,3 +466,19 @@ def test_eight_processes_may_create_the_file_together(path):
             process.join(120)
         assert [process.exitcode for process in processes] == [0] * 8
         assert len(SqliteStore(str(target)).read("g")) == 8
+
+
+def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the command as a bug."""
+    store = open_store(f"sqlite:///{tmp_path}/offsets.db")
+    store.create()
+
+    def refused(*_: object, **__: object) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("locking protocol")
+        error.sqlite_errorcode = sqlite3.SQLITE_PROTOCOL
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", refused)
+    with pytest.raises(Unreachable, match=r"could not be taken \(locking protocol\); nothing was written") as caught:
+        store.read("g")
+    assert "to a local disk" in str(caught.value.hint)
