@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from reconciler.core.anchors import StoredOffset, shown
 from reconciler.core.errors import ConfigError, Refused
+from reconciler.formats.json_fields import INT32_MAX, INT64_MAX, INT64_MIN
 from reconciler.ports import (
     UNKNOWN_PARTITION,
     Capabilities,
@@ -21,8 +22,6 @@ from reconciler.ports import (
 
 KAFKA_TIMEOUT_S = 10.0
 """How long one request of a store to the Kafka cluster that it is on may take, unless the caller says."""
-INT32_MAX = 2**31 - 1
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class ReadOnlyStore:
@@ -171,6 +170,11 @@ def written(changes: Sequence[Change], lost: Collection[TopicPartition] = ()) ->
 def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str]) -> tuple[TopicPartition, ...]:
     """Keys whose row is no longer at the expected version; ``versions`` are those of the existing rows."""
     return tuple(change.key for change in changes if versions.get(change.key) != change.expected)
+
+
+def noted(*notes: str) -> str:
+    """A row's remarks as one."""
+    return "; ".join(filter(None, notes))
 
 
 def is_later(one: StoredOffset, other: StoredOffset) -> bool:

@@ -13,8 +13,9 @@ from typing import Any
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import Refused
+from reconciler.formats.json_fields import INT32_MAX
 from reconciler.ports import UNKNOWN_PARTITION, HistoryEntry, Row, TopicPartition
-from reconciler.stores.common import INT32_MAX, malformed, partition_of
+from reconciler.stores.common import malformed, partition_of
 
 HISTORY_KEPT = 1000
 """Changes kept per partition. A tracker writes every few seconds, and the history must not grow without bound."""

@@ -140,9 +140,9 @@ def by_hand_over(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row 
         return found
     found = replace(found, version=token(own, kept))
     if kept.main is not None and awaits_job(own, kept):
-        return replace(found, stored=kept.main.stored, anchor_lag=0, note=_noted(_of_hand_over(own), own))
+        return replace(found, stored=kept.main.stored, anchor_lag=0, note=common.noted(_of_hand_over(own), own.note))
     if _is_set_back(own, kept):
-        return replace(found, stored=own.stored, anchor_lag=None, note=_noted(_of_set_back(own), own))
+        return replace(found, stored=own.stored, anchor_lag=None, note=common.noted(_of_set_back(own), own.note))
     return found
 
 
@@ -206,10 +206,6 @@ def _of_set_back(own: Row) -> str:
     if own.stored.written_at_ms is not None:
         return "the table was set back: this row is older than the last hand-over"
     return "the table was set back to before the last hand-over, or the job has come to the very number of that time"
-
-
-def _noted(note: str, own: Row) -> str:
-    return f"{note}; {own.note}" if own.note else note
 
 
 def _own(state: PairedState) -> dict[TopicPartition, Row]:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.ports import Row, TopicPartition
-from reconciler.stores.common import is_later
+from reconciler.stores.common import is_later, noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _joined(own: Row, kept: AnchorRows, found: PairedAnchor) -> Row:
         at_ms = found.written_at_ms
     stored = StoredOffset(own.stored.offset, found.anchor, at_ms)
     lag = None if found.anchor is None else found.lag
-    note = "; ".join(part for part in (found.why, own.note) if part)
+    note = noted(found.why, own.note)
     stored_ms = found.written_at_ms if lag else None
     return replace(own, stored=stored, version=token(own, kept), anchor_lag=lag, note=note, anchored_ms=stored_ms)
 

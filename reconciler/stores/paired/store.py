@@ -164,7 +164,8 @@ class PairedStore:
             return found
         if not found:
             notes.warning("%s", self._no_anchors_yet)
-        return [row if row.stored.anchor else replace(row, note=_with(row.note, self._no_anchors_yet)) for row in found]
+        why = self._no_anchors_yet
+        return [row if row.stored.anchor else replace(row, note=common.noted(row.note, why)) for row in found]
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change on the offset and its anchor together.
@@ -311,10 +312,6 @@ class PairedStore:
             f"The offsets were written to {self.address}, but not all of their anchors: {why}",
             hint="Run this again: it finishes the rest.",
         )
-
-
-def _with(note: str, more: str) -> str:
-    return f"{note}; {more}" if note else more
 
 
 def _unless_refused(call: Callable[[], T]) -> T | None:
