@@ -62,10 +62,14 @@ class Passes:
         spread = [places for places in topics if _has_fewer(places) and any(at.exists for at in places)]
         handed_over = [[at for at in places if at.settled and not at.fault] for places in spread]
         found = self._by_anchor([at.key for places in (*kept, *handed_over) for at in places if at.exists])
-        doubtful = [places for places in kept if self._may_be_spread(places, found)]
-        asked = [*doubtful, *(places for places in kept if places not in doubtful and self._has_others(places, found))]
-        proven = [places for places in asked if self._is_found_elsewhere(places, found)]
-        for key, by_time in self._by_time([places for places in doubtful if places not in proven]).items():
+        proven, doubtful = [], []
+        for places in kept:
+            may_be_spread = self._may_be_spread(places, found)
+            if (may_be_spread or self._has_others(places, found)) and self._is_found_elsewhere(places, found):
+                proven.append(places)
+            elif may_be_spread:
+                doubtful.append(places)
+        for key, by_time in self._by_time(doubtful).items():
             finding = earlier_of(found[key].finding, by_time.finding)
             found[key] = replace(found[key], finding=finding, probes=found[key].probes + by_time.probes)
         found.update(self._by_time([*spread, *proven]))
@@ -115,7 +119,7 @@ class Passes:
         """True if numbers may mean nothing. Where partitions merely look old, their replay bound is loosened."""
         existing = {at.destination: at.key for at in places if at.exists}
         questions = {tp: self.questions[key] for tp, key in existing.items()}
-        in_place = self._are_in_place(places, found)
+        in_place = all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions)
         if not in_place and self._has_more(places, questions):
             return True
         silent = [tp for tp, question in questions.items() if question.stored is None]
@@ -131,16 +135,16 @@ class Passes:
                 found[existing[tp]] = replace(asked, finding=finding)
         return False
 
-    def _are_in_place(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
-        existing = {at.destination: at.key for at in places if at.exists}
-        questions = {tp: self.questions[key] for tp, key in existing.items()}
-        return all_in_place({tp: found[key].finding for tp, key in existing.items()}, questions)
-
     def _has_others(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
-        """True if the destination has more partitions than are stored, whatever is in them, and lacks some anchor."""
+        """True if the destination has more partitions than are stored, whatever is in them, and lacks some anchor.
+
+        One that the mirror may not have delivered yet is in no partition.
+        """
         stored = [at.destination.partition for at in places if at.origin is not None]
-        more = beyond(stored, [at.destination for at in places if at.exists])
-        return bool(more) and not is_handed_over(places) and not self._are_in_place(places, found)
+        if is_handed_over(places) or not beyond(stored, [at.destination for at in places if at.exists]):
+            return False
+        findings = [found[at.key].finding for at in places if at.exists and not at.is_new]
+        return any(not holds_anchor(each) and each.verdict is not Verdict.BEHIND for each in findings)
 
     def _has_more(self, places: Sequence[JobPartition], questions: Mapping[TopicPartition, Question]) -> bool:
         """True if the destination has more partitions than are stored, and not for sure because the topic grew."""
