@@ -263,11 +263,14 @@ def question_of(
         stored = replace(stored, anchor=None)
     elif stored is not None:  # when it was written decides nothing, and parts equal questions
         stored = StoredOffset(stored.offset, anchor)
+    identity = place.job.identity
+    if row is not None and anchor is not None and row.key != place.source and not place.translated:
+        identity = replace(identity, source_offset_of=None)  # its anchor's offset is no number of the source's
     return Question(
         stored=stored,
         cluster_id=cluster_id,
         topic_id=place.topic_id,
-        identity=place.job.identity,
+        identity=identity,
         limits=limits,
         new=new,
         by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,

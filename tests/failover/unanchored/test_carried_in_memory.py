@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.writing.apply import prepare, write
-from tests.in_memory import BASE, GROUP, Memory, content, on_disk
+from tests.in_memory import BASE, GROUP, NOW, Memory, content, on_disk
 
 JOB = f'''
 [[jobs]]
@@ -48,3 +48,14 @@ def test_apply_writes_the_place_with_an_anchor_and_the_next_check_changes_nothin
     write(prepare(plan, config, carrying.outside), plan, on_disk(plan, carrying.folder / "plan.json"), carrying.outside)
     (row,) = checked(carrying).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset, row.matched_by) == (Verdict.MATCH, 4, "fingerprint")
+
+
+def test_a_row_that_was_numbered_by_a_destination_before_this_one_is_not_compared_with_what_records_carry(
+    carrying: Memory,
+) -> None:
+    """Its anchor's offset is that cluster's, and says nothing of the setting."""
+    record = carrying.log.partition("a.events", 0).records[4]
+    own = Anchor(31, record.timestamp_ms, None, fingerprint(record.key, record.value), "before b", "b/a.events")
+    carrying.save({0: StoredOffset(32, own, NOW)}, topic="a.events")
+    (row,) = checked(carrying).plan.jobs[0].partitions
+    assert (row.verdict, row.resume_offset) == (Verdict.MOVED, 5)
