@@ -166,12 +166,13 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
     """
     edges = yield from ask_edges()
     start, end = edges.start, edges.end
+    again = max(0, -question.anchor_lag)
     if stored.offset < start:
         detail = "retention has deleted unprocessed records: the stored offset is before the oldest record"
-        return Finding(Verdict.LOST, start, 0, 0, detail=detail)
+        left = max(0, stored.offset + again - start)
+        return Finding(Verdict.LOST, start, left, None if left else 0, detail=detail)
 
     def match(detail: str, by: MatchedBy | None = None, record_offset: int | None = None) -> Finding:
-        again = max(0, -question.anchor_lag)
         if again:
             detail += "; the stored offset was set back to before it, so the records between come again"
         return Finding(Verdict.MATCH, stored.offset, again, None if again else 0, by, record_offset, detail)

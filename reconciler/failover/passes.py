@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from reconciler import engine
 from reconciler.clock import stamp
+from reconciler.core.anchors import IdOrder
 from reconciler.core.question import Question
 from reconciler.core.reconcile import judged, place, place_at_time, reconcile
 from reconciler.core.verdicts import Finding, Verdict
@@ -130,7 +131,7 @@ class Passes:
         for tp, (start, end) in old.items():
             asked = found[existing[tp]]
             if asked.finding.resume_offset == start:
-                detail = f"{asked.finding.detail}; it holds records older than the job's other anchors"
+                detail = f"{asked.finding.detail}; records in it may be older than the job's other anchors"
                 finding = replace(asked.finding, replay_at_most=end - start, replay_exact=None, detail=detail)
                 found[existing[tp]] = replace(asked, finding=finding)
         return False
@@ -140,8 +141,9 @@ class Passes:
 
         One that the mirror may not have delivered yet is in no partition.
         """
-        stored = [at.destination.partition for at in places if at.origin is not None]
-        if is_handed_over(places) or not beyond(stored, [at.destination for at in places if at.exists]):
+        origins = {at.destination.partition: at.origin for at in places if at.origin is not None}
+        more = beyond(origins, [at.destination for at in places if at.exists])
+        if not more or is_handed_over(places) or span_of(origins) is None:
             return False
         findings = [found[at.key].finding for at in places if at.exists and not at.is_new]
         return any(not holds_anchor(each) and each.verdict is not Verdict.BEHIND for each in findings)
@@ -157,15 +159,15 @@ class Passes:
     def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
         """True if some anchor's record lies in a partition of another number: records were spread, then.
 
-        A place where the record may have been before it was removed is no sign of it.
+        A place where the record may have been before it was removed is no sign of it. Nor is the mirror's pair for an
+        offset without an anchor, or an increasing id alone: every partition has such numbers.
         """
-        astray = [at for at in places if at.exists and not at.is_new and not holds_anchor(found[at.key].finding)]
-        pairs = [(at, other) for at in astray for other in places if other.exists and other is not at][:MOST_PAIRS]
+        lost = [at for at in places if at.exists and not at.is_new and not holds_anchor(found[at.key].finding)]
+        astray = {at.key: asked for at in lost if (asked := _by_content(self.questions[at.key])) is not None}
+        there = [at.destination for at in places if at.exists]
+        pairs = [(key, other) for key in astray for other in there if other != key[1]][:MOST_PAIRS]
         answers = self.ask(
-            {
-                number: Inquiry(other.destination, partial(reconcile, self.questions[at.key]))
-                for number, (at, other) in enumerate(pairs)
-            }
+            {number: Inquiry(other, partial(reconcile, astray[key])) for number, (key, other) in enumerate(pairs)}
         )
         findings = [answer.finding for answer in answers.values()]
         return any(holds_anchor(each) and each.matched_by is not None for each in findings)
@@ -196,6 +198,15 @@ class Passes:
                 inquiries[key] = Inquiry(key[1], partial(judged, remap, question, span.earliest_ms, span.latest_ms))
         found.update(self.ask(inquiries))
         return found
+
+
+def _by_content(question: Question) -> Question | None:
+    """The question, answered only by the anchor's own record; None without an anchor that names it."""
+    anchor = question.stored.anchor if question.stored else None
+    if anchor is None or question.identity.id_order is IdOrder.OPAQUE:
+        return question if anchor is not None else None
+    identity = replace(question.identity, id_order=IdOrder.OPAQUE)
+    return replace(question, identity=identity) if anchor.fingerprint is not None else None
 
 
 def unresolved(detail: str) -> Found:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.probes import Withheld
 from reconciler.core.question import Question
 from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Verdict
@@ -103,10 +103,14 @@ def not_newer_than(
         if isinstance(chunk, Withheld):
             found[tp] = (starts[tp], ends[tp])  # it may hold one
             continue
-        times = [questions[tp].identity.trusted_time_of(record) for record in chunk.records]
-        if any(latest_ms is None or time is None or time <= latest_ms for time in times):
+        if any(latest_ms is None or _may_be_of(record, latest_ms, questions[tp]) for record in chunk.records):
             found[tp] = (starts[tp], ends[tp])
     return found
+
+
+def _may_be_of(record: Record, latest_ms: int, question: Question) -> bool:
+    time = question.identity.trusted_time_of(record)
+    return record.append_time if time is None else time <= latest_ms
 
 
 def earlier_of(own: Finding, by_time: Finding) -> Finding:

@@ -119,3 +119,8 @@ def test_an_offset_that_was_set_back_on_a_log_that_was_cut_has_no_anchor_to_go_b
     finding = ask(log_of(A, B, Rec("x", 115), Rec("y", 118), D, E), set_back(D, 3, to=1), anchor_lag=-3)
     assert found(finding) == ("unresolved", None, None, None)
     assert "does not belong together" in finding.detail
+
+
+def test_an_offset_that_was_set_back_and_that_retention_has_passed_counts_what_is_left_up_to_the_anchor() -> None:
+    finding = ask(log_of(A, B, C, D, E, deleted_before=2), set_back(D, 3, to=1), anchor_lag=-3)
+    assert found(finding) == ("lost", 2, 2, None)

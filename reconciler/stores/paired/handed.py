@@ -17,9 +17,10 @@ pairs with A' (``rules.by_offset``). The row laid aside stays: it means nothing 
 
 The table may be set back to the row laid aside (RESTORE) after an anchor that is kept for a later row has replaced A'.
 What was handed over is not known any more then, and the pair has no anchor. So, before A' is replaced, the row laid
-aside is marked by the anchor ``_OVER``; where nothing was handed over (a kill before step 2), it is removed. To hand an
-offset over in place of a row that the table was set back to, that row is laid aside with the mark, which is removed
-after step 2: a kill in between leaves it without an anchor, as it was.
+aside is marked by the anchor ``_OVER``; where nothing was handed over (a kill before step 2), it is removed once the
+job has gone on. To hand an offset over in place of a row that the table was set back to, that row is laid aside with
+the mark, which is removed after step 2: a kill in between leaves it without an anchor, as it was. An anchor that a
+person writes for such a row (``write``) ends the mark, too.
 
 The table's row is the one laid aside if it has the same number and no later time. Without times (Delta's ``txn``,
 ``columns``) the number decides: a job that comes to that very number reads again from X', and skips nothing.
@@ -117,12 +118,15 @@ class HandedPair(PairedStore):
             for each in changes
         ]
         result = self._put(group, rows, reason, now_ms)
-        back = [each for each in handed if _is_set_back(own.get(each.key), state.kept_for(each.key))]
+        back = [each for each in changes if _is_set_back(own.get(each.key), state.kept_for(each.key))]
         if result.conflicts or not back:
             return result
         kept = self._now(group, back).kept
-        marked = [row for each in back if (row := kept.get(each.key, NOTHING).aside) is not None]
-        lost = self._put(group, [_with_anchor(row, None) for row in marked], reason, now_ms).conflicts
+        marked = [(each, row) for each in back if (row := kept.get(each.key, NOTHING).aside) is not None]
+        ends = [
+            _with_anchor(row, None) if each in handed else Change(row.key, row.version, None) for each, row in marked
+        ]
+        lost = self._put(group, ends, reason, now_ms).conflicts
         return common.written(changes, set(map(without_aside, lost)))
 
     def _put(self, group: str, rows: Sequence[Change], reason: str, now_ms: int) -> WriteResult:
@@ -186,9 +190,11 @@ def outlived(own: Row | None, kept: AnchorRows) -> Change | None:
     there = kept.aside
     if there is None or there.stored.anchor == _OVER or awaits_job(own, kept):
         return None
-    if _replaced(kept) is None:
-        return Change(there.key, there.version, None)
-    return _with_anchor(there, _OVER)
+    if _replaced(kept) is not None:
+        return _with_anchor(there, _OVER)
+    if own is not None and _is_same(own, there.stored):
+        return None  # a hand-over in its place may be under way, and needs it
+    return Change(there.key, there.version, None)
 
 
 def _with_anchor(laid: Row, anchor: Anchor | None) -> Change:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
 from reconciler.failover.writing.apply import prepare
 from reconciler.kafka.memory import MemoryLog
-from tests.in_memory import BASE, Memory, anchor, content, found, stored
+from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored
 
 LATER_MS = 60_000
 
@@ -81,3 +84,18 @@ def test_a_log_that_is_written_again_is_no_longer_the_one_that_a_remapped_offset
     spread(memory, 2, sources=2, until=50)
     with pytest.raises(Changed, match="another record is at"):
         prepare(checked.plan, config, memory.outside)
+
+
+def test_an_increasing_id_that_other_partitions_have_too_does_not_show_it(wide: Memory) -> None:
+    """Each partition counts its records for itself; one has lost its anchor by retention, and one was added."""
+    for partition, numbers in enumerate((range(30), range(30), range(40, 45))):
+        for number in numbers:
+            stamp, key, value = content(number, partition)
+            wide.log.partition("a.events", partition).append(stamp, key, value, (("id", b"%02d" % number),))
+    wide.log.partition("a.events", 0).delete_before(20)
+    wide.save({n: replace(stored(12, n), anchor=replace(anchor(12, n), id=b"12")) for n in (0, 1)})
+    ids = '[jobs.identity]\nid = "header:id"\nid_order = "increasing"\n'
+    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n{ids}'
+    config = wide.config(jobs=job)
+    rows = check(config, config.jobs, wide.outside).plan.jobs[0].partitions
+    assert [found(row) for row in rows] == [(Verdict.LOST, 20), (Verdict.MOVED, 13), (Verdict.NEW, 0)]

@@ -59,3 +59,17 @@ def test_a_row_that_was_numbered_by_a_destination_before_this_one_is_not_compare
     carrying.save({0: StoredOffset(32, own, NOW)}, topic="a.events")
     (row,) = checked(carrying).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset) == (Verdict.MOVED, 5)
+
+
+def test_numbers_that_every_partition_carries_do_not_show_that_records_were_spread(wide: Memory) -> None:
+    """Retention has passed one partition's place, and a partition was added: the others stay as they are."""
+    for partition, numbers in enumerate((range(30), range(30), range(40, 45))):
+        for number in numbers:
+            stamp, key, value = content(number, partition)
+            carried = (("source-offset", b"%d" % (BASE + number)),)
+            wide.log.partition("a.events", partition).append(stamp, key, value, carried)
+    wide.log.partition("a.events", 0).delete_before(20)
+    wide.save({0: StoredOffset(BASE + 10), 1: StoredOffset(BASE + 12)})
+    rows = checked(wide).plan.jobs[0].partitions
+    expected = [(Verdict.LOST, 20), (Verdict.MOVED, 12), (Verdict.NEW, 0)]
+    assert [(row.verdict, row.resume_offset) for row in rows] == expected

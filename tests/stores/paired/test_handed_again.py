@@ -27,7 +27,8 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores.common import JobsOwnStore, of_topics
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import HandedPair, aside_of, read_kept
+from reconciler.stores.paired import HandedPair, aside_of, outlived, read_kept
+from reconciler.stores.paired.steps import version_of
 from tests.in_memory import GROUP, NOW, Memory, memory, stored
 
 __all__ = ["memory"]
@@ -237,6 +238,35 @@ def test_what_a_killed_hand_over_laid_aside_is_no_hand_over_later(world: World) 
     world.table.rows[THERE] = at_the_hand_over
     assert world.row() == (15, None, None)
     assert "handed" not in world.store.read("g")[0].note
+
+
+def test_a_hand_over_that_is_tried_again_needs_the_row_that_a_tracker_read_meanwhile(world: World) -> None:
+    """Without that row the table's number would be read as one that the job came to from the offset handed over."""
+    world.keeps(THERE, StoredOffset(10, own(9), NOW))
+    world.anchors.dies_at = 1
+    with pytest.raises(OutcomeUnknown):
+        world.hand(5)
+    kept = read_kept(world.anchors, "g", [THERE.topic])[THERE]
+    first = outlived(world.table.read("g")[0], kept)
+    world.hand(5)
+    if first is not None:
+        world.anchors.write("g", [first], reason="track", now_ms=NOW)
+    later = Change(THERE, version_of(kept.main), StoredOffset(15, own(14)))
+    assert not world.anchors.write("g", [later], reason="track", now_ms=NOW).written
+    assert world.row() == (5, own(4), 0)
+
+
+def test_an_anchor_that_a_person_writes_for_a_row_that_was_set_back_counts(world: World) -> None:
+    at_the_hand_over = world.table.rows[THERE]
+    world.hand(9)
+    tracked(world, 20)
+    world.table.rows[THERE] = at_the_hand_over
+    (row,) = world.store.read("g")
+    change = Change(THERE, row.version, StoredOffset(15, own(14)))
+    assert world.store.write("g", [change], reason="import", now_ms=NOW).written == (THERE,)
+    assert world.row() == (15, own(14), 0)
+    tracked(world, 21)
+    assert world.row() == (21, own(20), 0)
 
 
 KEPT = {
