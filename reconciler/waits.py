@@ -166,7 +166,7 @@ def _resolves(host: str, port: int) -> bool:
 
     try:
         socket.getaddrinfo(host, port)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter of a name that cannot be one, like .example.com
         return False
     return True
 

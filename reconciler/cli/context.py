@@ -122,8 +122,7 @@ def private_key(path: Path) -> PrivateKey:
     """
     from reconciler.trust import signing
 
-    passphrase = os.environ.get(PASSPHRASE)
-    if not passphrase and signing.has_passphrase(path):
+    def asked() -> str:
         if not sys.stdin.isatty():
             raise ConfigError(
                 f"The key {path} needs a passphrase, and stdin is not a terminal.", hint=f"Put it into {PASSPHRASE}."
@@ -131,13 +130,18 @@ def private_key(path: Path) -> PrivateKey:
         import getpass
 
         try:
-            passphrase = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
+            typed = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
         except EOFError:
             hint = f"Run this again and type it, or put it into {PASSPHRASE}."
             raise ConfigError(f"No passphrase was given for the key {path}.", hint=hint) from None
+        if typed:
+            KNOWN.add(typed, f"${{{PASSPHRASE}}}")
+        return typed
+
+    passphrase = os.environ.get(PASSPHRASE) or None
     if passphrase:
         KNOWN.add(passphrase, f"${{{PASSPHRASE}}}")
-    return signing.private_key(path, passphrase)
+    return signing.private_key(path, passphrase, asked)
 
 
 # ---------------------------------------------------------------- the world outside

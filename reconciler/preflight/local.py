@@ -101,10 +101,10 @@ def _port(config: Config) -> Iterator[TrialResult]:
         with socket.socket(place[0], socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place[4])
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be a host's, like .example.com
         yield warn(
             "watch",
-            f"It could not listen on {config.watch.listen} now: {error.strerror}.",
+            f"It could not listen on {config.watch.listen} now: {getattr(error, 'strerror', None) or error}.",
             "If watch is running here already, that is expected; otherwise choose another [watch] listen.",
         )
         return

@@ -19,7 +19,7 @@ import importlib
 import importlib.util
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,21 +78,19 @@ def _ed25519() -> Any:
     return importlib.import_module("reconciler.trust.ed25519")
 
 
-def private_key(path: Path, passphrase: str | None) -> PrivateKey:
-    """Read a private key. Raises ConfigError for an unusable key, also if its passphrase is missing or wrong."""
-    pem, module = _content(path, "key"), _ed25519()
-    key: PrivateKey = module.private_key(pem, f"The key {path}", passphrase)
-    return key
+def private_key(path: Path, passphrase: str | None, ask: Callable[[], str] | None = None) -> PrivateKey:
+    """Read a private key, once. ``ask``: gives the passphrase of one that needs it, where none is given.
 
-
-def has_passphrase(path: Path) -> bool:
-    """True if the key's file is encrypted."""
+    Raises ConfigError for an unusable key, also if its passphrase is missing or wrong.
+    """
     pem, module = _content(path, "key"), _ed25519()
     try:
-        module.private_key(pem, f"The key {path}", None)
+        key: PrivateKey = module.private_key(pem, f"The key {path}", passphrase)
     except module.NeedsPassphrase:
-        return True
-    return False
+        if ask is None:
+            raise
+        key = module.private_key(pem, f"The key {path}", ask())
+    return key
 
 
 def own_key(trust: TrustSettings) -> PrivateKey | None:

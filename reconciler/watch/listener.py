@@ -224,9 +224,9 @@ class Listener:
     ) -> None:
         try:
             self._server = _Server(address, site, longest_s, patience_s)
-        except OSError as error:  # socket.gaierror is an OSError
+        except (OSError, UnicodeError) as error:  # the latter of a name that cannot be a host's, like .example.com
             raise ConfigError(
-                f"Nothing can listen on {address}: {error.strerror or error}.",
+                f"Nothing can listen on {address}: {getattr(error, 'strerror', None) or error}.",
                 hint="Choose another address with --listen or [watch] listen; another watch may be running there.",
             ) from error
         host, port = self._server.server_address[:2]

@@ -14,6 +14,7 @@ from reconciler.core.errors import NotCreated, Refused, Unreachable
 from reconciler.ports import Change, OffsetStore, TopicPartition
 from reconciler.stores.paired.store import PairedStore
 from reconciler.stores.registry import open_store
+from reconciler.waits import none_resolves
 from tests.stores.paired.bare import BareStore
 from tests.stores.store_cases import NOW
 
@@ -65,3 +66,12 @@ def test_rows_are_not_read_as_if_they_had_no_anchors(
         with pytest.raises(Unreachable, match=r"The \[anchors\] store: .*could not be looked at"):
             pair.read("g")
     assert pair.read("g")[0].stored.anchor == anchored.anchor
+
+
+@pytest.mark.parametrize("host", [".example.com", "a..example.com", "a" * 64 + ".example.com"])
+def test_a_name_that_cannot_be_a_hosts_is_one_without_an_address(host: str) -> None:
+    """Such a one comes from a variable that is empty: postgresql://${DB}.example.com/db."""
+    assert none_resolves([(host, 9092)])
+    with pytest.raises(Unreachable, match="could not be reached") as caught:
+        open_store(f"postgresql://me@{host}/db").read("g")
+    assert "Correct the host" in str(caught.value.hint)

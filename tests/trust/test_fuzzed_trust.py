@@ -63,7 +63,6 @@ def test_any_key_is_one_or_is_refused_with_a_sentence(runs: int, tmp_path: Path,
             attempt(partial(signing.trusted, TrustSettings(trusted_keys=(setting,))), USAGE, longest=AS_TYPED)
         for passphrase in (None, "a passphrase"):
             attempt(partial(signing.private_key, path, passphrase), USAGE)
-        attempt(partial(signing.has_passphrase, path), USAGE)
         attempt(partial(signing.made_elsewhere, path, Path(keys.trusted_keys[0])), USAGE)
         attempt(partial(signing.made_elsewhere, Path(keys.trusted_keys[0]), path), USAGE)
 

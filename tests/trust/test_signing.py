@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -295,8 +296,10 @@ def test_a_key_with_a_passphrase_is_told_from_one_without(plan: Path, ada: Key, 
     openssl(
         "pkcs8", "-topk8", "-in", ada.private, "-out", locked, "-passout", "env:PASSPHRASE", passphrase="open sesame"
     )
-    assert signing.has_passphrase(locked)
-    assert not signing.has_passphrase(ada.private)
+    assert (
+        signing.private_key(locked, None, lambda: "open sesame").public == signing.private_key(ada.private, None).public
+    )
+    assert signing.private_key(ada.private, None, Mock(side_effect=AssertionError)).public  # is not asked
     assert signing.private_key(locked, "open sesame").public == signing.private_key(ada.private, None).public
     assert signing.private_key(ada.private, "not needed").public == signing.private_key(ada.private, None).public
     assert "does not open with that passphrase" in usage(lambda: signing.private_key(locked, "open barley"))
@@ -313,6 +316,15 @@ def test_a_passphrase_that_is_not_typed_is_no_bug(ada: Key, tmp_path: Path, monk
     monkeypatch.setattr("getpass.getpass", Mock(side_effect=EOFError))
     with pytest.raises(ConfigError, match=r"No passphrase was given for the key .*locked\.pem"):
         context.private_key(locked)
+
+
+def test_a_key_that_comes_through_a_pipe_is_read_once(ada: Key, tmp_path: Path) -> None:
+    """``--key <(pass show ada)``: a second read would find nothing."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(pipe.write_bytes, ada.private.read_bytes())
+        assert context.private_key(pipe).public == signing.private_key(ada.private, None).public
 
 
 def test_a_private_key_is_not_shown(ada: Key) -> None:

@@ -117,6 +117,8 @@ def test_a_port_in_use_is_a_usage_error() -> None:
 
 
 def test_an_unknown_host_name_is_a_usage_error() -> None:
+    with pytest.raises(ConfigError, match=r"Nothing can listen on \.no-such-host:0: .*label empty"):
+        Served(address=ListenAddress(".no-such-host", 0))
     with pytest.raises(ConfigError, match="Nothing can listen on no-such-host"):
         Served(address=ListenAddress("no-such-host.invalid", 0))
 

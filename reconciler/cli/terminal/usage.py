@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -89,12 +89,11 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        """As argparse's, without the values of what it does not know: ``sasl.password=…`` of a misspelt option."""
+        """As argparse's, without the values of options that it does not know: they may be secrets."""
         known: argparse.Namespace
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            words = [f"{name}=…" if equals else name for name, equals, _ in (each.partition("=") for each in unknown)]
-            self.error(f"unrecognized arguments: {' '.join(words)}")
+            self.error(f"unrecognized arguments: {' '.join(_without_values(unknown))}")
         return known
 
     def error(self, message: str) -> NoReturn:
@@ -127,6 +126,19 @@ class Parser(argparse.ArgumentParser):
         if action.option_strings and arg_strings == ["--"]:
             self.error(f"argument {'/'.join(action.option_strings)}: expected one argument")
         return super()._get_values(action, arg_strings)
+
+
+def _without_values(words: Sequence[str]) -> Iterator[str]:
+    from reconciler.config.addresses import without_secrets
+
+    is_value = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if word.startswith("-"):
+            yield f"{name}=…" if equals else name
+        else:
+            yield "…" if is_value else without_secrets(word)
+        is_value = word.startswith("-") and not equals
 
 
 def usage_message(

@@ -168,6 +168,8 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
             left.append((row, selected))
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
+        elif row.replaces is not None and selected.replaced is None:  # a rollback could not put it back
+            raise Changed(f'The row of {row.key} of job "{job.name}" is gone since the plan.', hint=AGAIN)
         elif corrections.include(row, selected):
             writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:

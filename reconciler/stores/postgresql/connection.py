@@ -199,6 +199,9 @@ class Database:
                     self._connection = psycopg.connect(self._libpq, **self._defaults())
             except psycopg.Error as err:
                 raise errors.explain_connecting(err, self.place) from err
+            except UnicodeError as err:  # of a host's name that cannot be one, like .example.com
+                failed = psycopg.OperationalError(f"failed to resolve host: {err}")
+                raise errors.explain_connecting(failed, self.place) from err
             self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         return self._connection
 

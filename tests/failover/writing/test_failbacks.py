@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,16 @@ def test_a_stay_whose_rows_have_no_anchors_counts_as_replay_too(memory: Memory) 
     row = memory.row()
     assert (found(row), row.replay_at_most, row.replay_exact) == ((Verdict.MOVED, 5), 10, None)
     assert "up to 10 records from there on processed before the job left this cluster" in row.detail
+
+
+def test_a_row_that_is_gone_since_the_plan_is_not_replaced(memory: Memory) -> None:
+    """Nothing could bring it back: the plan says that there was one, and the snapshot would have none."""
+    memory.deliver(range(20))
+    memory.save({0: stored(9, written_at_ms=NOW - 1_000)})
+    memory.save({0: replace(memory.own(4), written_at_ms=NOW - 100_000)}, topic="a.events")
+    plan, config = memory.check().plan, memory.config()
+    prepare(plan, config, memory.outside)
+    (earlier,) = (row for row in memory.rows() if row.key.topic == "a.events")
+    memory.store.write(GROUP, [Change(earlier.key, earlier.version, None)], reason="test", now_ms=NOW)
+    with pytest.raises(Changed, match=r"The row of a\.events-0 of job .clicks. is gone since the plan"):
+        prepare(plan, config, memory.outside)
