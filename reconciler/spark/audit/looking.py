@@ -174,10 +174,10 @@ def of_unplaced(places: Iterable[TopicPartition]) -> Iterable[str]:
     found = [str(at) for at in places]
     if found:
         yield (
-            f"How far the job has read {some(found)} is not known: its store has no offset of this cluster there, so "
-            "that no record was expected from the resume offset on. Audit without --until stored once the job has "
-            "reached the log's end or is stopped; or with a configuration whose store is where the job keeps its "
-            "offsets now, such as a copied checkpoint."
+            f"How far the job has read {some(found)} is not known: its store has no offset of this cluster there, or "
+            "only one before the resume offset, so that no record was expected from there on. Audit without --until "
+            "stored once the job has reached the log's end or is stopped; or with a configuration whose store is where "
+            "the job keeps its offsets now, such as a copied checkpoint."
         )
 
 

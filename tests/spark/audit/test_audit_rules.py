@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -305,3 +306,21 @@ def test_a_jobs_position_is_read_from_its_store_in_destination_offsets(tmp_path:
         ("both", 0): None,
         ("both", 1): 9,
     }
+
+
+def test_a_stored_offset_before_the_last_resume_offset_is_no_position(tmp_path: Path) -> None:
+    """A query that came back goes on in a copy: the configured checkpoint, or row, is of the older stay."""
+    address = f"sqlite:///{tmp_path / 'offsets.db'}"
+    with closing(open_store(address, kafka_client={})) as store:
+        store.create()
+        changes = [Change(TopicPartition("events", n), None, StoredOffset(6 + n, None)) for n in range(3)]
+        store.write("clicks", changes, reason="test", now_ms=1)
+    (tmp_path / "c.toml").write_text(
+        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "localhost:1"\n[[jobs]]\nname = "clicks"\n'
+        f'group = "clicks"\ntopics = ["events"]\nstore = "{address}"\n'
+    )
+    config = load_config(tmp_path / "c.toml")
+    back = [row(n, 7, source_topic="a.events", topic="events") for n in range(3)]
+    again = replace(plan(replace(back[2], resume_offset=9)), created_at="2026-01-03T00:00:00Z")
+    until = stored_until(config, config.jobs[0], [again, plan(*back)])
+    assert {at.partition: offset for at, offset in until.items()} == {0: None, 1: 7, 2: None}

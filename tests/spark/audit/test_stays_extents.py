@@ -67,6 +67,15 @@ def test_a_position_ends_the_last_stay_alone(logs: dict[str, MemoryLog]) -> None
     assert (a.read, a.end, a.until, b.until) == (((0, 6), (9, 10)), 12, 10, None)
 
 
+@pytest.mark.parametrize("until", [0, 6, 9])
+def test_a_position_before_the_last_resume_offset_hides_no_record_in_front_of_it(
+    logs: dict[str, MemoryLog], until: int
+) -> None:
+    """From 6 to 9 no stay has read: such records were skipped, unless the other cluster had them."""
+    a = look("A", "B", until=until).logs[0].reaches[0]
+    assert (a.read, a.until) == (((0, 6), (9, 9)), 9)
+
+
 def test_records_behind_an_unknown_position_of_the_last_stay_were_not_compared(logs: dict[str, MemoryLog]) -> None:
     given = {name: ClusterAccess.at(name) for name in "AB"}
     found = look_at(THERE_AND_BACK, given, until={AT: None}, since_ms=None).logs

@@ -222,16 +222,21 @@ def _since(text: str | None) -> int | None:
 
 
 def stored_until(config: Config, job: Job, plans: Sequence[Plan]) -> dict[TopicPartition, int | None]:
-    """The job's offsets in its own store, in the destination's numbers; None for a partition that has none there."""
-    rows = [row for plan in plans for row in plan.job(job.name).partitions if row.resume_offset is not None]
-    found: dict[TopicPartition, int | None] = {row.key: None for row in rows}
+    """The job's offsets in its own store, in the destination's numbers; None for a partition that has none there.
+
+    One before the last resume offset is none: it is of an older stay, and the job goes on in another store.
+    """
+    in_turn = sorted(plans, key=lambda plan: plan.created_at)
+    rows = [row for plan in in_turn for row in plan.job(job.name).partitions if row.resume_offset is not None]
+    resumed = {row.key: row.resume_offset or 0 for row in rows}
+    found: dict[TopicPartition, int | None] = dict.fromkeys(resumed)
     own_name = {row.topic for row in rows if row.topic != row.source_topic}
     with context.outside(config) as world, closing(world.open_store(job.store)) as store:
         stored = store.read(job.group, sorted({row.topic for row in rows}))
     for row in stored:
         anchor = row.stored.anchor
         is_its = row.key.topic in own_name or (anchor is not None and anchor.cluster_id == plans[0].cluster_id)
-        if row.key in found and is_its:
+        if row.key in found and is_its and row.stored.offset >= resumed[row.key]:
             found[row.key] = max(found[row.key] or 0, row.stored.offset)
     return found
 

@@ -139,7 +139,7 @@ def _look(
     for at, intervals in stays.intervals.items():
         edge = edges[at]
         position = (until or {}).get(at, edge.end) if stays.is_last else edge.end
-        known = intervals[-1].start if position is None else position
+        known = max(position or 0, intervals[-1].start)  # what a hand-over skipped is expected, too
         stop = min(edge.end, known) if stays.is_last else None
         read = tuple((each.start, stop if each.end is None and stop is not None else each.end) for each in intervals)
         closed = tuple((start, edge.end if end is None else end) for start, end in read)
