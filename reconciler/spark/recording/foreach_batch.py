@@ -23,7 +23,7 @@ For sinks other than foreachBatch: ``reconciler.spark.observing``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
@@ -31,11 +31,11 @@ from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore
 from reconciler.spark.columns import kept
-from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
+from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec
 from reconciler.spark.recording.batch_range import Unseen, reads_several, shared_ends
 from reconciler.spark.recording.checkpoint import CheckpointRecorder, recorder_for
 from reconciler.spark.recording.held_back import Holders, refusal
-from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
+from reconciler.spark.recording.range_ends import PointRead, RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
@@ -159,17 +159,20 @@ class Recording:
             shared = self._shared_ends(batch)
             with kept(batch, "MEMORY_AND_DISK") if self._cache else nullcontext():
                 self._function(batch, batch_id)
-                self._recorder.batch(batch_id, self._searched(batch, shared))
+                self._keep(batch_id, self._searched(batch, shared))
             return
         self._function(batch, batch_id)
         found = asked if isinstance(asked, Unseen) else asked()
         if not isinstance(found, Unseen):
-            self._recorder.batch(batch_id, found.ends, gone=found.gone)
+            self._keep(batch_id, found)
         elif self._may_search(batch, found):
             # The work is done: Spark reads Kafka a second time, this once.
-            self._recorder.batch(batch_id, self._searched(batch, self._shared_ends(batch)))
+            self._keep(batch_id, self._searched(batch, self._shared_ends(batch)))
         elif isinstance(self._recorder, CheckpointRecorder):  # any other may always be searched
             self._recorder.settle(batch_id)
+
+    def _keep(self, batch_id: int, found: PointRead) -> None:
+        self._recorder.batch(batch_id, found.ends, gone=found.gone)
 
     def _refuse_held_back(self, batch: DataFrame) -> None:
         """Raises ConfigError if stored offsets would be ahead of the work; logs once that this cannot be seen."""
@@ -216,13 +219,14 @@ class Recording:
             self._warn_unseen(found)
         return {}
 
-    def _searched(self, batch: DataFrame, shared: Mapping[tuple[str, int], int]) -> Sequence[LastRecord]:
+    def _searched(self, batch: DataFrame, shared: Mapping[tuple[str, int], int]) -> PointRead:
         """The last records of the batch itself. ``shared``: as ``_shared_ends`` returns."""
         ends = self._identity.last_records(up_to(batch, shared))
         if self._topics is not None:
             ends = [end for end in ends if end.at.topic in self._topics]
         recreated = self._recorder.cluster.renumbered({end.at.topic for end in ends})
-        return without_recreated(ends, recreated, self._recorder.target.group)
+        gone = frozenset(end.at for end in ends if end.at.topic in recreated)
+        return PointRead(without_recreated(ends, recreated, self._recorder.target.group), gone)
 
     def _may_search(self, batch: DataFrame, unseen: Unseen) -> bool:
         """True if the batch itself shows the last records that were read. Logs once why they have to be sought there.

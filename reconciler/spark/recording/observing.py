@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import RLock
@@ -301,7 +301,9 @@ class Observer:
             ends = self._still_true(ends, late)
         last = latest(ends, bounds.ends)
         if isinstance(self._recorder, CheckpointRecorder):
-            self._keep(self._recorder, bounds.without(topics=elsewhere), last, [*watched, *observations], gone)
+            # Of records that are gone no anchor is made: in a recreated topic, their offsets are of others.
+            kept = bounds.without(gone, topics={*elsewhere, *recreated})
+            self._keep(self._recorder, kept, last, [*watched, *observations])
         else:
             reached = {at: bounds.ends[at] for at in unnamed if at.topic not in recreated}
             if late is not None:
@@ -359,10 +361,9 @@ class Observer:
         batch: BatchBounds,
         ends: Sequence[LastRecord],
         watched: Sequence[Watched | Observed],
-        gone: Collection[TopicPartition],
     ) -> None:
         anchors = recorder.named(ends)
-        unnamed = {at for at in batch.moved if at in gone or not any(each.names(at) for each in watched)}
+        unnamed = {at for at in batch.moved if not any(each.names(at) for each in watched)}
         missing = {*unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors), *unnamed}
         looked_up = self._look_up.last_before({at: batch.ends[at] for at in missing if batch.ends[at] > 0})
         # Where the batch may have read records that nobody names, the anchor before is not that of its end.

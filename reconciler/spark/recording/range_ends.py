@@ -7,7 +7,7 @@ read:
 - E2  It leaves out the same records as Spark: those of aborted transactions where the source has ``read_committed``.
 - E3  The topics have the same ids after it as when they were last looked up, before the batch. Otherwise the offsets
       are those of the former topic, and would name records of the new one that the query has not read: the batch
-      stores nothing of that topic.
+      stores nothing of that topic, whose records are ``gone`` (E4).
 - E4  It stays within the range, whose end Spark has found in the log. Records can only vanish meanwhile (retention,
       compaction): then it names an earlier one, or none and the row stays. Both are early, never late. Where none is
       left and the log now begins within the range, it says so (``PointRead.gone``): the anchor before the range would
@@ -62,7 +62,10 @@ def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) 
 
 
 class PointRead(NamedTuple):
-    """The last records of a batch. ``gone``: partitions whose records retention has removed before they were read."""
+    """The last records of a batch. ``gone``: partitions whose records cannot be read any more.
+
+    Retention has removed them since Spark read them, or the topic was recreated.
+    """
 
     ends: list[LastRecord]
     gone: frozenset[TopicPartition] = frozenset()
@@ -138,6 +141,7 @@ class RangeEnds:
         after = self._reader(any(span.committed_only for span in wanted.values())).describe(before.topics)
         self._cluster.learn(after)
         renumbered = {name for name in topics if not after.numbers_as(before, name)}
+        gone |= {at for at in wanted if at.topic in renumbered}
         return PointRead(without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group), gone)
 
     def _gone(self, empty: Mapping[TopicPartition, OffsetSpan]) -> frozenset[TopicPartition]:

@@ -247,6 +247,23 @@ def test_in_a_checkpoint_an_anchor_is_not_carried_over_records_that_retention_to
     assert anchored(store) == {OLD: (30, 29)}
 
 
+@pytest.mark.parametrize("seen", [False, True])
+def test_in_a_checkpoint_an_anchor_is_not_carried_over_a_batch_of_a_topic_that_was_recreated(
+    store: MemoryStore, log: MemoryLog, *, seen: bool
+) -> None:
+    """The former topic's records are gone, and the new one's were not read; partition 1 may be one that was added."""
+    mine = of_checkpoint(store, log, seen=seen)
+    mine._hear(reading_on(1, events_1=50))
+    log.delete("events")
+    log.create("events", 2, "another id")
+    for number in range(1_000):
+        log.partition("events", number % 2).append(2_000, b"n%d" % number, b"w%d" % number)
+    mine._hear(reading_on(2, events_1=50))
+    assert anchored(store) == {OLD: (10, 9), NEW: (50, 49)}, "made for those, they lag behind the checkpoint"
+    mine._hear(reading_on(3, events_1=50))
+    assert anchored(store) == {OLD: (30, 29), NEW: (150, 149)}
+
+
 def test_a_source_on_another_cluster_does_not_keep_a_checkpoint_without_anchors(
     store: MemoryStore, log: MemoryLog
 ) -> None:

@@ -13,7 +13,9 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.recording import foreach_batch
 from reconciler.spark.recording.checkpoint import BatchBounds, CheckpointRecorder, committed, sides_of, unknown
+from reconciler.spark.recording.foreach_batch import Recording
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
@@ -140,6 +142,25 @@ def test_an_anchor_is_not_carried_over_records_that_are_gone(query: Query) -> No
     query.run(2, last(29), last(27, B))
     query.commit(2)
     assert query.row(B) == (28, 27, 0)
+
+
+def test_an_anchor_is_not_carried_over_a_batch_of_a_recreated_topic_that_was_searched(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreach_batch, "shared_ends", lambda batch: {})
+    monkeypatch.setattr(Recording, "_may_search", lambda *_: True)
+    monkeypatch.setattr(BatchIdentity, "check", lambda *_: None)
+    monkeypatch.setattr(BatchIdentity, "last_records", lambda _, offset: [last(offset), last(offset - 2, B)])
+    mine = Recording(lambda batch, batch_id: None, query.recorder, processed="received", cache=False)
+    query.plan(0, 10, 8)
+    mine(9, 0)  # type: ignore[arg-type]
+    query.commit(0)
+    assert (query.row(A), query.row(B)) == ((10, 9, 0), (8, 7, 0))
+    query.recorder.cluster.learn(ClusterInfo("here", {"events": TopicInfo("events", "former", (0, 1))}))
+    query.plan(1, 20, 18)
+    mine(19, 1)  # type: ignore[arg-type]
+    query.commit(1)
+    assert (query.row(A), query.row(B)) == ((20, 9, 10), (18, 7, 10))
 
 
 def test_a_partition_that_never_held_a_record_has_an_empty_anchor(query: Query) -> None:
