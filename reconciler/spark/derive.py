@@ -16,7 +16,8 @@ Not known from an output:
 - partitions of which no record reached the output. They have no line, and start as ``[policy] new`` says;
 - whether the output is complete. A batch that was being written when the job died can have its last record in the
   output and lack others: resuming after it would skip those. Either the sink writes batches whole or not at all, or a
-  column that names the batch (``batch``) shows which is the newest: that one is left out, and read again.
+  column that names the batch (``batch``) shows which is each topic's newest: that one is left out, and read again.
+  Another topic's shows nothing: it may be of another checkpoint, whose numbers had come further.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Columns:
     us, ns), of the same meaning as the job's ``[jobs.identity] timestamp``. ``id``: bytes, text or whole numbers, the
     very value that ``[jobs.identity] id`` reads from a record. ``key`` and ``value`` are the record's own bytes, and
     give the fingerprint. ``batch``: increases with each batch that the job wrote, over all checkpoints; text only where
-    its order shows that (``_newest_batch``).
+    its order shows that (``_require_comparable``).
     """
 
     topic: str | None = "topic"
@@ -130,11 +131,11 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
     if topics is not None:
         selected = selected.where(f.col("topic").isin(topics))
     if columns.batch is not None:
-        newest = _newest_batch(selected, columns.batch)
-        if newest is None:
-            return []
+        _require_comparable(selected, columns.batch)
         _require_in_order(selected, columns.batch)
-        selected = selected.where(f.col("batch") < f.lit(newest)).drop("batch")
+        newest = selected.groupBy("topic").agg(f.max("batch").alias("newest"))
+        older = selected.join(f.broadcast(newest), "topic").where(f.col("batch") < f.col("newest"))
+        selected = older.drop("batch", "newest")
     last = f.max_by(f.struct("*"), f.col("offset")).alias("last")
     ends = selected.groupBy("topic", "partition").agg(last).select("last.*")
     found = []
@@ -145,19 +146,16 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
     return sorted(found, key=lambda each: (each["topic"], each["partition"]))
 
 
-def _newest_batch(selected: DataFrame, name: str) -> Any:
-    """The largest value of ``batch``; None if no row has one. Rows without one are logged.
+def _require_comparable(selected: DataFrame, name: str) -> None:
+    """Raise ConfigError for text whose order does not show which batch is the newest. Logs rows without a batch.
 
     Spark compares text by its bytes, and by those "9" is larger than "10": the newest batch would be taken for a
     complete one. So text must differ in nothing but the digits of one number, or of an ISO time.
-
-    Raises ConfigError for other text.
     """
     batch = f.col("batch")
     text = batch.cast("string")
     form = f.regexp_replace(text, "[0-9]", "0")
     found = selected.agg(
-        f.max(batch),
         f.count_if(batch.isNull()),
         f.min(form),
         f.max(form),
@@ -165,9 +163,9 @@ def _newest_batch(selected: DataFrame, name: str) -> Any:
         f.max(text),
     ).first()
     assert found is not None
-    newest, without, least, most, in_order, example = found
+    without, least, most, in_order, example = found
     is_text = selected.schema["batch"].dataType.typeName() in ("string", "varchar", "char")
-    if is_text and newest is not None and (least != most or not in_order):
+    if is_text and example is not None and (least != most or not in_order):
         raise ConfigError(
             f"The column {name!r} for the batch holds text such as {example!r}, whose order does not show which batch "
             'is the newest: as text, "9" is after "10".',
@@ -181,7 +179,6 @@ def _newest_batch(selected: DataFrame, name: str) -> Any:
             counted(without, "row"),
             name,
         )
-    return newest
 
 
 def _require_in_order(selected: DataFrame, name: str) -> None:

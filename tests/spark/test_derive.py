@@ -135,6 +135,15 @@ def test_numbers_that_began_again_do_not_show_which_batch_is_the_newest(spark: A
     assert found(derive(times, group="clicks", columns=Columns(batch="run")))[("events", partition)].offset == 12
 
 
+def test_each_topic_has_a_newest_batch_of_its_own(spark: Any) -> None:
+    """The mirrored topic is of a new checkpoint, whose batch 7 was cut off: no number of the other's tells that."""
+    written = [*rows("events", 0, range(4), 499), *rows("events", 0, range(4, 6), 500)]
+    mirrored = [*rows("a.events", 0, range(3), 6), *[row for row in rows("a.events", 0, range(3, 6), 7) if row[2] != 4]]
+    frame = spark.createDataFrame([*written, *mirrored, *rows("once", 0, range(2), 3)], SCHEMA)
+    lines = found(derive(frame, group="clicks", columns=Columns(batch="run")))
+    assert {at: stored.offset for at, stored in lines.items()} == {("events", 0): 4, ("a.events", 0): 3}
+
+
 def test_a_record_that_two_batches_wrote_is_of_the_later_one(spark: Any) -> None:
     written = [*rows("events", 0, range(4), 1), *rows("events", 0, range(2, 4), 2), *rows("events", 0, range(4, 6), 3)]
     frame = spark.createDataFrame(written, SCHEMA)
