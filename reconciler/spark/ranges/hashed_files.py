@@ -158,8 +158,9 @@ class HashNamedFiles(RangeSink):
                 f"The path {self._path} names no file system: Spark's default (fs.defaultFS) is {scheme}:, and the "
                 "catalogue would be on this machine's disk. No result was written.",
                 hint="Write file:///PATH for the disk; or path and catalogue with their schemes, like "
-                '"hdfs://HOST/clicks" and catalogue="webhdfs://HOST:9870/clicks/_batches". An output whose catalogue '
-                f'is on this disk already goes on with catalogue="{folder.shown}".',
+                '"hdfs://HOST/clicks" and catalogue="webhdfs://HOST:9870/clicks/_batches", give that catalogue to '
+                "output.read(), too, and keep the offsets where every machine finds them: files:/PATH is on this "
+                f'disk. An output whose catalogue is on this disk already goes on with catalogue="{folder.shown}".',
             )
 
     def _decided_by_person(self, entry: CatalogueEntry) -> bool:

@@ -56,8 +56,9 @@ def test_a_path_that_spark_and_the_catalogue_take_for_two_places_is_refused(
     sink = HashNamedFiles(f"{scheme}{tmp_path}", catalogue=catalogue and f"{tmp_path}/{catalogue}")
     sink.check(MemoryStore(str(tmp_path)))
     if is_refused:
-        with pytest.raises(ConfigError, match=r"names no file system: Spark's default \(fs.defaultFS\) is hdfs:"):
+        with pytest.raises(ConfigError, match=r"no file system: Spark's default \(fs.defaultFS\) is hdfs:") as caught:
             sink.settle(spark, "clicks", {})
+        assert all(other in str(caught.value.hint) for other in ("output.read()", "files:/PATH"))
         assert list(tmp_path.iterdir()) == []
     else:
         sink.settle(spark, "clicks", {})
