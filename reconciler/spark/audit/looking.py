@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import Changed, Unreachable
@@ -17,6 +18,9 @@ from reconciler.spark.ranges.reading import reads_committed
 from reconciler.spark.target import ClusterAccess
 
 TIMEOUT_S = 10.0
+
+Until: TypeAlias = Mapping[TopicPartition, int | None] | None
+"""The job's position by destination partition, None where it is unknown; without any, the logs' ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def look_at_destination(
     planned: AuditedJob,
     cluster: ClusterAccess,
     *,
-    until: Mapping[TopicPartition, int | None] | None,
+    until: Until,
     since_ms: int | None,
 ) -> LogExtent:
     """The destination's stretches. Raises Changed if it is not the planned log; Unreachable, Refused."""

@@ -29,7 +29,15 @@ from reconciler.spark.audit.findings import (
     refuse_unwritable,
     write_parquet,
 )
-from reconciler.spark.audit.looking import LogExtent, gaps, is_dead, left_out, look_at_destination, look_at_source
+from reconciler.spark.audit.looking import (
+    LogExtent,
+    Until,
+    gaps,
+    is_dead,
+    left_out,
+    look_at_destination,
+    look_at_source,
+)
 from reconciler.spark.audit.naming import OFFSET, By, Naming, Unique
 from reconciler.spark.audit.order import destination_order, output_order
 from reconciler.spark.audit.output import Output, offset_name
@@ -62,7 +70,7 @@ def audit(
     unique: Unique = None,
     semantics: str = AT_LEAST_ONCE,
     since_ms: int | None = None,
-    until: Mapping[TopicPartition, int | None] | None = None,
+    until: Until = None,
     examples_of_each: int = 10,
     parquet: str | None = None,
     destination_options: Mapping[str, str] | None = None,

@@ -271,8 +271,7 @@ class HashNamedFiles(RangeSink):
             save()
         except Changed:
             # Its offsets were not saved, but another run may have saved the very same: the next run sees that.
-            if self._catalogue.has(batch.name + BEGUN):
-                self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
+            self.abandon(batch)
             raise
         if self._is_begun(batch) and self._begun is not None:  # else another run has seen the offsets, and finished it
             self._finish(self._begun)

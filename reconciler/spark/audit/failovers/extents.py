@@ -13,6 +13,7 @@ from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.spark.audit.failovers.stays import ClusterStays, Stays
 from reconciler.spark.audit.looking import (
     PartitionEdges,
+    Until,
     edges_of,
     is_cut_off,
     is_dead,
@@ -86,7 +87,7 @@ def look_at(
     found: Stays,
     given: Mapping[str, ClusterAccess],
     *,
-    until: Mapping[TopicPartition, int | None] | None,
+    until: Until,
     since_ms: int | None,
 ) -> ReachedLogs:
     """The logs of the plans' clusters. ``given``: their settings, under a name for messages.
@@ -123,7 +124,7 @@ def _look(
     found: Stays,
     name: str,
     cluster: ClusterAccess,
-    until: Mapping[TopicPartition, int | None] | None,
+    until: Until,
     since_ms: int | None,
 ) -> tuple[int, ClusterLog]:
     with closing(log_of(cluster, name)) as reader:

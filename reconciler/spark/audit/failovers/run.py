@@ -37,6 +37,7 @@ from reconciler.spark.audit.failovers.tally import (
     tallied,
 )
 from reconciler.spark.audit.findings import FINDINGS, MOST_EXAMPLES, refuse_unwritable
+from reconciler.spark.audit.looking import Until
 from reconciler.spark.audit.naming import By, Naming, Unique
 from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import AT_LEAST_ONCE, require_known, split_doubled
@@ -58,7 +59,7 @@ def audit_stays(
     unique: Unique = None,
     semantics: str = AT_LEAST_ONCE,
     since_ms: int | None = None,
-    until: Mapping[TopicPartition, int | None] | None = None,
+    until: Until = None,
     examples_of_each: int = 10,
     parquet: str | None = None,
     now_ms: int | None = None,
