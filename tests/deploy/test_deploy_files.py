@@ -24,7 +24,7 @@ TESTED_BY = {
     "prometheus/": ["watch/test_alert_rules.py", "watch/test_alerts.py"],
     "grafana/": ["deploy/test_dashboard.py"],
     "compose/": ["deploy/*containers*.py"],
-    "images/": ["lab/containers.py", "lab/private_daemon.py", "deploy/test_containers.py"],
+    "images/": ["lab/containers.py", "lab/private_daemon.py", "deploy/test_containers.py", "deploy/test_images.py"],
     "locks/": ["deploy/test_locks.py", "deploy/test_light_install.py"],
     "mirror/": ["deploy/*containers*.py"],
 }
