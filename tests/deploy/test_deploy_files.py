@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,21 +64,3 @@ def test_a_shell_understands_every_script(file: str) -> None:
     shell = "bash" if "bash" in first else "sh"
     said = subprocess.run([shell, "-n", DEPLOY / file], capture_output=True, text=True, timeout=30, check=False)
     assert (said.returncode, said.stderr) == (0, "")
-
-
-def test_the_images_have_every_module_that_fetching_jars_imports(tmp_path: Path) -> None:
-    """The images copy single files of the product for that, so that its changes do not fetch all jars again."""
-    for line in (DEPLOY / "images" / "Dockerfile").read_text(encoding="utf-8").splitlines():
-        if line.startswith("COPY reconciler/") and "/src/reconciler" in line:
-            *sources, target = line.split()[1:]
-            for source in sources:
-                place = tmp_path / target.removeprefix("/src/")
-                if (ROOT / source).is_dir():
-                    shutil.copytree(ROOT / source, place)
-                else:
-                    place.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(ROOT / source, place)
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import reconciler.artifacts as a; print(a.__file__)"
-    ended = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith(str(tmp_path))
