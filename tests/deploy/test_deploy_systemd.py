@@ -7,10 +7,12 @@ debootstrap's.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +28,8 @@ pytestmark = pytest.mark.system
 
 UNITS = ("clicks.service", "clicks-pre.service")
 PROGRAMS = "/srv/clicks/venv/bin"
+SYSTEMD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""What systemd gives a unit that names none."""
 
 
 # ---------------------------------------------------------------- without systemd
@@ -79,6 +83,30 @@ def test_a_units_job_is_started_or_not_as_the_hook_says(unit: str, deployed: Dep
     assert started(unit, deployed) == 0
     assert deployed.starts == [str(deployed.path("/srv/clicks/clicks.py"))]
     assert deployed.started_at_the_right_offsets
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_units_environment_lets_the_spark_submit_of_a_virtual_environment_find_its_spark(
+    unit: str, tmp_path: Path
+) -> None:
+    venv = Path(sys.prefix)
+    assert (venv / "bin/spark-submit").is_file(), "these tests run in an environment with a pip-installed PySpark"
+    (tmp_path / "srv/clicks").mkdir(parents=True)
+    (tmp_path / "srv/clicks/venv").symlink_to(venv)
+    given = (value.split("=", 1) for value in settings(unit)["Environment"])
+    variables = {"PATH": SYSTEMD_PATH, **{name: value.replace("/srv/", f"{tmp_path}/srv/") for name, value in given}}
+    if "JAVA_HOME" in os.environ:  # of this machine, as it would be of the unit's
+        variables["JAVA_HOME"] = os.environ["JAVA_HOME"]
+    said = subprocess.run(
+        [tmp_path / PROGRAMS[1:] / "spark-submit", "--version"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    assert f"version {importlib.metadata.version('pyspark')}" in said.stderr
 
 
 @pytest.mark.parametrize("unit", UNITS)
