@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy import systemd_root
-from tests.deploy.deployed import DEPLOY, Deployed
+from tests.deploy.deployed import DEPLOY, ENDS_WITH, Deployed
 from tests.deploy.systemd_root import Systemd
 from tests.waiting import LIMIT_S
 from tests.world import World, free_port
@@ -46,9 +46,13 @@ def settings(unit: str) -> dict[str, list[str]]:
 
 
 def started(unit: str, deployed: Deployed) -> int:
-    """Run a unit's commands in their order, with the environment that they are given; the exit code of the last."""
+    """Run a unit's commands in their order, with the environment that they are given; the exit code of the last.
+
+    As in systemd, SuccessExitStatus= counts for each of them.
+    """
     of = {name: [deployed.moved(value) for value in values] for name, values in settings(unit).items()}
     fixed = dict(value.split("=", 1) for value in of["Environment"])
+    successes = {0, *(int(word) for word in " ".join(of["SuccessExitStatus"]).split() if word.isdecimal())}
     for command in [*of.get("ExecStartPre", []), *of["ExecStart"]]:
         read: dict[str, str] = {}
         for file in of.get("EnvironmentFile", []):
@@ -58,9 +62,9 @@ def started(unit: str, deployed: Deployed) -> int:
         ended = subprocess.run(
             shlex.split(command), env={**deployed.environment, **fixed, **read}, timeout=LIMIT_S, check=False
         )
-        if ended.returncode != 0:
-            return ended.returncode
-    return 0
+        if ended.returncode not in successes:
+            break
+    return ended.returncode
 
 
 @pytest.fixture
@@ -83,6 +87,14 @@ def test_a_units_job_is_started_or_not_as_the_hook_says(unit: str, deployed: Dep
     assert started(unit, deployed) == 0
     assert deployed.starts == [str(deployed.path("/srv/clicks/clicks.py"))]
     assert deployed.started_at_the_right_offsets
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_units_job_is_not_started_after_a_hook_that_a_signal_ended(unit: str, deployed: Deployed) -> None:
+    deployed.program("reconciler", ENDS_WITH.format(code=143))
+    success_or_failure = {"clicks.service": 143, "clicks-pre.service": 1}  # a failure is tried again
+    assert started(unit, deployed) == success_or_failure[unit]
+    assert deployed.starts == []
 
 
 @pytest.mark.parametrize("unit", UNITS)
