@@ -144,18 +144,37 @@ def test_no_job_is_started_on_any_other_code(name: str, deployed: Deployed, code
     assert deployed.starts == []
 
 
+def action_of_the_job(code: int, *, disrupted: bool = False) -> str:
+    """What Kubernetes does after a pod whose hook ended so: the action of the first rule that fits, else Count."""
+    for rule in documents("hook-init-container.yaml")["Job"]["spec"]["podFailurePolicy"]["rules"]:
+        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions", [])
+        assert (codes is None) != (conditions == [])
+        if codes is not None:
+            assert (codes["containerName"], codes["operator"]) == ("hook", "In")
+        if (codes is not None and code in codes["values"]) or (
+            disrupted and {"type": "DisruptionTarget", "status": "True"} in conditions
+        ):
+            return str(rule["action"])
+    return "Count"
+
+
 @pytest.mark.parametrize(("code", "given_up"), [(2, True), (4, True), (5, False), (6, False), (7, False)])
 def test_the_job_is_given_up_when_starting_again_would_not_help(code: int, given_up: bool) -> None:
-    """The Job's rules, as Kubernetes goes by them: the first that fits, else the pod counts against the limit."""
-    (rule,) = documents("hook-init-container.yaml")["Job"]["spec"]["podFailurePolicy"]["rules"]
-    fits = rule["onExitCodes"]
-    assert (fits["containerName"], fits["operator"], rule["action"]) == ("hook", "In", "FailJob")
-    assert (code in fits["values"]) is given_up
+    assert action_of_the_job(code) == ("FailJob" if given_up else "Count")
+    assert action_of_the_job(code, disrupted=True) == ("FailJob" if given_up else "Ignore")
 
 
-def test_the_operator_submits_again_a_few_times_at_most() -> None:
-    """It goes by no exit code, so the number has to end it."""
+def test_a_drained_node_takes_none_of_the_jobs_retries() -> None:
+    """They are counted over the Job's whole life, which is the streaming job's."""
+    assert action_of_the_job(143, disrupted=True) == "Ignore"
+    spec = documents("hook-init-container.yaml")["Job"]["spec"]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never", "the API server takes a podFailurePolicy with no other"
+    assert spec["backoffLimit"] >= 20
+
+
+def test_the_operator_submits_again_a_number_of_times() -> None:
+    """It goes by no exit code, so the number has to end it; but it counts over the application's whole life."""
     again = documents("spark-application.yaml")["SparkApplication"]["spec"]["restartPolicy"]
     assert again["type"] == "OnFailure"
-    assert 0 < again["onFailureRetries"] <= 10
+    assert 10 <= again["onFailureRetries"] <= 50
     assert again["onFailureRetryInterval"] > 0
