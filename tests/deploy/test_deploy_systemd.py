@@ -60,7 +60,10 @@ def started(unit: str, deployed: Deployed) -> int:
             if os.path.exists(file[1:]):
                 read |= dict(line.split("=", 1) for line in shlex.split(Path(file[1:]).read_text()))
         ended = subprocess.run(
-            shlex.split(command), env={**deployed.environment, **fixed, **read}, timeout=LIMIT_S, check=False
+            shlex.split(command.removeprefix("+")),
+            env={**deployed.environment, **fixed, **read},
+            timeout=LIMIT_S,
+            check=False,
         )
         if ended.returncode not in successes:
             break
@@ -143,9 +146,9 @@ INSIDE = '#!/bin/sh\nexec env PYTHONPATH={code}:{packages} PYTHONDONTWRITEBYTECO
 AT_ONCE = "[Unit]\nStartLimitBurst=3\n[Service]\nRestartSec=100ms\n"
 STARTED = """#!/bin/sh
 set -eu
-test -s "$RECONCILER_PLAN"
-cp "$RECONCILER_STARTING_OFFSETS" /var/lib/clicks/offsets
 echo "$*" >> /var/lib/clicks/started
+test -s "$RECONCILER_PLAN"
+cp "$RECONCILER_START" /var/lib/clicks/start
 """
 
 
@@ -232,7 +235,7 @@ def test_systemd_starts_a_job_that_may_start(unit: Unit) -> None:
     unit.start()
     assert unit.awaited(ended)["Result"] == "success", unit.systemd.log(unit.name)
     assert unit.starts == ["/srv/clicks/clicks.py"]
-    shutil.copy(unit.systemd.root / "var/lib/clicks/offsets", unit.job.world.folder / "offsets")
+    shutil.copy(unit.systemd.root / "var/lib/clicks/start", unit.job.world.folder / "start")
     assert unit.job.started_at_the_right_offsets
 
 
@@ -271,6 +274,19 @@ def test_systemd_stops_a_hook_that_waits(unit: Unit) -> None:
     state = unit.awaited(ended)
     assert "Stopped: nothing was written, and the command was not started." in unit.systemd.log(unit.name)
     assert (state["Result"], unit.starts) == ("success", [])
+
+
+def test_systemd_starts_no_job_after_a_hook_that_somebody_ended(unit: Unit) -> None:
+    unit.job.world.deliver(2)
+    unit.job.may_start()
+    unit.start()
+    unit.systemd.awaited(lambda: unit.systemd.log(unit.name), lambda log: "waiting for the mirror" in log, unit.name)
+    unit.systemd.run("systemctl", "kill", "--signal=TERM", unit.name, check=True)
+    if unit.name == "clicks.service":
+        assert unit.awaited(ended)["Result"] == "success", "the hook was the main process"
+    else:
+        unit.awaited(lambda now: int(now["NRestarts"]) >= 1)
+    assert unit.starts == []
 
 
 def test_systemd_counts_a_start_that_was_stopped_at_once_as_no_failure(unit: Unit) -> None:
