@@ -55,9 +55,11 @@ textfile = "{textfile}"
 
 
 def with_short_times(rules: str) -> str:
-    """The rules, but for how long a condition must last."""
+    """The rules, but for how long a condition must last, and how old the last whole check may be in any case."""
     text, count = re.subn(r"^( +for:) \S+$", rf"\1 {FOR}", rules, flags=re.MULTILINE)
     assert count == rules.count("for: "), "every 'for' stands on a line of its own"
+    text, count = re.subn(r"\), 150\)$", "), 1)", text, flags=re.MULTILINE)
+    assert count == 1, "the freshness of short rounds"
     return text
 
 
