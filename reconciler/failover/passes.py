@@ -145,8 +145,7 @@ class Passes:
         more = beyond(origins, [at.destination for at in places if at.exists])
         if not more or is_handed_over(places) or span_of(origins) is None:
             return False
-        findings = [found[at.key].finding for at in places if at.exists and not at.is_new]
-        return any(not holds_anchor(each) and each.verdict is not Verdict.BEHIND for each in findings)
+        return any(found[at.key].finding.verdict is not Verdict.BEHIND for at in _astray(places, found))
 
     def _has_more(self, places: Sequence[JobPartition], questions: Mapping[TopicPartition, Question]) -> bool:
         """True if the destination has more partitions than are stored, and not for sure because the topic grew."""
@@ -162,8 +161,8 @@ class Passes:
         A place where the record may have been before it was removed is no sign of it. Nor is the mirror's pair for an
         offset without an anchor, or an increasing id alone: every partition has such numbers.
         """
-        lost = [at for at in places if at.exists and not at.is_new and not holds_anchor(found[at.key].finding)]
-        astray = {at.key: asked for at in lost if (asked := _by_content(self.questions[at.key])) is not None}
+        questions = {at.key: self.questions[at.key] for at in _astray(places, found)}
+        astray = {key: asked for key, each in questions.items() if (asked := _by_content(each)) is not None}
         there = [at.destination for at in places if at.exists]
         pairs = [(key, other) for key in astray for other in there if other != key[1]][:MOST_PAIRS]
         answers = self.ask(
@@ -200,11 +199,18 @@ class Passes:
         return found
 
 
+def _astray(places: Sequence[JobPartition], found: Mapping[Key, Found]) -> list[JobPartition]:
+    """The places whose anchor's record was not found in the partition of its own number."""
+    return [at for at in places if at.exists and not at.is_new and not holds_anchor(found[at.key].finding)]
+
+
 def _by_content(question: Question) -> Question | None:
     """The question, answered only by the anchor's own record; None without an anchor that names it."""
     anchor = question.stored.anchor if question.stored else None
-    if anchor is None or question.identity.id_order is IdOrder.OPAQUE:
-        return question if anchor is not None else None
+    if anchor is None:
+        return None
+    if question.identity.id_order is IdOrder.OPAQUE:
+        return question
     identity = replace(question.identity, id_order=IdOrder.OPAQUE)
     return replace(question, identity=identity) if anchor.fingerprint is not None else None
 

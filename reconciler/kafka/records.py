@@ -22,7 +22,7 @@ from reconciler.core.errors import NotRead
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import Needs
-from reconciler.kafka.sent import headers_of, tell_of_headers
+from reconciler.kafka.sent import headers_of, readable
 from reconciler.ports import ReadRequest, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -76,10 +76,7 @@ class KafkaRecord:
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         (found,) = headers_of([self._message])
-        if isinstance(found, str):
-            tell_of_headers(found)
-            return ()
-        return found or ()
+        return readable(found or ())
 
 
 class KafkaRecords(Sequence[KafkaRecord]):

@@ -42,6 +42,14 @@ def tell_of_headers(partition: str) -> None:
     log.warning("%s has records with a header name that is not UTF-8: their headers cannot be read here", partition)
 
 
+def readable(headers: Headers | str) -> Headers:
+    """A record's headers; none, and a warning, where they are the name of the partition that they cannot be read of."""
+    if isinstance(headers, str):
+        tell_of_headers(headers)
+        return ()
+    return headers
+
+
 class SentRecord:
     """One record as a ``core.anchors.Record``. Its bytes are cut out on demand: most are never used."""
 
@@ -68,11 +76,7 @@ class SentRecord:
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        found = self._columns.headers.get(self._at, ())
-        if isinstance(found, str):
-            tell_of_headers(found)
-            return ()
-        return found
+        return readable(self._columns.headers.get(self._at, ()))
 
 
 class Columns:
