@@ -17,7 +17,7 @@ from reconciler.spark.ranges.offsets import refuse_conflicts
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch
 from reconciler.stores.memory import MemoryStore
-from tests.spark.ranges.test_hashed_files_rivals import Local, frame
+from tests.spark.ranges.hashed_files.test_hashed_files_rivals import Local, frame
 
 CLUSTER = ClusterInfo("c", {"events": TopicInfo("events", "t", (0,))})
 RANGES = (OffsetRange("events", 0, 0, 10),)
@@ -65,21 +65,37 @@ def test_a_path_that_spark_and_the_catalogue_take_for_two_places_is_refused(
         assert (tmp_path / "_batches").is_dir()
 
 
+SPARK: Any = None
+"""What the local folder needs of it."""
+
+
+@pytest.fixture
+def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HashNamedFiles:
+    """A run that has staged ten records."""
+    monkeypatch.setattr(hashed_files, "Directory", Local)
+    files = HashNamedFiles(str(tmp_path))
+    files._catalogue.folder.make()
+    files.settle(SPARK, "clicks", {})
+    assert files.begin(BATCH, up_to(10))
+    files.stage(frame([*range(10)]), BATCH)
+    return files
+
+
+@pytest.fixture
+def rival(first: HashNamedFiles, tmp_path: Path) -> HashNamedFiles:
+    """Another run of the group, which has seen what the first one has begun."""
+    files = HashNamedFiles(str(tmp_path))
+    files.settle(SPARK, "clicks", {})
+    return files
+
+
 @pytest.mark.parametrize(("is_undone", "said"), [(False, "has given up"), (True, "has finished or undone")])
 def test_a_run_saves_no_offsets_of_a_batch_that_another_run_has_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_undone: bool, said: str
+    first: HashNamedFiles, rival: HashNamedFiles, *, is_undone: bool, said: str
 ) -> None:
-    monkeypatch.setattr(hashed_files, "Directory", Local)
-    spark: Any = None
-    first, rival = HashNamedFiles(str(tmp_path)), HashNamedFiles(str(tmp_path))
-    first._catalogue.folder.make()
-    first.settle(spark, "clicks", {})
-    assert first.begin(BATCH, up_to(10))
-    first.stage(frame([*range(10)]), BATCH)
-    rival.settle(spark, "clicks", {})
     assert not rival.begin(BATCH, up_to(8)), "compaction has removed the last records"
     if is_undone:
-        rival.settle(spark, "clicks", {})
+        rival.settle(SPARK, "clicks", {})
     saved: list[str] = []
     with pytest.raises(Changed, match=said):
         first.commit(BATCH, up_to(10), lambda: saved.append("offsets"))
@@ -89,19 +105,11 @@ def test_a_run_saves_no_offsets_of_a_batch_that_another_run_has_given_up(
 @pytest.mark.parametrize("end", [8, 10], ids=["compaction has removed more", "the same records"])
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_a_run_saves_no_offsets_of_a_batch_that_another_run_has_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_staged: bool, end: int
+    first: HashNamedFiles, rival: HashNamedFiles, tmp_path: Path, *, is_staged: bool, end: int
 ) -> None:
     """The other run has removed its files."""
-    monkeypatch.setattr(hashed_files, "Directory", Local)
-    spark: Any = None
-    first, rival = HashNamedFiles(str(tmp_path)), HashNamedFiles(str(tmp_path))
-    first._catalogue.folder.make()
-    first.settle(spark, "clicks", {})
-    assert first.begin(BATCH, up_to(10))
-    first.stage(frame([*range(10)]), BATCH)
-    rival.settle(spark, "clicks", {})
     rival.abandon(BATCH)
-    rival.settle(spark, "clicks", {})
+    rival.settle(SPARK, "clicks", {})
     changes = up_to(end, at_ms=6)
     assert rival.begin(BATCH, changes)
     if is_staged:
@@ -115,17 +123,10 @@ def test_a_run_saves_no_offsets_of_a_batch_that_another_run_has_begun_again(
     assert (saved, json.loads(Path(counted).read_text())) == ([end], [*range(end)])
 
 
-def test_a_run_saves_the_offsets_of_a_batch_that_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashed_files, "Directory", Local)
-    spark: Any = None
-    files = HashNamedFiles(str(tmp_path))
-    files._catalogue.folder.make()
-    files.settle(spark, "clicks", {})
-    files.begin(BATCH, up_to(10))
-    files.stage(frame([*range(10)]), BATCH)
+def test_a_run_saves_the_offsets_of_a_batch_that_is_its_own(first: HashNamedFiles) -> None:
     saved: list[str] = []
-    files.commit(BATCH, up_to(10), lambda: saved.append("offsets"))
-    assert (saved, files._catalogue.begun()) == (["offsets"], [])
+    first.commit(BATCH, up_to(10), lambda: saved.append("offsets"))
+    assert (saved, first._catalogue.begun()) == (["offsets"], [])
 
 
 # ---------------------------------------------------------------- rows that a person has corrected meanwhile
