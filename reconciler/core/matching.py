@@ -38,6 +38,11 @@ class Matcher:
         self._order = order_key(anchor.id) if self.by_order and anchor.id is not None else None
 
     @property
+    def tells_copies(self) -> bool:
+        """True if ids tell a record that was sent again from another one that equals it."""
+        return self.by_order or self.by_unique_id
+
+    @property
     def pins(self) -> bool:
         """True if a match proves the record; a timestamp alone does not."""
         return self.by_id or self._anchor.fingerprint is not None
@@ -169,8 +174,7 @@ class Processed:
 
     @property
     def tells_copies(self) -> bool:
-        """True if ids tell a record that was sent again from another one that equals it."""
-        return self._matcher.by_order or self._matcher.by_unique_id
+        return self._matcher.tells_copies
 
     @property
     def needs_whole_front(self) -> bool:

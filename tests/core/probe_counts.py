@@ -18,7 +18,18 @@ from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
-from tests.core.stories import BY_EVENT_TIME, BY_INCREASING_ID, HERE, HERE_TOPIC, PLACE, Rec, anchor_of, event, log_of
+from tests.core.stories import (
+    BY_EVENT_TIME,
+    BY_EVENT_TIME_AND_UNIQUE_ID,
+    BY_INCREASING_ID,
+    HERE,
+    HERE_TOPIC,
+    PLACE,
+    Rec,
+    anchor_of,
+    event,
+    log_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +117,7 @@ def main(arguments: list[str]) -> None:
     for name, make, identity in (
         ("increasing id, no time", increasing, BY_INCREASING_ID),
         ("event time in the payload", of_events, BY_EVENT_TIME),
+        ("event time in the payload, unique id", of_events, BY_EVENT_TIME_AND_UNIQUE_ID),
     ):
         costs = measure(make(count), identity, places)
         before, scans = [cost.before for cost in costs], [cost.final_scan for cost in costs]

@@ -102,6 +102,8 @@ BY_ID = Identity(record_timestamp, header_id)
 BY_INCREASING_ID = Identity(record_timestamp, header_id, IdOrder.INCREASING)
 BY_CONTENT = Identity(record_timestamp)
 BY_EVENT_TIME = Identity(payload_ms, record_time=False)
+BY_EVENT_TIME_AND_ID = replace(BY_EVENT_TIME, id_of=header_id)
+BY_EVENT_TIME_AND_UNIQUE_ID = replace(BY_EVENT_TIME_AND_ID, unique_ids=True)
 
 
 def anchor_of(

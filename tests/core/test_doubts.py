@@ -12,6 +12,7 @@ from reconciler.core.verdicts import Finding
 from tests.core.stories import (
     BY_CONTENT,
     BY_EVENT_TIME,
+    BY_EVENT_TIME_AND_ID,
     BY_ID,
     BY_INCREASING_ID,
     HERE,
@@ -117,6 +118,27 @@ def test_a_twin_may_be_among_the_unread_records() -> None:
     finding = ask(log, anchor_of(ping, BY_CONTENT), BY_CONTENT, limits=Limits(0, 2, 1))
     assert finding.resume_offset == 1
     assert allows(finding, 4)
+
+
+OPAQUE = pytest.mark.parametrize("identity", [BY_EVENT_TIME, BY_EVENT_TIME_AND_ID], ids=["fingerprint", "id"])
+
+
+@OPAQUE
+def test_a_hint_at_a_twin_does_not_hide_the_first_copy(identity: Identity) -> None:
+    """A producer tried again 1.5 s later; the source's offset of the record points here in front of the second one."""
+    log = [event(f"e{i}", 10 * i, 10 * i + 1) for i in range(9000)]
+    log[5000], log[5150] = event("x", 50_000, 50_001), event("x", 50_000, 51_501)
+    anchor = anchor_of(log[5000], identity, offset=5100)
+    finding = ask(log_of(*log), anchor, identity, limits=Limits(60_000), hints=(5100,))
+    assert finding.resume_offset == 5001
+
+
+@OPAQUE
+def test_a_burst_that_its_producer_wrote_again_does_not_hide_the_first_copy(identity: Identity) -> None:
+    """Bisection by the payload's time lands in the second burst."""
+    log = [event(f"e{i}", 10 * i, 10 * i + 1) for i in range(9000)]
+    log[5000:5000] = [event(f"e{i}", 10 * i, 50_000 + i) for i in range(1000)]
+    assert ask(log_of(*log), anchor_of(log[500], identity), identity).resume_offset == 501
 
 
 # ---------------------------------------------------------------- lag

@@ -13,9 +13,21 @@ import pytest
 from reconciler.core.anchors import Identity
 from reconciler.core.question import Limits
 from reconciler.core.scan import LARGEST_READ
+from reconciler.core.verdicts import Finding
 from reconciler.kafka.memory import MemoryLog
 from tests.core.probe_counts import increasing, measure, of_events, places_of
-from tests.core.stories import BY_CONTENT, BY_EVENT_TIME, BY_ID, BY_INCREASING_ID, Rec, anchor_of, ask_with_cost, log_of
+from tests.core.stories import (
+    BY_CONTENT,
+    BY_EVENT_TIME,
+    BY_EVENT_TIME_AND_UNIQUE_ID,
+    BY_ID,
+    BY_INCREASING_ID,
+    Rec,
+    anchor_of,
+    ask_with_cost,
+    event,
+    log_of,
+)
 
 COUNT = 20_000
 
@@ -50,7 +62,9 @@ def test_the_median_search_takes_three_probes_after_retention_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "identity"), [(increasing, BY_INCREASING_ID), (of_events, BY_EVENT_TIME)], ids=["id", "event time"]
+    ("make", "identity"),
+    [(increasing, BY_INCREASING_ID), (of_events, BY_EVENT_TIME), (of_events, BY_EVENT_TIME_AND_UNIQUE_ID)],
+    ids=["id", "event time", "event time, unique id"],
 )
 @pytest.mark.parametrize("count", [2, 10, 300, COUNT])
 def test_bisection_costs_a_logarithm_beside_the_final_scan(
@@ -62,6 +76,20 @@ def test_bisection_costs_a_logarithm_beside_the_final_scan(
     assert [cost.finding.resume_offset for cost in costs] == [place + 1 for place in places]
     assert max(cost.before for cost in costs) <= 2 * log2(count) + 4
     assert max(cost.final_scan for cost in costs) <= ceil(count / LARGEST_READ) + 3
+
+
+def test_a_unique_id_spares_the_records_between_the_time_bound_and_the_anchor() -> None:
+    """Events that reached their producer an hour late: 12,000 records lie between."""
+    log = log_of(*(event(f"e{i}", 300 * i, 300 * i + 3_600_000) for i in range(COUNT)))
+    record = event("e15000", 300 * 15_000, 300 * 15_000 + 3_600_000)
+
+    def found(identity: Identity, scan_records: int) -> Finding:
+        limits = Limits(0, scan_records, 1000)
+        return ask_with_cost(log, anchor_of(record, identity), identity, limits=limits).finding
+
+    assert found(BY_EVENT_TIME_AND_UNIQUE_ID, 1000).verdict.value == "moved"
+    assert "a copy is at 15000: [search] scan_records =" in found(BY_EVENT_TIME, 1000).detail
+    assert found(BY_EVENT_TIME, 12_001).resume_offset == 15_001
 
 
 def test_a_budget_that_ends_costs_the_scan_and_a_logarithm() -> None:

@@ -2,7 +2,8 @@
 
 In a log with re-sent stretches neither ids nor times are monotone, so bisection finds some copy of the anchor, not
 necessarily the first, and a probe below the anchor proves nothing about the records before it. A candidate therefore
-never decides; it gives the anchor's own Kafka timestamp, which every copy carries, and so a proven lower bound L(c).
+never decides. Where no two records share an id, it gives the anchor's own Kafka timestamp, which every copy carries,
+and so a proven lower bound L(c); elsewhere it may be another record, which its producer wrote later.
 
 Cost: log2(n/8) + 2 reads for an increasing id; as many and one short scan for a time from the payload.
 """

@@ -17,8 +17,8 @@ W   Whole log. F needs the first copy to be there still. It is if nothing was de
     the resume point, and the verdict is ``bounded``.
 
 So the record found by reading forward from L(t) is the first copy. Where t is not a Kafka timestamp (it comes from the
-payload, or is unknown), a copy found anywhere supplies the Kafka timestamp c of all its copies, and L(c) takes the
-place of L(t). Bisection only finds candidates; it never proves a lower bound.
+payload, or is unknown) and no two records share an id, a copy found anywhere supplies the Kafka timestamp c of all its
+copies, and L(c) takes the place of L(t). Bisection only finds candidates; it never proves a lower bound.
 
 If the record is not found although the whole log from the bound was read, it is absent, and time decides
 (``timebound``). If the budget ends first, the time bound is still safe; the verdict is ``bounded`` and says so.
@@ -130,7 +130,7 @@ def search(
     if anchor.timestamp_ms is None:
         return (yield from _without_time(case))
     bounds = yield from _bounds(case)
-    if not question.identity.record_time and bounds.end - bounds.lower > LARGEST_READ:
+    if not question.identity.record_time and matcher.tells_copies and bounds.end - bounds.lower > LARGEST_READ:
         bounds = yield from _tighten(case, bounds)
     processed, scan = yield from _scan(case, bounds)
     retry = yield from _better_bounds(case, bounds, scan)
@@ -160,7 +160,7 @@ def _bounds(case: _Case) -> Search[Bounds]:
 
 
 def _tighten(case: _Case, bounds: Bounds) -> Search[Bounds]:
-    """Raise the lower bound to L(c) for the Kafka timestamp c of any copy: it is at or before every copy."""
+    """Raise the lower bound to L(c) for the Kafka timestamp c of any copy: by an id of its own, all copies have it."""
     found = yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
     if found is None or found.append_time or found.timestamp_ms is None:
         return bounds

@@ -5,10 +5,10 @@
 
 Real: the anchor is the middle record of each partition, and the programs run in turn, start included (``plans.speed``);
 half of the log is replay. Computed: no broker, and no records but those that a read asks for; ``--searches`` anchors at
-both ends and at random, by the record's time, by an increasing id without a time, and by a time in the payload. Counted
-are probes (requests of one partition) and the reads that follow on each other at the end, which are the anchor's record
-and the replay behind it. A search that does not end right behind its anchor ends the program. An empty list leaves
-either kind out.
+both ends and at random, by the record's time, by an increasing id without a time, and by a time in the payload, without
+an id and with a unique one. Counted are probes (requests of one partition) and the reads that follow on each other at
+the end, which are the anchor's record and the replay behind it. A search that does not end right behind its anchor ends
+the program. An empty list leaves either kind out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, in_turn, print_json
 from tests.bench.plans.speed import BEGIN_MS, commands, fill, show
 from tests.core.probe_counts import cost_of, places_of
-from tests.core.stories import BY_CONTENT, BY_EVENT_TIME, BY_INCREASING_ID, HERE, HERE_TOPIC
+from tests.core.stories import (
+    BY_CONTENT,
+    BY_EVENT_TIME,
+    BY_EVENT_TIME_AND_UNIQUE_ID,
+    BY_INCREASING_ID,
+    HERE,
+    HERE_TOPIC,
+)
 
 STEP_MS, LATE_MS = 7, 3
 """Between two records; and between the time in a payload and the record's."""
@@ -74,7 +81,12 @@ def real(lengths: Iterable[int], options: argparse.Namespace) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- computed ones
 
-WAYS = {"record's time": BY_CONTENT, "increasing id": BY_INCREASING_ID, "time in the payload": BY_EVENT_TIME}
+WAYS = {
+    "record's time": BY_CONTENT,
+    "increasing id": BY_INCREASING_ID,
+    "time in the payload": BY_EVENT_TIME,
+    "and a unique id": BY_EVENT_TIME_AND_UNIQUE_ID,
+}
 
 
 class Computed:
