@@ -162,6 +162,8 @@ class Processed:
         self._identity = identity
         self._disorder = max_disorder_ms
         self._anchor_is_done = anchor_is_done
+        # A producer that wrote a record again gave it another Kafka timestamp, and the same time in its payload.
+        self._twins_are_stamped_anew = not identity.record_time and not matcher.tells_copies
         self._window: dict[int, set[str]] = {}
         self._known: dict[bytes, Mark] = {}
         self._stamp: int | None = None
@@ -259,14 +261,16 @@ class Processed:
                 return ProcessedState.POSSIBLY
             done = order < 0 or (order == 0 and self._anchor_is_done)
             return ProcessedState.PROCESSED if done else ProcessedState.UNPROCESSED
-        stamp = record.timestamp_ms
+        stamp, later = record.timestamp_ms, self.is_later(record)
+        if self._twins_are_stamped_anew and not later and self._matcher.is_anchor(record):
+            return ProcessedState.TWIN
         if stamp is None or self._stamp is None or record.append_time or stamp < self._stamp:
             return ProcessedState.POSSIBLY
         if stamp == self._stamp and self._matcher.is_anchor(record):
             return ProcessedState.UNPROCESSED if self.tells_copies else ProcessedState.TWIN
         if stamp in self._window and fingerprint(record.key, record.value) in self._window[stamp]:
             return ProcessedState.POSSIBLY
-        return ProcessedState.UNPROCESSED if self.is_later(record) else ProcessedState.POSSIBLY_IF_HIDDEN
+        return ProcessedState.UNPROCESSED if later else ProcessedState.POSSIBLY_IF_HIDDEN
 
     def is_later(self, record: Record) -> bool:
         """True if its time puts it after the anchor in the source."""

@@ -13,6 +13,7 @@ from tests.core.stories import (
     BY_CONTENT,
     BY_EVENT_TIME,
     BY_EVENT_TIME_AND_ID,
+    BY_EVENT_TIME_AND_UNIQUE_ID,
     BY_ID,
     BY_INCREASING_ID,
     HERE,
@@ -139,6 +140,41 @@ def test_a_burst_that_its_producer_wrote_again_does_not_hide_the_first_copy(iden
     log = [event(f"e{i}", 10 * i, 10 * i + 1) for i in range(9000)]
     log[5000:5000] = [event(f"e{i}", 10 * i, 50_000 + i) for i in range(1000)]
     assert ask(log_of(*log), anchor_of(log[500], identity), identity).resume_offset == 501
+
+
+@OPAQUE
+@pytest.mark.parametrize("stamp", [120, 95], ids=["later", "earlier"])
+def test_a_twin_with_another_kafka_timestamp_keeps_the_bound(identity: Identity, stamp: int) -> None:
+    """Processed: all up to the second x."""
+    a, b, d = event("a", 90, 100), event("b", 105, 106), event("d", 121, 122)
+    log = log_of(a, event("x", 100, 101), b, again := event("x", 100, stamp), d)
+    finding = ask(log, anchor_of(again, identity), identity, limits=Limits(10))
+    assert finding.resume_offset == 2
+    assert allows(finding, 2)
+
+
+def test_the_copy_of_a_record_whose_id_is_its_own_is_no_twin() -> None:
+    """The mirror sent a and x again, and each stands in front of what is new."""
+    identity = BY_EVENT_TIME_AND_UNIQUE_ID
+    a, x, b = event("a", 90, 100), event("x", 100, 101), event("b", 121, 122)
+    finding = ask(log_of(a, x, a, x, b), anchor_of(x, identity), identity, limits=Limits(10))
+    assert found(finding) == ("moved", 4, 0, 0)
+
+
+@pytest.mark.parametrize("key_is_id", [False, True], ids=["fingerprint", "key"])
+def test_a_deletion_without_a_payloads_time_counts_up_to_the_last_equal_one(key_is_id: bool) -> None:
+    """The same key was deleted twice. A deletion has no payload, and so no time that tells which came last."""
+    identity = replace(BY_EVENT_TIME, id_of=lambda record: record.key) if key_is_id else BY_EVENT_TIME
+    gone, again = (Rec("t", ms, key=b"k", tombstone=True) for ms in (100, 900))
+    finding = ask(log_of(gone, event("b", 500, 500), again), anchor_of(again, identity), identity)
+    assert (finding.verdict.value, finding.resume_offset) == ("bounded", 1)
+    assert allows(finding, 2)
+
+
+def test_a_deletion_of_a_key_that_was_deleted_once_is_found() -> None:
+    gone = Rec("t", 100, key=b"k", tombstone=True)
+    log = log_of(gone, event("b", 500, 500))
+    assert found(ask(log, anchor_of(gone, BY_EVENT_TIME), BY_EVENT_TIME)) == ("moved", 1, 0, 0)
 
 
 # ---------------------------------------------------------------- lag

@@ -238,23 +238,17 @@ def _without_time(case: _Case) -> Search[Finding]:
         found, complete = scan.found, scan.complete
         if found is not None and case.question.identity.trusted_time_of(found) is None:
             bounds = Bounds(edges.start, edges.end, edges.start, edges.start)
-            return (yield from _conclude_found(case, bounds, processed, scan, found))
+            finding = yield from _conclude_found(case, bounds, processed, scan, found)
+            # Behind a time that the broker overwrote, every record counts already.
+            settled = case.question.identity.record_time or case.matcher.tells_copies
+            return finding if settled else (yield from _unless_an_equal_one_follows(case, finding, edges.end))
     time = None if found is None else case.question.identity.trusted_time_of(found)
     if found is not None and time is not None:
         timed = replace(case.anchor, timestamp_ms=time)
         words = {"mirrored": case.mirrored, "may_step": case.may_step}
         finding = yield from search(case.question, timed, case.why, candidate=found, **words)
-        if case.matcher.by_order or finding.resume_offset is None:
-            return finding
-        # An equal record of another time may be the anchor, and all before it processed.
-        budget = case.question.limits.tail_records
-        last = yield from last_equal(case.matcher, finding.resume_offset, edges.end, budget)
-        if last is None:
-            return finding
-        at_most = edges.end - finding.resume_offset
-        detail = finding.detail + f"; offset {last} holds an equal record, and its time is not known"
-        verdict = max(finding.verdict, Verdict.BOUNDED)
-        return replace(finding, verdict=verdict, replay_at_most=at_most, replay_exact=None, detail=detail)
+        by_order = case.matcher.by_order
+        return finding if by_order else (yield from _unless_an_equal_one_follows(case, finding, edges.end))
     if case.matcher.by_order:
         return (yield from resume_by_time(case.question, None, case.judge, TimeEvidence(absent=complete, why=case.why)))
     if edges.start == edges.end == 0:
@@ -264,6 +258,17 @@ def _without_time(case: _Case) -> Search[Finding]:
     detail = f"{case.why}the anchor has no time, and {note}: only the log's start is safe"
     verdict = Verdict.LOST if complete and edges.start > 0 else Verdict.BOUNDED
     return Finding(verdict, edges.start, edges.end - edges.start, None, detail=detail)
+
+
+def _unless_an_equal_one_follows(case: _Case, finding: Finding, end: int) -> Search[Finding]:
+    """The finding; ``bounded`` if an equal record behind it may be the anchor, and so all before that processed."""
+    begin, budget = finding.resume_offset, case.question.limits.tail_records
+    last = None if begin is None else (yield from last_equal(case.matcher, begin, end, budget))
+    if begin is None or last is None:
+        return finding
+    detail = finding.detail + f"; offset {last} holds an equal record, and its time is not known"
+    verdict = max(finding.verdict, Verdict.BOUNDED)
+    return replace(finding, verdict=verdict, replay_at_most=end - begin, replay_exact=None, detail=detail)
 
 
 def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Scan, copy: Record) -> Search[Finding]:
