@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from reconciler.core.anchors import Names
 from reconciler.core.verdicts import Finding
-from tests.simulation.worlds.cases import AMONG, LOCAL, PLACE, Case, Made, World
+from tests.simulation.worlds.cases import AMONG, LOCAL, PLACE, Case, Made, World, time_of
 
 
 def skipped(case: Case, world: World, finding: Finding) -> list[int]:
@@ -67,6 +67,8 @@ def knows_place(case: Case, world: World) -> bool:
         return False  # another record that is the anchor by all it knows stands for it
     if case.declared:
         return True
+    if has_twin(case) and is_stamped_too_early(case):
+        return False
     looked_at = case.anchor.names_a_record and case.limits.scan_records > len(world.held)
     clocks_agree = case.append_skew_ms == 0 and (looked_at or not (case.event_time or case.append_time))
     return there and clocks_agree and case.anchor.names is not Names.MAX_TIME
@@ -106,16 +108,30 @@ def is_exact_by_order(case: Case, world: World) -> bool:
 
 def has_twin(case: Case) -> bool:
     """True if the anchor's fields also fit another source record."""
+    return not case.tells_copies and len(twins(case)) > 1
+
+
+def is_stamped_too_early(case: Case) -> bool:
+    """True if twins have different Kafka timestamps, and one has its own before the payload's time less the disorder.
+
+    That one may lie in front of where the search begins, and nothing shows it once the other is found.
+    """
+    stamps = {made.stamp_ms for made in twins(case)}
+    early = any(made.stamp_ms < made.event_ms - case.limits.max_disorder_ms for made in twins(case))
+    return case.event_time and len(stamps) > 1 and early
+
+
+def twins(case: Case) -> list[Made]:
+    """The source records that the anchor's fields fit: its own, and others."""
     target = case.source[case.anchor_index]
-    if case.tells_copies:
-        return False
 
     def known(made: Made) -> tuple[object, ...]:
-        time = None if case.append_time or case.anchor.timestamp_ms is None else time_of(case, made)
+        untold = case.append_time or case.anchor.timestamp_ms is None
+        time = None if untold else time_of(made, case.event_time)
         name = made.id if case.anchor.id is not None else None
         return (time, name, (made.key, made.value) if case.anchor.fingerprint is not None else None)
 
-    return sum(known(made) == known(target) for made in case.source) > 1
+    return [made for made in case.source if known(made) == known(target)]
 
 
 def is_in_doubt(case: Case, world: World) -> bool:
@@ -135,17 +151,10 @@ def is_in_doubt(case: Case, world: World) -> bool:
     return cut or (cleaned and has_gap)
 
 
-def time_of(case: Case, made: Made) -> int | None:
-    """A record's time as the job defines it."""
-    if case.event_time:
-        return None if made.value is None else made.event_ms
-    return made.stamp_ms
-
-
 def is_older(case: Case, index: int) -> bool:
     """True if its time alone puts it before the anchor in the source."""
-    anchor_time = time_of(case, case.source[case.anchor_index])
-    time = None if index in (LOCAL, AMONG) else time_of(case, case.source[index])
+    anchor_time = time_of(case.source[case.anchor_index], case.event_time)
+    time = None if index in (LOCAL, AMONG) else time_of(case.source[index], case.event_time)
     stamped_over = case.append_time and not case.event_time
     if time is None or anchor_time is None or stamped_over:
         return False

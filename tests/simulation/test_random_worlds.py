@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.core import resent
 from reconciler.core.anchored import search
+from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Verdict
 from tests.simulation.campaign import add_up, blocks, finds, main, try_seeds
 from tests.simulation.oracle import replayed, skipped
@@ -56,6 +57,7 @@ def test_every_ill_was_tried(campaign: Tally) -> None:
     tried = {kind for kind, _ in campaign.verdicts}
     assert tried >= {
         *("monotone", "ties", "one time", "bounded", "unbounded", "future", "clock back", "payload time"),
+        *("payload time, deletions", "payload time, written again"),
         *("LogAppendTime", "compacted", "expired", "markers", "aborted", "sent again", "local writers among"),
         *("local writers after", "anchor lags", "recreated", "cut and written again", "other partitions"),
     }
@@ -79,6 +81,14 @@ def test_a_search_that_resumes_after_the_last_copy_is_found_out(monkeypatch: pyt
 
     monkeypatch.setattr(search, "_found", land_late)
     assert finds(partial(try_seeds, name="mirrored"), blocks(0, 500, 50), "skips", at_least=3)
+
+
+def test_taking_a_record_that_its_producer_wrote_again_for_a_copy_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only an id that no two records share tells the two, and these worlds have none."""
+    monkeypatch.setattr(Matcher, "tells_copies", True)
+    seeds = blocks(0, 2000, 50)
+    assert finds(partial(try_seeds, name="mirrored"), seeds, "skips")
+    assert finds(partial(try_seeds, name="mirrored"), seeds, "replays", at_least=3)
 
 
 def test_a_search_that_promises_too_little_replay_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ LOCAL = -1
 AMONG = -2
 """A local writer's record from before the failover: never the job's, so neither skipped nor read again."""
 SOURCE_BASE = 500
-"""The source's first offset, so that the two numberings never agree by chance."""
+"""The source's first offset in most cases, so that the two numberings never agree by chance."""
 PLACE = TopicPartition("events", 0)
 FAR_AHEAD = 10**12
 """The time of a record that its producer dated years ahead (ms); all others are below 10**9."""
@@ -54,7 +54,7 @@ class Case:
     ``cleaned`` records; ``compacted`` is what the search is told about that. ``declared``: the disorder told is true.
     ``small_reads``: the search reads a few records at a time, so that a small log takes the ways of a long one.
     ``reads_aborted``: jobs may read uncommitted records, so those of aborted transactions are in the log; else they
-    only take offsets.
+    only take offsets. ``base``: the source's first offset; where it is small, a hint points at a record here.
     """
 
     seed: int
@@ -80,6 +80,7 @@ class Case:
     compacted: bool | None = False
     small_reads: bool = False
     reads_aborted: bool = False
+    base: int = SOURCE_BASE
 
     @property
     def sent(self) -> int:
@@ -104,12 +105,13 @@ class Case:
     @property
     def question(self) -> Question:
         return Question(
-            StoredOffset(SOURCE_BASE + self.processed + 1, self.anchor),
+            StoredOffset(self.base + self.processed + 1, self.anchor),
             "destination",
             "destination/events",
             self.identity,
             self.limits,
             anchor_lag=self.lag,
+            hints=() if self.anchor.offset is None else (self.anchor.offset,),
             compacted=self.compacted,
         )
 
@@ -144,6 +146,13 @@ def header_id(record: Record) -> bytes | None:
 
 def payload_time(record: Record) -> int | None:
     return None if record.value is None else int(json.loads(record.value)["ts"])
+
+
+def time_of(made: Made, event_time: bool) -> int | None:
+    """A record's time as the job defines it. A deletion has no payload, and so no time of an event."""
+    if event_time:
+        return None if made.value is None else made.event_ms
+    return made.stamp_ms
 
 
 def true_disorder(records: list[Made] | tuple[Made, ...], event_time: bool) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from reconciler.core.anchors import Anchor, Names, fingerprint
 from reconciler.core.question import Limits
-from tests.simulation.worlds.cases import FAR_AHEAD, SOURCE_BASE, Case, Made, Run, true_disorder
+from tests.simulation.worlds.cases import FAR_AHEAD, SOURCE_BASE, Case, Made, Run, time_of, true_disorder
 
 ORDERS = ("monotone", "ties", "ties", "one time", "bounded", "unbounded", "future", "clock back")
 
@@ -21,7 +21,14 @@ def make_case(seed: int) -> Case:
     count = rng.randint(5, 40) if rng.random() < 0.99 else rng.randint(300, 3000)
     source = _make_source(rng, count, order, ids, event_time)
     lag = rng.choice((0,) * 9 + (rng.randint(1, 3),))
-    processed = rng.randrange(lag, count)
+    processed, base = rng.randrange(lag, count), SOURCE_BASE
+    again = random.Random(f"again {seed}")
+    if event_time and ids != "increasing" and again.random() < 0.5:
+        first, second = sorted(again.randrange(count) for _ in range(2))
+        source = _write_again(source, first, second)
+        processed = min(again.choice((first, second)) + lag, count - 1)
+        base = second - first  # the number that the first one has at the source is the second one's here
+        small = small or again.random() < 0.7
     runs = _make_runs(rng, count)
     newest = max(made.stamp_ms for made in source if made.stamp_ms < FAR_AHEAD)
     local, among = _make_local(rng, newest, ids), _make_among(rng, source, runs)
@@ -46,7 +53,7 @@ def make_case(seed: int) -> Case:
         source,
         processed,
         runs,
-        _make_anchor(rng, source, anchor_index, names, event_time),
+        _make_anchor(rng, source, anchor_index, names, event_time, base),
         anchor_index,
         limits,
         declared,
@@ -64,6 +71,7 @@ def make_case(seed: int) -> Case:
         drops_tombstones=rng.random() < 0.5,
         compacted=None if rng.random() < 0.3 else cleaned > 0 or rng.random() < 0.05,
         small_reads=small,
+        base=base,
     )
 
 
@@ -75,7 +83,7 @@ def _make_source(rng: random.Random, count: int, order: str, ids: str, event_tim
     names = _make_ids(rng, count, ids)
     keys = count if rng.random() < 0.7 else 5
     delay = rng.choice(((0, 6), (0, 0), (-6, 6)))  # from the event to its Kafka timestamp
-    tombstones = 0.2 if keys == 5 and not event_time else 0.0
+    tombstones = 0.2 if keys == 5 else 0.0
     made = [
         _made(time, time + (rng.randint(*delay) if event_time else 0), place, name, keys)
         for place, (time, name) in enumerate(zip(times, names, strict=True))
@@ -83,6 +91,12 @@ def _make_source(rng: random.Random, count: int, order: str, ids: str, event_tim
     if ids != "increasing" and rng.random() < 0.1:  # a producer that tried again: one record twice, whole
         made[rng.randrange(count)] = made[rng.randrange(count)]
     return tuple(replace(one, value=None) if rng.random() < tombstones else one for one in made)
+
+
+def _write_again(source: tuple[Made, ...], first: int, second: int) -> tuple[Made, ...]:
+    """A producer that tried again: one record in two places, but in each with its own Kafka timestamp."""
+    twin = replace(source[first], stamp_ms=source[second].stamp_ms)
+    return (*source[:second], twin, *source[second + 1 :])
 
 
 def _made(event_ms: int, stamp_ms: int, place: int, name: bytes | None, keys: int) -> Made:
@@ -190,16 +204,20 @@ def _disorder(
     return worst
 
 
-def _make_anchor(rng: random.Random, source: tuple[Made, ...], index: int, names: Names, event_time: bool) -> Anchor:
-    full = anchor_for(source, index, names, event_time)
+def _make_anchor(
+    rng: random.Random, source: tuple[Made, ...], index: int, names: Names, event_time: bool, base: int
+) -> Anchor:
+    processed = [time for one in source[: index + 1] if (time := time_of(one, event_time)) is not None]
+    names = Names.LAST if names is Names.MAX_TIME and not processed else names
+    full = anchor_for(source, index, Names.LAST, event_time, base)
     time, mark, name = full.timestamp_ms, full.fingerprint, full.id
     if names is Names.MAX_TIME:
-        time = max(one.event_ms if event_time else one.stamp_ms for one in source[: index + 1])
+        time = max(processed)
         name = mark = None
     else:
         kind = rng.choice(("full", "full", "no id", "no fingerprint", "no time", "time"))
         unique = sum(one.id == name for one in source) == 1
-        if kind == "time":
+        if kind == "time" and time is not None:
             name = mark = None
         elif kind == "no id":
             name = None
@@ -207,12 +225,11 @@ def _make_anchor(rng: random.Random, source: tuple[Made, ...], index: int, names
             mark = None
         elif kind == "no time":
             time = None
-    return replace(full, timestamp_ms=time, id=name, fingerprint=mark)
+    return replace(full, timestamp_ms=time, id=name, fingerprint=mark, names=names)
 
 
-def anchor_for(source: tuple[Made, ...], index: int, names: Names, event_time: bool) -> Anchor:
+def anchor_for(source: tuple[Made, ...], index: int, names: Names, event_time: bool, base: int) -> Anchor:
     """The anchor that a job stores which knows everything of the record."""
     made = source[index]
-    time = made.event_ms if event_time else made.stamp_ms
     mark = fingerprint(made.key, made.value)
-    return Anchor(SOURCE_BASE + index, time, made.id, mark, "source", "source/events", names)
+    return Anchor(base + index, time_of(made, event_time), made.id, mark, "source", "source/events", names)

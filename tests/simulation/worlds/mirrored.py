@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reconciler.core.anchors import Names
 from reconciler.core.question import Limits
 from tests.simulation.oracle import broken_promises
@@ -15,6 +17,8 @@ def kinds_of(case: Case) -> tuple[str, ...]:
     """Labels of the log, its times' order first."""
     words = [
         (case.event_time, "payload time"),
+        (case.event_time and any(made.value is None for made in case.source), "payload time, deletions"),
+        (case.event_time and is_written_again(case), "payload time, written again"),
         (case.append_time, "LogAppendTime"),
         (case.cleaned > 0, "compacted"),
         (case.deleted > 0, "expired"),
@@ -26,6 +30,11 @@ def kinds_of(case: Case) -> tuple[str, ...]:
         (case.lag > 0, "anchor lags"),
     ]
     return (case.order, *(word for holds, word in words if holds))
+
+
+def is_written_again(case: Case) -> bool:
+    """True if two records of the source differ in nothing but their Kafka timestamps."""
+    return len({replace(made, stamp_ms=0) for made in case.source}) < len(set(case.source))
 
 
 def is_ordinary(case: Case) -> bool:

@@ -36,7 +36,7 @@ def make_resent(seed: int) -> Case:
         runs = tuple(_cut_off(rng, run) for run in runs)
     local = tuple(replace(made, id=None if made.id is None else b"local %d" % n) for n, made in enumerate(case.local))
     names = case.anchor.names if case.anchor.names is not Names.MAX_TIME else Names.LAST
-    full = anchor_for(source, case.anchor_index, names, case.event_time)
+    full = anchor_for(source, case.anchor_index, names, case.event_time, case.base)
     anchor = replace(full, **dict.fromkeys(rng.choice(((), (), ("timestamp_ms",), ("fingerprint",)))))
     case = replace(
         case,
