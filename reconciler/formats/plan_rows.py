@@ -45,6 +45,11 @@ class PlanAnchor:
         id_hash = hashlib.sha256(anchor.id).hexdigest()[:16] if anchor.id is not None else None
         return cls(anchor.offset, anchor.timestamp_ms, anchor.fingerprint, id_hash)
 
+    @property
+    def is_bare(self) -> bool:
+        """As ``Anchor.is_bare``: it names no record, so one of another cluster does not place a later offset."""
+        return self.timestamp_ms is None and self.fingerprint is None and self.id_hash is None
+
     def to_json(self) -> dict[str, Any]:
         return {
             "offset": self.offset,
@@ -85,7 +90,8 @@ class PartitionPlan:
     """One row of a plan. ``resume_offset`` None: nothing was proven; the partition needs a decision.
 
     ``no_rows``: the store holds no row of any partition of this topic, which has records.
-    ``by_row_time``: nothing but the time of the store's row says where the job is. Both are written only where true.
+    ``by_row_time``: nothing but the time of the store's row says where the job is; an anchor that names no record may
+    stand beside it. Both are written only where true.
     """
 
     source_topic: str
@@ -267,7 +273,8 @@ class PartitionPlan:
             raise ValueError("a partition that is missing has no resume offset")
         if self.no_rows and (self.verdict is not Verdict.NEW or self.stored_offset is not None):
             raise ValueError("only a new partition has no rows")
-        if self.by_row_time and (self.anchor is not None or self.stored_offset is None):
+        names_record = self.anchor is not None and not self.anchor.is_bare
+        if self.by_row_time and (names_record or self.stored_offset is None):
             raise ValueError("only a stored offset without anchor is placed by the time of its row")
         if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
             raise ValueError("a match resumes at the stored offset")

@@ -160,6 +160,8 @@ def test_a_row_that_its_own_time_places_says_so() -> None:
     assert parse_plan(text).job().partitions == (row,)
     with pytest.raises(Changed, match="only a stored offset without anchor is placed by the time of its row"):
         parse_plan(plan_of(replace(row, anchor=part().anchor)).to_text())
+    bare = replace(row, anchor=PlanAnchor.of(Anchor(cluster_id="a")))  # it names no record
+    assert parse_plan(plan_of(bare).to_text()).job().partitions == (bare,)
 
 
 def test_a_raw_id_never_appears() -> None:

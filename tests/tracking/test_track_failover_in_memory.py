@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import PartitionPlan
+from reconciler.failover.outside import ByHand
+from reconciler.formats.plan import PartitionPlan, parse_plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.memory import MemoryStore
@@ -115,6 +116,22 @@ def test_the_beginning_of_the_sources_log_tells_nothing_of_what_the_job_has_read
     side = replace(world.side(), stopping=lambda: world.seconds > 50)
     (job,) = Tracker(config, config.jobs, side).round().jobs
     assert (job.exact, dict(job.lagging), len(job.without)) == (0, {}, 1)
+
+
+def test_the_rows_time_places_what_the_job_has_read_since_the_beginning_of_the_sources_log(world: Tracked) -> None:
+    """The plan keeps the anchor, which names no record: ``apply`` compares the store's row with it."""
+    world.job_stores(0)
+    world.track()
+    world.make(range(10))
+    world.job_stores(7)
+    world.deliver(range(10))
+    by_time = '[policy]\nno_anchor = "row-time"\n'
+    plan = world.check(by_time).plan
+    (row,) = plan.jobs[0].partitions
+    assert (found(row), row.by_row_time) == ((Verdict.LOST, 0), True)
+    assert parse_plan(plan.to_text()) == plan
+    world.apply(by_time, ByHand(accepted=frozenset({Verdict.LOST})))
+    assert found(world.row(by_time)) == (Verdict.MATCH, 0)
 
 
 @pytest.mark.parametrize("topic_id", ["another", None], ids=["recreated", "cut, or recreated where topics have no ids"])
