@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from reconciler.config.file import Config
 from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import NotRead
+from reconciler.core.probes import Chunk, Withheld
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import parse_plan, why_stopped
+from reconciler.ports import ReadRequest
 from reconciler.watch.figures import figures_of
 from tests.in_memory import GROUP, Memory, found, stored
 
@@ -135,6 +140,27 @@ def test_apply_refuses_and_a_plans_file_says_why(filled: Memory) -> None:
     plan = parse_plan(made.plan.to_text())
     assert plan == made.plan
     assert [row["no_rows"] for row in plan.to_json()["jobs"][0]["partitions"]] == [True] * 3
+
+
+def test_a_partition_whose_records_cannot_be_read_is_unresolved_and_the_plan_can_be_read(
+    filled: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = filled.log.read
+
+    def withheld(requests: Sequence[ReadRequest]) -> list[Chunk]:
+        chunks = zip(requests, read(requests), strict=True)
+        bad = Withheld(NotRead("a.events-2 could not be read from offset 3.", hint="Raise memory_mib."))
+        return [bad if each.partition.partition == 2 else chunk for each, chunk in chunks]
+
+    monkeypatch.setattr(filled.log, "read", withheld)
+    config, made = checked(filled, job("raeders"), '[policy]\nnew = "latest"')
+    rows = made.plan.jobs[0].partitions
+    assert [(row.verdict, row.no_rows) for row in rows] == [
+        (Verdict.NEW, True), (Verdict.NEW, True), (Verdict.UNRESOLVED, False)
+    ]  # fmt: skip
+    assert rows[2].detail == "a.events-2 could not be read from offset 3. Raise memory_mib"
+    assert stops(config, made) == [True] * 3
+    assert parse_plan(made.plan.to_text()) == made.plan
 
 
 def test_the_watcher_counts_them(filled: Memory) -> None:
