@@ -14,7 +14,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.failover.writing.apply import prepare, write
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, parse_plan
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
@@ -84,7 +84,7 @@ class Memory:
 
     def check(self, extra: str = "", by_hand: ByHand | None = None) -> Checked:
         config = self.config(extra)
-        return check(config, config.jobs, self.outside, by_hand)
+        return read_back(check(config, config.jobs, self.outside, by_hand))
 
     def job(self, extra: str = "", by_hand: ByHand | None = None) -> JobPlan:
         (job,) = self.check(extra, by_hand).plan.jobs
@@ -101,6 +101,12 @@ class Memory:
 
     def rows(self) -> list[Row]:
         return self.store.read(GROUP)
+
+
+def read_back(checked: Checked) -> Checked:
+    """The check, whose plan can be read as it was made: another would be refused by every command, and made again."""
+    assert parse_plan(checked.plan.to_text()) == checked.plan
+    return checked
 
 
 def on_disk(plan: Plan, path: Path) -> Path:

@@ -25,7 +25,7 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from reconciler.stores.sql_rows import COLUMNS
-from tests.in_memory import GROUP, NOW, Memory, on_disk, stored
+from tests.in_memory import GROUP, NOW, Memory, on_disk, read_back, stored
 
 JOBS = "".join(
     f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\nstore = "STORE"\n'
@@ -91,7 +91,7 @@ class Damaged:
     def checked(self, by_hand: ByHand | None = None, jobs: str = "") -> Checked:
         config = self.memory.config("", JOBS.replace("STORE", self.address))
         chosen = [job for job in config.jobs if job.name in (jobs or "clicks other")]
-        return check_each(config, chosen, self.outside, by_hand)
+        return read_back(check_each(config, chosen, self.outside, by_hand))
 
     def rows(self, by_hand: ByHand | None = None, job: str = "clicks") -> dict[int, PartitionPlan]:
         checked = self.checked(by_hand, job)

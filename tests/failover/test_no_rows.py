@@ -17,7 +17,7 @@ from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import parse_plan, why_stopped
 from reconciler.ports import ReadRequest
 from reconciler.watch.figures import figures_of
-from tests.in_memory import GROUP, Memory, found, stored
+from tests.in_memory import GROUP, Memory, found, read_back, stored
 
 ACCEPTED = ByHand(accepted=frozenset({Verdict.NEW}))
 
@@ -28,7 +28,7 @@ def job(group: str = GROUP, topics: str = '"events"', more: str = "") -> str:
 
 def checked(memory: Memory, jobs: str, extra: str = "", by_hand: ByHand | None = None) -> tuple[Config, Checked]:
     config = memory.config(extra, jobs)
-    return config, check(config, config.jobs, memory.outside, by_hand)
+    return config, read_back(check(config, config.jobs, memory.outside, by_hand))
 
 
 def stops(config: Config, made: Checked) -> list[bool]:

@@ -11,7 +11,7 @@ from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.writing.apply import prepare, write
-from tests.in_memory import BASE, GROUP, Memory, anchor, on_disk
+from tests.in_memory import BASE, GROUP, Memory, anchor, on_disk, read_back
 
 JOB = f'''
 [[jobs]]
@@ -27,7 +27,7 @@ UNIQUE = JOB + "unique_ids = true\n"
 
 def checked(memory: Memory, job: str) -> Checked:
     config = memory.config(jobs=job)
-    return check(config, config.jobs, memory.outside)
+    return read_back(check(config, config.jobs, memory.outside))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from reconciler.cli.commands.failover.check import verdict_code
 from reconciler.core.errors import ExitCode
 from reconciler.failover.check import Checked, check
 from reconciler.formats.plan_sinks import SinkOutcome
-from tests.in_memory import Memory, memory, stored
+from tests.in_memory import Memory, memory, read_back, stored
 
 __all__ = ["memory"]
 
@@ -26,7 +26,7 @@ def lost(memory: Memory) -> Memory:
 def checked(world: Memory, sink: Path) -> Checked:
     job = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "memory:"\n'
     config = world.config(jobs=f'{job}sink = "files:{sink}"\n')
-    return check(config, config.jobs, world.outside)
+    return read_back(check(config, config.jobs, world.outside))
 
 
 def outcome(found: Checked) -> SinkOutcome:

@@ -25,6 +25,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
+from tests.in_memory import read_back
 
 BEFORE = 100
 """The source's number of record 0, which is the destination's first."""
@@ -115,7 +116,7 @@ class Query:
 
     def check(self, path: Path | None = None, by_hand: ByHand | None = None) -> Checked:
         config = self.config(path)
-        return check(config, config.chosen("clicks"), self.outside, by_hand)
+        return read_back(check(config, config.chosen("clicks"), self.outside, by_hand))
 
     def sink(self, path: Path | None = None) -> SinkRow:
         """The one sink's row in the plan."""

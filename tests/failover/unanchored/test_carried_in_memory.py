@@ -8,7 +8,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.writing.apply import prepare, write
-from tests.in_memory import BASE, GROUP, NOW, Memory, content, on_disk
+from tests.in_memory import BASE, GROUP, NOW, Memory, content, on_disk, read_back
 
 JOB = f'''
 [[jobs]]
@@ -23,7 +23,7 @@ source_offset = "header:source-offset"
 
 def checked(memory: Memory, extra: str = "") -> Checked:
     config = memory.config(extra, jobs=JOB)
-    return check(config, config.jobs, memory.outside)
+    return read_back(check(config, config.jobs, memory.outside))
 
 
 @pytest.fixture

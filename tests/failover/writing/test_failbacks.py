@@ -21,7 +21,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.store import PairedStore
-from tests.in_memory import GROUP, NOW, Memory, content, found, on_disk, stored
+from tests.in_memory import GROUP, NOW, Memory, content, found, on_disk, read_back, stored
 from tests.stores.paired.bare import BareStore
 
 STILL, WENT_ON = TopicPartition("events", 0), TopicPartition("events", 1)
@@ -74,7 +74,7 @@ class Back:
         return Outside(self.log, lambda _: self.store, lambda: 0.0, lambda: self.now)
 
     def check(self) -> Checked:
-        return check(self.config, self.config.jobs, self.outside)
+        return read_back(check(self.config, self.config.jobs, self.outside))
 
     def plan(self) -> tuple[Plan, Path]:
         self.plans += 1
