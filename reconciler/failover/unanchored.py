@@ -24,7 +24,7 @@ from reconciler.ports import LogReader
 
 if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence
-    from reconciler.mirror.reading import Known, OwnTopics
+    from reconciler.mirror.reading import Known, OwnTopics, Wanted
 
 OWN_ROW = "the row of the destination's name is the job's own, and has no anchor either"
 OWN_COPY = "the checkpoint is a copy that was made for the destination, so its offsets are the destination's already"
@@ -49,13 +49,14 @@ def _of_corrected(config: Config, places: Sequence[JobPartition], reader: LogRea
     from reconciler.mirror.reading import Wanted, read_pairs
 
     topics = replace(own_topics(config), offset_syncs=())
-    known = read_pairs(reader, topics, [Wanted(at.source, at.destination, None) for at, _ in later])
+    asked = {at.key: Wanted(at.source, at.destination, None, at.job.group) for at, _ in later}
+    known = read_pairs(reader, topics, list(asked.values()))
     found = {}
     for at, offset in later:
         checkpoints = known.of(at.source, at.destination).checkpoints
         named = tuple(each for each in checkpoints if each.group == at.job.group and each.downstream == offset)
-        if named or not known.is_whole:
-            found[at.key] = MirrorEvidence(offset, checkpoints=named, own=offset, note=known.note)
+        if named or (doubt := known.doubt(asked[at.key])):
+            found[at.key] = MirrorEvidence(offset, checkpoints=named, own=offset, note="" if named else doubt)
     return found
 
 
@@ -74,14 +75,23 @@ def _of_unanchored(config: Config, places: Sequence[JobPartition], reader: LogRe
         bare = [each for each in bare if each[0].job.identity.source_offset_of is not None and not each[0].translated]
     if not bare:
         return {}
-    from reconciler.mirror.reading import Known, Wanted, read_pairs
+    from reconciler.mirror.reading import Known, read_pairs
 
     asked = [(at, offset) for at, offset in bare if not (stops or _is_own(at))]
     known = Known()
     if asked:
-        wanted = [Wanted(at.source, at.destination, None if at.translated else offset) for at, offset in asked]
+        wanted = [_wanted(at, offset) for at, offset in asked]
         known = with_positions(config, read_pairs(reader, own_topics(config), wanted), reader)
     return {at.key: _evidence(at, offset, known) for at, offset in bare}
+
+
+def _wanted(at: JobPartition, offset: int) -> Wanted:
+    """Of a number that the mirror may have translated only the group's checkpoints know the source's."""
+    from reconciler.mirror.reading import Wanted
+
+    if at.translated:
+        return Wanted(at.source, at.destination, None, at.job.group)
+    return Wanted(at.source, at.destination, offset)
 
 
 def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
@@ -143,7 +153,8 @@ def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
     checkpoints = [each for each in pairs.checkpoints if each.group == at.job.group]
     named = [each for each in checkpoints if each.downstream == offset]
     if row is None or row.key != at.destination or not named:
-        return MirrorEvidence(offset, note="; ".join(filter(None, (NOT_SYNCED, known.note))), is_of_source=False)
+        note = known.doubt(_wanted(at, offset)) or "; ".join(filter(None, (NOT_SYNCED, known.note)))
+        return MirrorEvidence(offset, note=note, is_of_source=False)
     newest = checkpoints[-1]
     # A number that only older checkpoints name may be one that a person chose: then nothing behind it is safe.
     own = None if newest.downstream == offset else offset

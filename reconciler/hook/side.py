@@ -247,12 +247,14 @@ def _refuse_unsynced(config: Config, job: Job, held: Held, names: Mapping[str, s
     from reconciler.mirror.reading import Wanted, read_pairs
 
     topics = {name: topic for topic, name in names.items()}
-    wanted = [Wanted(TopicPartition(topics[key.topic], key.partition), key, None) for key in bare]
-    known = read_pairs(outside.patient(config.search), replace(own_topics(config), offset_syncs=()), wanted)
+    wanted = {key: Wanted(TopicPartition(topics[key.topic], key.partition), key, None, job.group) for key in bare}
+    reader = outside.patient(config.search)
+    known = read_pairs(reader, replace(own_topics(config), offset_syncs=()), list(wanted.values()))
     for key, row in sorted(bare.items()):
         synced = {each.downstream for each in known.checkpoints.get(key, ()) if each.group == job.group}
         if row.stored.offset not in synced:
-            why = f" ({known.note})" if known.note else ""
+            note = known.doubt(wanted[key]) or known.note
+            why = f" ({note})" if note else ""
             raise NeedsPerson(
                 f"Group {job.group} has offset {row.stored.offset} of {key} at the destination, without an anchor, and "
                 f'no checkpoint of the mirror names it{why}: job "{job.name}" may have stored it there itself.',

@@ -1,14 +1,14 @@
 """Reading the pairs of offsets in MirrorMaker 2's own topics at the destination.
 
 Both topics are read backwards from their ends, since a stored offset is near the newest pairs: at least ``LEAST`` of
-their records, and on until every partition in question has a pair before its offset, or ``MOST`` were read. What cannot
-be read is no failure: the pairs are then unknown, and ``Known.note`` says why.
+their records, and on until every partition in question has a pair before its offset (of its group, if one is asked
+for), or ``MOST`` were read. What cannot be read is no failure: the pairs are then unknown, and ``Known.note`` says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from reconciler.core.anchors import Record
@@ -44,12 +44,14 @@ class OwnTopics:
 class Wanted:
     """A partition whose pairs are wanted, by its name on both clusters, and the source's offset that they are for.
 
-    ``offset`` None: it is not known yet, and one checkpoint of any offset will do.
+    ``offset`` None: it is not known yet, and one checkpoint of any offset will do. ``group``: only a checkpoint of this
+    group will do. Many of other groups may follow its last one: MirrorMaker writes no new one for an idle group.
     """
 
     source: TopicPartition
     destination: TopicPartition
     offset: int | None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Known:
     """The pairs that were read: syncs by the source's partition, checkpoints by the destination's.
 
     ``delivered``: the source's offsets that Connect committed, by the source's partition. ``is_one_way`` as in
-    ``OwnTopics``. ``is_whole`` is False where topics that may exist were not read, or not understood.
+    ``OwnTopics``. ``is_whole`` is False where checkpoints that may exist were not read, or not understood.
+    ``unreached``: of these only older checkpoints than the newest ``MOST`` may tell.
     """
 
     syncs: Mapping[TopicPartition, Sequence[Sync]] = field(default_factory=dict)
@@ -66,6 +69,19 @@ class Known:
     delivered: Mapping[TopicPartition, int] = field(default_factory=dict)
     is_one_way: bool = False
     is_whole: bool = True
+    unreached: frozenset[Wanted] = frozenset()
+
+    def doubt(self, wanted: Wanted) -> str:
+        """Why there may be checkpoints of the partition and group that were not read; empty: there are no others."""
+        if not self.is_whole:
+            return self.note
+        if wanted not in self.unreached:
+            return ""
+        whose = f"group {wanted.group}" if wanted.group is not None else "any group"
+        return (
+            f"none of the newest {MOST:,} records of MirrorMaker's checkpoints is of {whose} and this partition, and "
+            "older ones were not read"
+        )
 
     def of(self, source: TopicPartition, destination: TopicPartition) -> Pairs:
         syncs, checkpoints = tuple(self.syncs.get(source, ())), tuple(self.checkpoints.get(destination, ()))
@@ -74,11 +90,11 @@ class Known:
 
 def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -> Known:
     """What the mirror recorded of these partitions."""
-    by_source: dict[TopicPartition, list[int | None]] = {}
-    by_destination: dict[TopicPartition, list[int | None]] = {}
+    by_source: dict[TopicPartition, list[Wanted]] = {}
+    by_destination: dict[TopicPartition, list[Wanted]] = {}
     for each in wanted:
-        by_source.setdefault(each.source, []).append(each.offset)
-        by_destination.setdefault(each.destination, []).append(each.offset)
+        by_source.setdefault(each.source, []).append(replace(each, group=None))  # a sync is of all groups
+        by_destination.setdefault(each.destination, []).append(each)
     syncs = _Pairs[Sync](read_sync, by_source)
     checkpoints = _Pairs[MirrorCheckpoint](read_checkpoint, by_destination)
     if not topics.offset_syncs and not topics.checkpoints:
@@ -90,7 +106,7 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         notes[topics.checkpoints[0]] = _read(reader, topics.checkpoints, checkpoints)
     missing = [f'"{name}"' for name, note in notes.items() if note is None]
     reasons = [note for note in notes.values() if note]
-    is_whole = not reasons
+    is_whole = not (topics.checkpoints and notes[topics.checkpoints[0]])
     if len(missing) == len(notes):
         reasons.append(f"the mirror left no offsets here (no topic {' or '.join(missing)})")
     elif missing:
@@ -107,7 +123,14 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         doubtful |= wanted_topics
     kept = {place: pairs for place, pairs in found.items() if place.topic not in doubtful}
     note = "; ".join(reasons)
-    return Known(kept, checkpoints.found(), note, is_one_way=topics.is_one_way, is_whole=is_whole)
+    return Known(
+        kept,
+        checkpoints.found(),
+        note,
+        is_one_way=topics.is_one_way,
+        is_whole=is_whole,
+        unreached=frozenset(checkpoints.lacking if checkpoints.is_cut else ()),
+    )
 
 
 def _own_topics(reader: LogReader, names: set[str], others: set[str], wanted: Sequence[Wanted]) -> set[str]:
@@ -130,12 +153,14 @@ class _Pairs(Generic[P]):
     def __init__(
         self,
         decode: Callable[[Record], tuple[TopicPartition, P] | None],
-        wanted: Mapping[TopicPartition, Sequence[int | None]],
+        wanted: Mapping[TopicPartition, Sequence[Wanted]],
     ) -> None:
         self._decode: Callable[[Record], tuple[TopicPartition, P] | None] = decode
         self._wanted = wanted
         self._parts: dict[TopicPartition, list[list[P]]] = {}
-        self.lacking = {(place, offset) for place, offsets in wanted.items() for offset in offsets}
+        self.lacking = {each for asked in wanted.values() for each in asked}
+        self.is_cut = False
+        """True if older records were left unread."""
         self.unreadable = 0
         self.topics: set[str] = set()
 
@@ -154,12 +179,25 @@ class _Pairs(Generic[P]):
                 here.setdefault(decoded[0], []).append(decoded[1])
         for place, pairs in here.items():
             self._parts.setdefault(place, []).append(pairs)
-            least = min(pair.upstream for pair in pairs)
-            self.lacking -= {(place, offset) for offset in self._wanted[place] if offset is None or least < offset}
+            least = _least(pairs)
+            self.lacking -= {
+                each
+                for each in self._wanted[place]
+                if each.group in least and (each.offset is None or least[each.group] < each.offset)
+            }
 
     def found(self) -> dict[TopicPartition, list[P]]:
         """The pairs in the order of the topic."""
         return {place: [pair for part in reversed(parts) for pair in part] for place, parts in self._parts.items()}
+
+
+def _least(pairs: Sequence[Sync | MirrorCheckpoint]) -> dict[str | None, int]:
+    """The source's smallest number in them: of all (None), and of each group."""
+    least: dict[str | None, int] = {None: min(pair.upstream for pair in pairs)}
+    for pair in pairs:
+        if isinstance(pair, MirrorCheckpoint):
+            least[pair.group] = min(pair.upstream, least.get(pair.group, pair.upstream))
+    return least
 
 
 def _read(reader: LogReader, names: Sequence[str], pairs: _Pairs[P]) -> str | None:
@@ -170,11 +208,13 @@ def _read(reader: LogReader, names: Sequence[str], pairs: _Pairs[P]) -> str | No
             if info is None:
                 continue
             read = 0
-            for records in _backwards(reader, info.places):
+            for place, begin, end in _backwards(reader, info.places):
+                if read >= (MOST if pairs.lacking else LEAST):
+                    pairs.is_cut = True
+                    break
+                records = list(between(reader, place, begin, end))
                 pairs.add(records)
                 read += len(records)
-                if read >= (MOST if pairs.lacking else LEAST):
-                    break
         except (NotRead, Refused, Unreachable) as error:
             return f'"{name}" could not be read: {error.message.rstrip(".")}'
         count = pairs.unreadable
@@ -182,14 +222,14 @@ def _read(reader: LogReader, names: Sequence[str], pairs: _Pairs[P]) -> str | No
     return None
 
 
-def _backwards(reader: LogReader, partitions: Sequence[TopicPartition]) -> Iterator[list[Record]]:
-    """The records of each partition, in chunks from its end to its start. MirrorMaker's topics have one partition."""
+def _backwards(reader: LogReader, partitions: Sequence[TopicPartition]) -> Iterator[tuple[TopicPartition, int, int]]:
+    """The ranges of each partition, from its end to its start. MirrorMaker's topics have one partition."""
     starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
     for place in partitions:
         end, width = ends[place], CHUNK
         while end > starts[place]:
             begin = max(starts[place], end - width)
-            yield list(between(reader, place, begin, end))
+            yield place, begin, end
             end, width = begin, width * 2
 
 

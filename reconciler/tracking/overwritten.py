@@ -38,13 +38,14 @@ def put_by_mirror(tracked: TrackedJob, reader: LogReader, separators: Iterable[s
         names = tuple(dict.fromkeys(name for mark in separators for name in _checkpoints_beside(topic, mark)))
         if not names:
             continue
-        known = read_pairs(reader, OwnTopics((), names), [Wanted(key, key, None) for key in keys])
+        wanted = {key: Wanted(key, key, None, tracked.job.group) for key in keys}
+        known = read_pairs(reader, OwnTopics((), names), list(wanted.values()))
         for key in keys:
             checkpoints = [each for each in known.of(key, key).checkpoints if each.group == tracked.job.group]
             if any(each.downstream == tracked.rows[key].stored.offset for each in checkpoints):
                 found[key] = NAMED
-            elif not known.is_whole:
-                found[key] = f"{UNKNOWN}: {known.note}"
+            elif doubt := known.doubt(wanted[key]):
+                found[key] = f"{UNKNOWN}: {doubt}"
     return found
 
 

@@ -22,6 +22,7 @@ from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark, Marks
 from reconciler.hook.side import Chosen, choose, numberings, offsets_at_source
 from reconciler.kafka.memory import MemoryLog
+from reconciler.mirror import reading
 from reconciler.ports import TopicPartition
 from reconciler.stores.checkpoint import open_address as open_checkpoint
 from reconciler.stores.memory import MemoryStore
@@ -306,6 +307,22 @@ def test_a_number_that_the_mirror_has_put_into_the_group_leaves_the_job_at_the_s
     group.save({0: StoredOffset(5)}, topic="a.events")
     write_checkpoints(group.log, (BASE + 5, 5), (BASE + 8, 8), group=GROUP)
     assert of_group(group).side is Side.SOURCE
+
+
+@pytest.mark.parametrize("others", [60, 1000])
+def test_a_number_of_the_mirrors_is_looked_for_behind_the_checkpoints_of_other_groups(
+    group: Memory, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    for name, number in (("LEAST", 20), ("CHUNK", 10), ("MOST", 100)):
+        monkeypatch.setattr(reading, name, number)
+    group.save({0: StoredOffset(5)}, topic="a.events")
+    write_checkpoints(group.log, (BASE + 5, 5), group=GROUP)
+    write_checkpoints(group.log, *[(BASE + 7, 7)] * others, group="others")
+    if others < reading.MOST:
+        assert of_group(group).side is Side.SOURCE
+    else:
+        with pytest.raises(NeedsPerson, match=r"no checkpoint of the mirror names it \(none of the newest 100 records"):
+            of_group(group)
 
 
 def test_the_commit_of_a_moved_job_without_anchors_is_not_taken_for_the_mirrors(group: Memory) -> None:

@@ -71,6 +71,31 @@ def test_no_more_is_read_than_the_limit(log: Counting, monkeypatch: pytest.Monke
     assert len(read_pairs(log, TOPICS, wanted(0)).of(HERE, THERE).syncs) < 200
 
 
+@pytest.mark.parametrize(("others", "is_found"), [(60, True), (1000, False)])
+def test_a_groups_checkpoint_is_looked_for_behind_those_of_other_groups_up_to_the_limit(
+    log: Counting, monkeypatch: pytest.MonkeyPatch, others: int, is_found: bool
+) -> None:
+    for name, number in (("LEAST", 20), ("CHUNK", 10), ("MOST", 100)):
+        monkeypatch.setattr(reading, name, number)
+    write_checkpoints(log, (31, 21), group="readers")
+    write_checkpoints(log, *((number, number) for number in range(others)))
+    mine, theirs = (Wanted(HERE, THERE, None, group) for group in ("readers", "others"))
+    known = read_pairs(log, OwnTopics((), (CHECKPOINTS,)), [mine, theirs])
+    assert any(each.group == "readers" for each in known.of(HERE, THERE).checkpoints) is is_found
+    assert not known.doubt(theirs)
+    assert ("none of the newest 100 records" in known.doubt(mine)) is not is_found
+    assert log.records_read < 200
+    log.records_read = 0
+    read_pairs(log, OwnTopics((), (CHECKPOINTS,)), [theirs])
+    assert log.records_read == 30
+
+
+def test_a_group_without_a_checkpoint_in_a_topic_that_was_read_through_leaves_no_doubt(log: Counting) -> None:
+    write_checkpoints(log, (31, 21))
+    asked = Wanted(HERE, THERE, None, "readers")
+    assert not read_pairs(log, TOPICS, [asked]).doubt(asked)
+
+
 def test_records_of_an_unknown_format_are_counted(log: Counting) -> None:
     write_checkpoints(log, (31, 21))
     log.partition(CHECKPOINTS, 0).append(1, checkpoint_key("g"), b"\x00\x01 another version")

@@ -24,7 +24,7 @@ def resume_at_correction(
 ) -> Search[Finding]:
     """The correction's own number, ``bounded``, or worse where its record is gone.
 
-    ``unresolved`` where no checkpoint names the stored number only because they could not be read.
+    ``unresolved`` where no checkpoint names the stored number only because they could not be read, or not all were.
     """
     corrected = StoredOffset(stored.offset - question.anchor_lag, anchor)
     what = f"offset {stored.offset}, later than the corrected {corrected.offset},"

@@ -11,6 +11,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
+from reconciler.mirror import reading
 from reconciler.ports import ReadRequest, Row, TopicPartition
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.overwritten import NAMED, UNKNOWN
@@ -64,6 +65,13 @@ def refuse_checkpoints(group: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group.log, "read", refused)
 
 
+def others_go_on(monkeypatch: pytest.MonkeyPatch, group: Tracked, records: int) -> None:
+    """Since this group has stopped, the mirror wrote so many checkpoints of others, which are read in small pieces."""
+    for name, number in (("LEAST", 20), ("CHUNK", 10), ("MOST", 100)):
+        monkeypatch.setattr(reading, name, number)
+    write_checkpoints(group.log, *((number, 7) for number in range(records)), group="another group")
+
+
 def delivered(group: Tracked, *numbers: int) -> None:
     for number in numbers:
         group.log.partition("a.events", 0).append(*content(number))
@@ -75,6 +83,25 @@ def test_a_number_that_the_mirror_commits_over_a_correction_skips_nothing(group:
     assert found(row) == (Verdict.BOUNDED, CORRECTED)
     assert (row.stored_offset, row.replay_at_most, row.replay_exact) == (SYNCED, SYNCED - CORRECTED, None)
     assert "MirrorMaker's checkpoint 4→10" in row.detail
+
+
+def test_nor_does_one_that_many_checkpoints_of_other_groups_follow(
+    group: Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others_go_on(monkeypatch, group, 60)
+    group.job_stores(SYNCED, topic="a.events")
+    assert found(group.row(ANCHORED)) == (Verdict.BOUNDED, CORRECTED)
+
+
+def test_nor_one_whose_checkpoint_lies_too_far_back(group: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
+    others_go_on(monkeypatch, group, 1000)
+    group.job_stores(SYNCED, topic="a.events")
+    row = group.row(ANCHORED)
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert f"none of the newest 100 records of MirrorMaker's checkpoints is of group {GROUP}" in row.detail
+    assert f"At {CORRECTED} nothing is skipped" in row.detail
+    group.apply(ANCHORED, ByHand(offsets={("a.events", 0): CORRECTED}, skips=True))
+    assert stored(group) == CORRECTED
 
 
 def test_an_apply_writes_the_correction_again(group: Tracked) -> None:
@@ -100,6 +127,13 @@ def test_a_group_that_has_gone_on_from_its_correction_is_left_where_it_is(group:
         checked = group.check(ANCHORED)
         assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, number)
         assert not checked.to_write
+
+
+def test_a_group_of_which_the_mirror_has_written_no_checkpoint_is_left_where_it_is(group: Tracked) -> None:
+    group.log.create(CHECKPOINTS, 1)
+    write_checkpoints(group.log, (6, 7), group="another group")
+    group.job_stores(SYNCED, topic="a.events")
+    assert found(group.row(ANCHORED)) == (Verdict.MATCH, SYNCED)
 
 
 def test_a_group_whose_mirror_has_left_no_checkpoints_is_left_where_it_is(group: Tracked) -> None:
@@ -165,6 +199,17 @@ def test_tracking_proves_no_number_that_the_mirror_commits_over_a_correction(gro
     report = tracked_here(group)
     assert (report.saved, dict(report.lagging)) == (0, {TopicPartition("a.events", 0): NAMED})
     assert found(group.row(ANCHORED)) == (Verdict.BOUNDED, CORRECTED)
+
+
+@pytest.mark.parametrize(("records", "why"), [(60, NAMED), (1000, UNKNOWN)])
+def test_nor_does_it_prove_one_that_many_checkpoints_of_other_groups_follow(
+    group: Tracked, monkeypatch: pytest.MonkeyPatch, records: int, why: str
+) -> None:
+    others_go_on(monkeypatch, group, records)
+    group.job_stores(SYNCED, topic="a.events")
+    report = tracked_here(group)
+    assert (report.saved, [said.startswith(why) for said in report.lagging.values()]) == (0, [True])
+    assert found(group.row(ANCHORED))[1] != SYNCED
 
 
 def test_tracking_follows_a_group_that_has_gone_on_from_its_correction(group: Tracked) -> None:
