@@ -1,11 +1,16 @@
-"""The files of a job's starts: the plan, Spark's offsets, and the start itself. The last starts are kept."""
+"""The files of a job's starts: the plan, Spark's offsets, and the start itself. The last starts are kept.
+
+Rollbacks of such plans have their place among the starts, dated like them: the job's query may have begun at the
+offsets that a rollback undoes, and begins in a new place after it, as after a correction.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -13,18 +18,22 @@ from pathlib import Path
 
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
-from reconciler.fileio import making, name_for, read_regular, refuse_unwritable
+from reconciler.fileio import making, name_for, read_regular, refuse_unwritable, write_whole
 from reconciler.formats import snapshot
 from reconciler.formats.json_fields import json_object
 
 KEPT_STARTS = 20
 _TIME = "%Y%m%dT%H%M%S"
 _PLAN, _OFFSETS, _START = ".plan.json", ".starting-offsets.json", ".start.json"
+_ROLLBACK = ".rollback.json"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFiles:
-    """The files of one start, without their endings. Only a start at the destination has a plan."""
+    """The files of one start, without their endings. Only a start at the destination has a plan.
+
+    Or the file of a rollback, which has no other.
+    """
 
     stem: Path
 
@@ -41,8 +50,16 @@ class KeptFiles:
         return self._with(_START)
 
     @property
+    def rollback(self) -> Path:
+        return self._with(_ROLLBACK)
+
+    @property
     def is_applied(self) -> bool:
         return snapshot.path_for(self.plan).exists()
+
+    @property
+    def is_rollback(self) -> bool:
+        return self.rollback.exists()
 
     def remove(self) -> None:
         for path in (self.plan, self._with(f"{_PLAN}.sig"), self.starting_offsets, self.start):
@@ -78,11 +95,26 @@ def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
 
     A start is dated after all that are kept, wherever the clock stands: by the date a correction is the last one.
     """
-    earlier = sorted(_starts(folder, _prefix(job)), key=lambda each: each.stem.name)
+    starts = (each for each in _starts(folder, _prefix(job)) if not each.is_rollback)
+    earlier = sorted(starts, key=lambda each: each.stem.name)
     for old in earlier[: max(0, len(earlier) - KEPT_STARTS + 1)]:
         if not old.is_applied:
             old.remove()
     return KeptFiles(folder / f"{_prefix(job)}{_after_all(folder, job, now_ms)}")
+
+
+def note_rollback(plan: Path, jobs: Iterable[str], now_ms: int) -> None:
+    """Note that a plan's rollback begins to write these jobs' rows. Does nothing for a plan that no hook has kept.
+
+    Before it writes, since it may be cut off: a place that the query begins for nothing skips nothing, but one that it
+    goes on in does, at offsets that were undone. Every rollback has a date of its own, for the place that the query has
+    begun may be later than the plan. Raises ConfigError if the folder cannot be written to.
+    """
+    plan = Path(os.path.realpath(plan))
+    for job in jobs:
+        if any(_pattern(prefix, _PLAN).fullmatch(plan.name) for prefix in _prefixes(job)):
+            noted = KeptFiles(plan.parent / f"{_prefix(job)}{_after_all(plan.parent, job, now_ms)}")
+            write_whole(noted.rollback, json.dumps({"plan": plan.name, "jobs": [{"name": job}]}) + "\n")
 
 
 def _named(ms: int) -> str:
@@ -91,8 +123,8 @@ def _named(ms: int) -> str:
 
 def _after_all(folder: Path, job: str, now_ms: int) -> str:
     """The name of a start now; or right after the newest kept one of the job, if the clock was set back since."""
-    name, prefixes = _named(now_ms), (_prefix(job), _older_prefix(job))
-    kept = {each.stem.name.removeprefix(prefix) for prefix in prefixes for each in _starts(folder, prefix)}
+    name = _named(now_ms)
+    kept = {each.stem.name.removeprefix(prefix) for prefix in _prefixes(job) for each in _starts(folder, prefix)}
     for newest in sorted((each for each in kept if each > name), reverse=True):
         from datetime import UTC, datetime  # hardly ever needed
 
@@ -104,22 +136,33 @@ def _after_all(folder: Path, job: str, now_ms: int) -> str:
 
 
 def last_correction(folder: Path, job: str) -> str:
-    """When the last plan was made that a hook applied for the job, as sortable text; empty if there is none here."""
-    applied = [
+    """When the last plan was made that a hook applied for the job, or one was rolled back since, as sortable text.
+
+    Empty if there is none here.
+    """
+    counting = [
         (each.stem.name.removeprefix(prefix), each)
-        for prefix in {_prefix(job), _older_prefix(job)}
+        for prefix in _prefixes(job)
         for each in _starts(folder, prefix)
-        if each.is_applied
+        if each.is_applied or each.is_rollback
     ]
-    newest_first = sorted(applied, key=itemgetter(0), reverse=True)
+    newest_first = sorted(counting, key=itemgetter(0), reverse=True)
     return next((when for when, each in newest_first if _is_of(each, job)), "")
 
 
 def _starts(folder: Path, prefix: str) -> Iterator[KeptFiles]:
-    # The whole pattern, since another job's name may begin with this one's.
-    pattern = re.compile(rf"({re.escape(prefix)}\d{{8}}T\d{{6}}-\d{{3}}-\d+)\.")
+    pattern = _pattern(prefix, ".")
     stems = {found[1] for path in folder.iterdir() if (found := pattern.match(path.name))}
     return (KeptFiles(folder / stem) for stem in stems)
+
+
+def _pattern(prefix: str, ending: str) -> re.Pattern[str]:
+    # The whole of a name, since another job's may begin with this one's.
+    return re.compile(rf"({re.escape(prefix)}\d{{8}}T\d{{6}}-\d{{3}}-\d+){re.escape(ending)}")
+
+
+def _prefixes(job: str) -> set[str]:
+    return {_prefix(job), _older_prefix(job)}
 
 
 def _prefix(job: str) -> str:
@@ -132,11 +175,11 @@ def _older_prefix(job: str) -> str:
 
 
 def _is_of(start: KeptFiles, job: str) -> bool:
-    """False for another job's plan, which may have the same prefix if that has a "_"."""
+    """False for another job's plan or rollback, which may have the same prefix if that has a "_"."""
     if "_" not in start.stem.name:
         return True
     try:
-        jobs = json_object(read_regular(start.plan).decode()).get("jobs")
+        jobs = json_object(read_regular(start.rollback if start.is_rollback else start.plan).decode()).get("jobs")
     except (OSError, ValueError):
         jobs = None
     if not isinstance(jobs, list):

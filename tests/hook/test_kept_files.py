@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.formats import snapshot
-from reconciler.hook.kept import KEPT_STARTS, KeptFiles, files, last_correction
+from reconciler.hook.kept import KEPT_STARTS, KeptFiles, files, last_correction, note_rollback
 
 SECOND = 1_000
 ALIKE = ("team/clicks", "team_clicks", "team clicks")
@@ -71,3 +71,58 @@ def test_a_plan_that_cannot_be_read_counts(tmp_path: Path) -> None:
     applied(made, "team/clicks")
     made.plan.write_text("torn")
     assert last_correction(tmp_path, "team/clicks")
+
+
+# ---------------------------------------------------------------- rollbacks
+
+
+@pytest.mark.parametrize("job", ALIKE)
+@pytest.mark.parametrize("other", ALIKE)
+def test_a_rollback_of_a_job_with_a_similar_name_is_another_jobs(tmp_path: Path, job: str, other: str) -> None:
+    made = files(tmp_path, other, SECOND)
+    applied(made, other)
+    note_rollback(made.plan, [other], 2 * SECOND)
+    assert last_correction(tmp_path, other).startswith("19700101T000002")
+    assert (last_correction(tmp_path, job) != "") is (job == other)
+
+
+def test_every_rollback_is_later_than_what_was_before_it_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    plans, dates = [], []
+    for now_ms in (9 * SECOND, 5 * SECOND):
+        plans.append(files(tmp_path, "clicks", now_ms))
+        applied(plans[-1], "clicks")
+        dates.append(last_correction(tmp_path, "clicks"))
+    for undone, now_ms in ((plans[1], 4 * SECOND), (plans[0], 3 * SECOND), (plans[0], 3 * SECOND)):
+        note_rollback(undone.plan, ["clicks"], now_ms)
+        dates.append(last_correction(tmp_path, "clicks"))
+    applied(files(tmp_path, "clicks", SECOND), "clicks")
+    dates.append(last_correction(tmp_path, "clicks"))
+    assert dates == sorted(set(dates))
+
+
+def test_a_rollback_counts_after_any_number_of_starts(tmp_path: Path) -> None:
+    """None of them may have come as far as its query."""
+    made = files(tmp_path, "clicks", SECOND)
+    applied(made, "clicks")
+    note_rollback(made.plan, ["clicks"], 2 * SECOND)
+    noted = last_correction(tmp_path, "clicks")
+    for number in range(3, 2 * KEPT_STARTS):
+        files(tmp_path, "clicks", number * SECOND).plan.write_text("{}")
+    assert last_correction(tmp_path, "clicks") == noted
+    assert len(list(tmp_path.glob("*.plan.json"))) == KEPT_STARTS + 1, "those, and the plan that was applied"
+
+
+def test_a_rollback_by_a_link_to_the_plan_counts(tmp_path: Path) -> None:
+    (plans := tmp_path / "plans").mkdir()
+    made = files(plans, "clicks", SECOND)
+    applied(made, "clicks")
+    (tmp_path / "last.json").symlink_to(made.plan)
+    note_rollback(tmp_path / "last.json", ["clicks"], 2 * SECOND)
+    assert last_correction(plans, "clicks").startswith("19700101T000002")
+
+
+@pytest.mark.parametrize("name", ["clicks.plan.json", "clicks-20260131T060003-000-7.json", "x-1970.plan.json"])
+def test_a_rollback_of_a_plan_that_no_hook_made_leaves_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    note_rollback(tmp_path / name, ["clicks"], SECOND)
+    assert [each.name for each in tmp_path.iterdir()] == [name]

@@ -12,7 +12,7 @@ its rows must be one that the plan can have written, and the row that it puts ba
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -331,11 +331,19 @@ def _skipped(reader: LogReader, key: TopicPartition, first: int, end: int) -> Sk
 # ---------------------------------------------------------------- writing
 
 
-def write_rollback(jobs: Sequence[JobReturns], plan: Plan, plan_path: Path, config: Config, outside: Outside) -> None:
+def write_rollback(
+    jobs: Sequence[JobReturns],
+    plan: Plan,
+    plan_path: Path,
+    config: Config,
+    outside: Outside,
+    *,
+    on_writing: Callable[[], None] | None = None,
+) -> None:
     """Put the rows back by compare-and-set and read them back. Raises as ``write`` does.
 
     Under the plan's lock the rows are prepared again: ``apply`` may be half way through them, or a person has answered
-    late.
+    late. ``on_writing`` is called right before the first write.
     """
     batches = [(change.job, [item.change for item in change.returns]) for change in jobs if change.returns]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
@@ -347,6 +355,8 @@ def write_rollback(jobs: Sequence[JobReturns], plan: Plan, plan_path: Path, conf
                 "The rows are not as they were shown any more. Nothing was put back.",
                 hint="Run this again, and look at what it shows.",
             )
+        if on_writing is not None:
+            on_writing()
         put_all(batches, stores, "rollback", outside)
 
 

@@ -5,7 +5,7 @@ A checkpoint holds offsets of the cluster that its query read, and a query that 
 used again as long as it belongs to this stay, which a note in its folder tells:
 
 - the cluster is the same, by its id, or by the address of one of its brokers where the id was not known yet;
-- no hook has corrected the job's offsets since.
+- no hook has corrected the job's offsets since, and no rollback has undone such a correction.
 
 A first location without a note is a job's from before it asked for one. At the source it is continued.
 

@@ -88,10 +88,10 @@ class Handoff:
     def checkpoint(self, base: str | os.PathLike[str]) -> str:
         """The query's checkpointLocation for this stay on this cluster: ``base``, or ``base-2``, ``base-3``, ….
 
-        Restarts get the same one. After a move, or a correction by the hook, a new query begins in a new one: an old
-        checkpoint would continue at offsets that no longer hold. For a job whose store is its checkpoint, it is the
-        path that the hook names. Raises as the file system does, ConfigError without the hook, and for a base without a
-        name of its own.
+        Restarts get the same one. After a move, a correction by the hook, or its rollback, a new query begins in a new
+        one: an old checkpoint would continue at offsets that no longer hold. For a job whose store is its checkpoint,
+        it is the path that the hook names. Raises as the file system does, ConfigError without the hook, and for a base
+        without a name of its own.
         """
         if self.kept_in is not None:
             return self.kept_in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import say_left_alone, trusted_plan
@@ -18,6 +19,7 @@ from reconciler.failover.check import skips_sum
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words
+from reconciler.hook.kept import note_rollback
 from reconciler.trust import command_trail
 from reconciler.trust.audit_trail import Attempt
 
@@ -88,7 +90,9 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
         confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
         with signals.writing():
             attempt.intends_returns(jobs)
-            write_rollback(jobs, plan, options.plan, config, outside)
+            names = [change.job.name for change in jobs if change.returns]
+            noted = partial(note_rollback, options.plan, names, outside.now_ms())
+            write_rollback(jobs, plan, options.plan, config, outside, on_writing=noted)
             attempt.wrote()
     say(f"{counted(len(returns), 'offset')} put back and read again.")
     say_left_alone(plan, plan.only(options.job))

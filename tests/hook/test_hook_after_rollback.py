@@ -1,0 +1,135 @@
+"""The start after a rollback, on the cluster where the job is: its query does not go on at the undone offsets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import OutcomeUnknown
+from reconciler.formats.start import parse_start
+from reconciler.spark.handoff.locations import location
+from reconciler.stores.sqlite.store import SqliteStore
+from tests.failover.writing.test_altered_snapshots import own
+from tests.golden.corpus import HEAD, OFFSETS, deliver, job
+from tests.golden.world import World
+
+CONFIG = ("-c", "reconciler.toml")
+RIGHT, WRONG, WORSE = 4, 10, 15
+
+
+@dataclass(frozen=True)
+class Living:
+    """A job that lives at the destination, at offset 4 of 20. It has begun a query there, and recorded no batch."""
+
+    world: World
+
+    @property
+    def base(self) -> str:
+        return str(self.world.folder / "checkpoint")
+
+    @property
+    def plans(self) -> list[Path]:
+        return sorted((self.world.folder / "plans").glob("*.plan.json"))
+
+    def started(self, *decision: str) -> tuple[str, int]:
+        """A start through the hook: the checkpoint that the query is given, and the offset, if it is a new query."""
+        self.world.now_ms += 1_000
+        ended = self.world.run("hook", "--to", "destination", *CONFIG, "--plans", "plans", *decision)
+        assert ended.code == 0, ended.err
+        names = dict(line.split("=", 1) for line in ended.out.splitlines())
+        path = Path(names["RECONCILER_START"].replace("<TMP>", str(self.world.folder)))
+        start = parse_start(path.read_text(), str(path))
+        (offset,) = start.offsets["a.events"].values()
+        return location(self.base, start), offset
+
+    def set_to(self, offset: int) -> tuple[str, int]:
+        return self.started("--set", f"a.events:0={offset}", "--accept", "skips")
+
+    def roll_back(self, plan: Path, code: int = 0) -> None:
+        self.world.now_ms += 1_000
+        ended = self.world.run("rollback", plan, *CONFIG, "--yes")
+        assert ended.code == code, ended.err
+
+
+@pytest.fixture
+def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Living:
+    world = World(tmp_path, monkeypatch)
+    deliver(world, "a.events", range(20))
+    world.store(OFFSETS, "clicks", {("a.events", 0): own(RIGHT - 1)})
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
+    living = Living(world)
+    assert living.started() == (living.base, RIGHT)
+    return living
+
+
+def test_a_query_does_not_go_on_at_an_offset_that_was_undone(living: Living) -> None:
+    assert living.set_to(WRONG) == (f"{living.base}-2", WRONG)
+    living.roll_back(living.plans[-1])
+    for _ in range(2):
+        assert living.started() == (f"{living.base}-3", RIGHT), "a restart keeps the place"
+    assert living.set_to(WRONG) == (f"{living.base}-4", WRONG), "a correction counts as ever"
+
+
+def test_corrections_that_are_undone_one_after_the_other_each_begin_a_new_query(living: Living) -> None:
+    living.set_to(WRONG)
+    assert living.set_to(WORSE) == (f"{living.base}-3", WORSE)
+    *_, first, second = living.plans
+    living.roll_back(second)
+    assert living.started() == (f"{living.base}-4", WRONG)
+    living.roll_back(first)
+    assert living.started() == (f"{living.base}-5", RIGHT)
+
+
+def test_a_plan_that_is_applied_and_undone_again_begins_a_new_query_again(living: Living) -> None:
+    living.set_to(WRONG)
+    (plan,) = (each for each in living.plans if Path(f"{each}.applied.json").exists())
+    living.roll_back(plan)
+    assert living.started() == (f"{living.base}-3", RIGHT)
+    assert living.world.run("apply", plan, *CONFIG, "--yes").code == 0
+    living.roll_back(plan)
+    assert living.started() == (f"{living.base}-4", RIGHT)
+
+
+def test_a_rollback_that_is_cut_off_begins_a_new_query_too(living: Living, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have put the row back. A place begun for nothing does no harm, where the offset is right."""
+    living.set_to(WRONG)
+    plan, write = living.plans[-1], SqliteStore.write
+    for is_written, found in ((False, WRONG), (True, RIGHT)):
+
+        def cut_off(self: SqliteStore, *args: Any, is_written: bool = is_written, **more: Any) -> None:
+            if is_written:
+                write(self, *args, **more)
+            raise OutcomeUnknown("The disk is gone.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteStore, "write", cut_off)
+            living.roll_back(plan, code=7)
+        number = 4 if is_written else 3
+        assert living.started() == (f"{living.base}-{number}", found)
+
+
+def test_a_rollback_that_puts_nothing_back_begins_no_new_query(living: Living) -> None:
+    living.set_to(WRONG)
+    plan = living.plans[-1]
+    snapshot = Path(f"{plan}.applied.json")
+    whole = json.loads(snapshot.read_text())
+    snapshot.write_text(json.dumps(whole | {"plan_sha256": "0" * 64}))
+    living.roll_back(plan, code=5)
+    snapshot.write_text(json.dumps(whole))
+    assert living.started() == (f"{living.base}-2", WRONG)
+
+
+def test_a_plan_elsewhere_gets_nothing_beside_it(living: Living) -> None:
+    """``plan -o`` and ``apply``: such a plan is none of a hook's, and its job chooses another place by itself."""
+    world = living.world
+    decision = ("--set", f"a.events:0={WRONG}", "--accept", "skips")
+    (world.folder / "mine").mkdir()
+    assert world.run("plan", *CONFIG, "-o", "mine/clicks.plan.json", *decision).code == 0
+    assert world.run("apply", "mine/clicks.plan.json", *CONFIG, "--yes").code == 0
+    living.roll_back(Path("mine/clicks.plan.json"))
+    names = sorted(each.name for each in (world.folder / "mine").iterdir())
+    assert names == ["clicks.plan.json", "clicks.plan.json.applied.json"]
