@@ -25,7 +25,7 @@ from reconciler.formats.json_fields import json_object
 KEPT_STARTS = 20
 _TIME = "%Y%m%dT%H%M%S"
 _PLAN, _OFFSETS, _START = ".plan.json", ".starting-offsets.json", ".start.json"
-_ROLLBACK = ".rollback.json"
+_COPIED, _ROLLBACK = f"{_PLAN}.copied", ".rollback.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class KeptFiles:
     @property
     def start(self) -> Path:
         return self._with(_START)
+
+    @property
+    def copied(self) -> Path:
+        """A file that is there if a copy of a checkpoint was made by the plan: such a plan has no snapshot."""
+        return self._with(_COPIED)
 
     @property
     def rollback(self) -> Path:
@@ -91,14 +96,14 @@ def folder(chosen: Path | None) -> Path:
 
 
 def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
-    """Where the files of a new start go. Removes those of the job's oldest starts that applied no plan.
+    """Where the files of a new start go. Removes the job's oldest starts that applied no plan and made no copy.
 
     A start is dated after all that are kept, wherever the clock stands: by the date a correction is the last one.
     """
     starts = (each for each in _starts(folder, _prefix(job)) if not each.is_rollback)
     earlier = sorted(starts, key=lambda each: each.stem.name)
     for old in earlier[: max(0, len(earlier) - KEPT_STARTS + 1)]:
-        if not old.is_applied:
+        if not old.is_applied and not old.copied.exists():
             old.remove()
     return KeptFiles(folder / f"{_prefix(job)}{_after_all(folder, job, now_ms)}")
 

@@ -114,6 +114,8 @@ class Start:
                     attempt.intends_copy(plan, self.job)
                     path = self.original.corrected(self.config, self.job, checked, outside).path_now
                 attempt.wrote()
+            if self.original is not None:
+                write_whole(files.copied, "")  # an audit needs the plan
         return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan.absolute())}
 
     def at_source(self, chosen: Chosen, outside: Outside, *, may_be_new: bool) -> dict[str, str]:

@@ -9,6 +9,8 @@ import pytest
 
 from reconciler.formats import snapshot
 from reconciler.hook.kept import KEPT_STARTS, KeptFiles, files, last_correction, note_rollback
+from tests.golden.corpus import tracked
+from tests.golden.world import World
 
 SECOND = 1_000
 ALIKE = ("team/clicks", "team_clicks", "team clicks")
@@ -71,6 +73,25 @@ def test_a_plan_that_cannot_be_read_counts(tmp_path: Path) -> None:
     applied(made, "team/clicks")
     made.plan.write_text("torn")
     assert last_correction(tmp_path, "team/clicks")
+
+
+def test_the_plan_of_a_copy_stays_and_begins_no_other_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An audit needs it. The copy itself is the job's checkpoint from then on."""
+    world = World(tmp_path, monkeypatch)
+    tracked(world, committed=True)
+    assert world.run("track", "-c", "reconciler.toml", "--once").code == 0
+    hook = ("hook", "--to", "destination", "-c", "reconciler.toml", "--plans", "plans", "--clone-to", "copy")
+    for _ in range(2):
+        assert world.run(*hook).code == 0
+        world.now_ms += SECOND
+    plans = tmp_path / "plans"
+    made, later = sorted(plans.glob("*.plan.json"))
+    for number in range(KEPT_STARTS):
+        files(plans, "counts", world.now_ms + number * SECOND).plan.write_text("{}")
+    assert (made.exists(), later.exists()) == (True, False)
+    assert last_correction(plans, "counts") == ""
 
 
 # ---------------------------------------------------------------- rollbacks
