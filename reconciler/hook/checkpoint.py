@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
@@ -80,11 +80,10 @@ def of(job: Job, clone_to: str | None) -> Original | None:
     if clone_to is None:
         return Original(path, None)
     from reconciler.checkpoints.files import Tree
-    from reconciler.checkpoints.show import describe
 
     if Tree(clone_to).is_free():
         return Original(path, clone_to)
-    came_from = describe(clone_to).cloned_from
+    came_from = _came_from(clone_to)
     if came_from is None or not Tree(path).is_at(came_from):
         raise ConfigError(
             f"{clone_to} is there, and is no copy of {path}" + (f" but of {came_from}." if came_from else "."),
@@ -92,6 +91,19 @@ def of(job: Job, clone_to: str | None) -> Original | None:
         )
     _refuse_run_on(path, clone_to)
     return Original(path, clone_to, copied=True)
+
+
+def _came_from(copy: str) -> str | None:
+    """The folder of which a copy was made; None for what is no copy, and where a file or another folder is."""
+    from reconciler.checkpoints.show import describe
+    from reconciler.folder import open_folder
+
+    if not open_folder(copy).exists():  # it is not free: a file
+        return None
+    try:
+        return describe(copy).cloned_from
+    except NotCreated:
+        return None
 
 
 def _refuse_run_on(path: str, copy: str) -> None:

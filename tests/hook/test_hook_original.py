@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.file import Job
-from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.errors import ConfigError, NeedsPerson, Refused
 from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.hook import checkpoint
 from tests.checkpoints.checkpoint_files import QUERY, Files
@@ -129,6 +129,33 @@ def test_a_copy_is_known_however_its_originals_folder_is_written(tmp_path: Path,
 def test_a_copy_of_another_folder_is_not_started_on(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no copy of memory://bucket/original but of memory://bucket/original2"):
         at(tmp_path, "memory://bucket/original2", "memory://bucket/original").start()
+
+
+@pytest.mark.parametrize("place", ["the folder above", "a file", "memory://place/folder", "memory://place/folder/file"])
+def test_what_is_no_checkpoint_is_no_place_for_the_copy(tmp_path: Path, place: str) -> None:
+    """A wrong option: nothing is out of reach, and nothing is wrong with the checkpoint."""
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    MemoryFileSystem().pipe_file("/place/folder/file", b"x")
+    (tmp_path / "file").write_text("x")
+    where = {"the folder above": str(tmp_path), "a file": str(tmp_path / "file")}.get(place, place)
+    pair = made(tmp_path, repeats=False)
+    with pytest.raises(ConfigError, match=f"{where} is there, and is no copy of {pair.original.path}") as stopped:
+        checkpoint.of(pair.job, where)
+    assert stopped.value.hint == "Choose another --clone-to."
+
+
+def test_a_copy_that_cannot_be_read_is_not_called_a_wrong_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = made(tmp_path, repeats=False)
+
+    def refuses(path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("reconciler.folder.os.listdir", refuses)
+    with pytest.raises(Refused, match="Permission denied"):
+        pair.start()
 
 
 def at(folder: Path, came_from: str, written: str) -> Pair:
