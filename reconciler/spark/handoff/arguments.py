@@ -34,7 +34,7 @@ def checkpoint_base(base: object) -> tuple[str, str, str]:
     """A checkpoint's location without slashes at its end; the folder that it is in; and its name there.
 
     Raises ConfigError for a location that has no name of its own: its note would stand in a root, or in a folder that
-    is not the query's alone.
+    is not the query's alone. And for one in a home folder, ``~``: Spark takes that for a folder of this name.
     """
     text = file_path(base, "A checkpoint's location")
     if (found := _SCHEME.match(text)) and found["scheme"] != "file":
@@ -44,7 +44,13 @@ def checkpoint_base(base: object) -> tuple[str, str, str]:
         )
     location = text.rstrip("/")
     root = found[0] if (found := _ROOT.match(text)) else ""
-    parent, name = posixpath.split(location[len(root) :])
+    path = location[len(root) :]
+    if path.startswith("~"):
+        raise ConfigError(
+            f"The checkpoint's location {text} begins with ~, and Spark does not know ~ as a home folder.",
+            hint=f"Write the whole path; or ./{path} for a folder of this name, which Spark has made so far.",
+        )
+    parent, name = posixpath.split(path)
     if name in ("", ".", ".."):
         raise ConfigError(
             f"The checkpoint's location {text} is not a folder with a name of its own.",

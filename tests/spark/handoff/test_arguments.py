@@ -70,9 +70,24 @@ def test_a_place_that_may_be_on_another_machine_is_not_taken_for_a_folder_here()
     assert "Write hdfs://HOST/PATH" in refused(lambda: STARTED.checkpoint("hdfs:/checkpoints/clicks"))
 
 
+@pytest.mark.parametrize("base", ["~/clicks", "~", "~ada/clicks", "~clicks", "file:~/clicks", Path("~/clicks")])
+def test_a_home_folder_is_not_taken_for_one_that_spark_finds(
+    base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would write to a folder named "~" in its working directory, and the note would stand in the home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for call in (STARTED.checkpoint, STARTED.transaction_id):
+        assert "Spark does not know ~" in refused(lambda call=call: call(base))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("base", "parent"),
     [
+        ("./~/clicks", "./~"),
+        ("/data/~/clicks", "/data/~"),
+        ("s3://~/clicks", "s3://~/"),
         ("clicks", "."),
         ("/clicks", "/"),
         ("/data/clicks/", "/data"),
