@@ -193,7 +193,7 @@ class Traits:
 class Numbering:
     """The cluster whose numbers a store's offsets are, where the store itself says so, and since when (epoch ms).
 
-    ``first``: the offset that was stored then, with its anchor.
+    ``first``: the offset that was stored then, with its anchor; for one that lagged, the offset it was made for.
     """
 
     cluster_id: str

@@ -19,7 +19,7 @@ from reconciler.failover.selection import by_key
 from reconciler.failover.writing.reread import anchor_for
 from reconciler.formats.checkpoint.layout import END
 from reconciler.formats.plan import JobPlan, PartitionPlan
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import Change, LogReader, ReadRequest, TopicPartition
 
 BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)
 """For a job whose settings are not known: another time than its own would mislead a later search."""
@@ -28,17 +28,44 @@ _log = logging.getLogger(__name__)
 
 
 def first_anchors(
-    config: Config | None, job: JobPlan, cluster_id: str, records: Mapping[PartitionPlan, Record], now_ms: int
+    config: Config | None,
+    job: JobPlan,
+    cluster_id: str,
+    records: Mapping[PartitionPlan, Record],
+    reader: LogReader,
+    now_ms: int,
 ) -> dict[TopicPartition, StoredOffset]:
     """The offsets at which the copy begins, with their anchors; those have no id and no time without a configuration.
 
-    ``records``: by row, the record before its offset; a row without one starts at the log's first record.
+    ``records``: by row, the record before its offset; a row without one starts at the log's first record. An anchor
+    that lags is kept for the offset right behind its record: from there on, all counts as lag.
     """
     identity = BY_CONTENT if config is None else config.chosen(job.name)[0].identity
+    lagging = _lagging(records, reader)
     return {
-        row.key: StoredOffset(row.resume_offset, anchor_for(row, records.get(row), identity, cluster_id), now_ms)
+        row.key: StoredOffset(
+            lagging.get(row, row.resume_offset), anchor_for(row, records.get(row), identity, cluster_id), now_ms
+        )
         for row in job.partitions
         if row.position != END and row.resume_offset is not None
+    }
+
+
+def _lagging(records: Mapping[PartitionPlan, Record], reader: LogReader) -> dict[PartitionPlan, int]:
+    """The offset right behind the record of each row that has other records between that one and its resume offset.
+
+    These are matches: the query has gone on since its anchor was kept. Transaction markers alone are no lag.
+    """
+    asked = [
+        (row, record.offset + 1, row.resume_offset)
+        for row, record in records.items()
+        if row.resume_offset is not None and record.offset + 1 < row.resume_offset
+    ]
+    chunks = reader.read([ReadRequest(row.key, front, 1) for row, front, _ in asked]) if asked else ()
+    return {
+        row: front
+        for (row, front, resume), chunk in zip(asked, chunks, strict=True)
+        if chunk.records and chunk.records[0].offset < resume
     }
 
 

@@ -161,7 +161,7 @@ def clone(
         older = older_state(listed.files.keys() - repeated, made.batch, source.read_all)
         in_part = not made.repeats_empty and unproven(found, moved, chosen) > 0
         made = replace(made, repeated_at_most=at_most, repeats_in_part=in_part, older=len(older), sinks=len(sinks))
-        first = first_anchors(settings, chosen, known.cluster_id, records, now_ms)
+        first = first_anchors(settings, chosen, known.cluster_id, records, reader, now_ms)
         earlier = _earlier_manifest(source, listed)
         manifest = _manifest(made, known, chosen, stamp(now_ms), anchors_field(first), earlier)
         with written.writing(target.shown):

@@ -295,6 +295,21 @@ def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -
     assert check(config, config.jobs, world).plan.to_json()["jobs"] == known.to_json()["jobs"], "the original's anchors"
 
 
+def test_a_copy_of_a_copy_on_its_own_cluster_keeps_how_far_its_anchors_lag(below: Files) -> None:
+    """Also in the [anchors] store, over the anchor that was kept for the first copy."""
+    config = with_anchors(below)
+    world = world_of(config, log(o=10))
+    first, second = new(below), below.path.with_name("newer")
+    clone(below.path, first, check(config, config.jobs, world).plan, config=config, outside=world)
+    Files.at(first).batch(1, {"a.o": {0: 8, 1: 4}})
+    (of_copy,) = (replace(job, store=f"checkpoint:{first}") for job in config.jobs)
+    now = replace(config, jobs=(of_copy,))
+    clone(first, second, check(now, [of_copy], world).plan, config=now, outside=world)
+    for address in (f"checkpoint:{first}", f"checkpoint:{second}"):
+        rows = world.open_store(address).read("clicks")
+        assert [(row.stored.offset, row.anchor_lag) for row in rows] == [(8, 5), (4, 0)]
+
+
 def test_a_partition_that_is_new_gets_an_anchor_that_says_whose_number_it_has(below: Files) -> None:
     config, there = with_anchors(below), log(o=10)
     below.batch(1, {"o": {0: 30}})

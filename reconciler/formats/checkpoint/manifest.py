@@ -23,7 +23,7 @@ MANIFEST = "_reconciler-clone.json"
 class CopiedOffsets:
     """The cluster for which the copy was made, when (RFC 3339), and the topics that it reads there.
 
-    ``first``: the offsets at which it began that have an anchor here.
+    ``first``: the offsets at which it began that have an anchor here; of one that lags, the offset it was made for.
     """
 
     cluster_id: str

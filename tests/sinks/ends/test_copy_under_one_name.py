@@ -168,11 +168,7 @@ def test_two_copies_are_two_stays(query: Query) -> None:
     """A copy of the copy, for a third cluster, has that one's numbers."""
     copy = copied(query)
     runs(query, copy, 3, RIGHT + 10)
-    there = MemoryLog("c")
-    there.create("o", 1)
-    for number in range(20, 100):
-        there.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
-    query.log = there
+    query.log = third_cluster()
     config = query.config(copy.path)
     (row,) = check(config, config.jobs, query.outside).plan.job().partitions
     assert (row.resume_offset, row.replay_at_most) == (RIGHT - 20, 10), "its anchor is that of its first start"
@@ -181,6 +177,47 @@ def test_two_copies_are_two_stays(query: Query) -> None:
     clone(copy.path, query.folder / "third", plan, config=accepting, outside=query.outside)
     (row,) = query.check(query.folder / "third").plan.job().partitions
     assert (row.verdict, row.resume_offset) == (Verdict.MATCH, RIGHT - 20)
+
+
+def test_a_copy_made_again_on_its_own_cluster_has_an_anchor_that_lags_as_before(query: Query) -> None:
+    """Nobody has tracked the ten records since its first start: elsewhere they may all come again."""
+    copy = copied(query)
+    runs(query, copy, 3, RIGHT + 10)
+    again = copied_again(query, copy)
+    assert [found_of(query, each) for each in (copy, again)] == [(Verdict.MATCH, RIGHT + 10, 0)] * 2
+    query.log = third_cluster()
+    assert [found_of(query, each) for each in (copy, again)] == [(Verdict.BOUNDED, RIGHT - 20, 10)] * 2
+
+
+def test_offsets_that_hold_no_record_in_front_of_a_copys_own_are_no_lag(query: Query) -> None:
+    copy = copied(query)
+    runs(query, copy, 3, RIGHT + 10)
+    query.log.partition("o", 0).compact(range(RIGHT, RIGHT + 10))
+    (row,) = rows_of(query, copied_again(query, copy))
+    assert row.stored.anchor is not None
+    assert (row.stored.offset, row.stored.anchor.offset, row.anchor_lag) == (RIGHT + 10, RIGHT - 1, 0)
+
+
+def copied_again(query: Query, copy: Files) -> Files:
+    """A copy of the copy, for the same cluster."""
+    config = query.config(copy.path)
+    plan = check(config, config.jobs, query.outside).plan
+    clone(copy.path, query.folder / "again", plan, config=config, outside=query.outside)
+    return Files.at(query.folder / "again")
+
+
+def found_of(query: Query, copy: Files) -> tuple[Verdict, int | None, int | None]:
+    (row,) = query.check(copy.path).plan.job().partitions
+    return row.verdict, row.resume_offset, row.replay_at_most
+
+
+def third_cluster() -> MemoryLog:
+    """Record n is at n - 20 there."""
+    made = MemoryLog("c")
+    made.create("o", 1)
+    for number in range(20, 100):
+        made.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
+    return made
 
 
 # ---------------------------------------------------------------- anchors
