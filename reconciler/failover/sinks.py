@@ -21,7 +21,7 @@ from reconciler.folder import open_folder
 from reconciler.formats.checkpoint.layout import Checkpoint
 from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
-from reconciler.sinks.guard import AS_IT_IS, NEW, Repeated, Standing, ask, from_beginning, judge, lacks, standing
+from reconciler.sinks.guard import AS_IT_IS, Repeated, Standing, ask, begun_anew, judge, lacks, standing
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Sink, Taken
 from reconciler.stores.registry import checkpoint_path, traits
@@ -42,7 +42,7 @@ def _with_sinks(job: Job, plan: JobPlan, is_corrected: bool) -> JobPlan:
     if traits(job.store).corrected_in_copy:
         rows = of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else AS_IT_IS)
     elif is_corrected:
-        rows = of_new_checkpoint(job.sinks)
+        rows = of_new_checkpoint(job.sinks, repeated(plan))
     else:
         rows = tuple(
             SinkRow(open_sink(each).shown, None, None, None, SinkOutcome.UNKNOWN, "the job continues on its checkpoint")
@@ -73,16 +73,16 @@ def judged(sink: Sink, at: Standing, taken: Taken | None) -> SinkRow:
     return judge(sink, at, taken, lacking=lacking)
 
 
-def of_new_checkpoint(sinks: Iterable[str], *, placed: bool = True) -> tuple[SinkRow, ...]:
+def of_new_checkpoint(sinks: Iterable[str], again: Repeated = AS_IT_IS, *, placed: bool = True) -> tuple[SinkRow, ...]:
     """A row for each sink of a query that begins with a new checkpoint; ``placed``: at offsets that were stored."""
-    opened = map(open_sink, sinks)
-    return tuple(judge(sink, NEW, ask(sink, NEW)) if placed else from_beginning(sink) for sink in opened)
+    return tuple(begun_anew(sink, again, placed=placed) for sink in map(open_sink, sinks))
 
 
 def refuse_start(name: str, sinks: Sequence[str], path: str | None, *, placed: bool) -> None:
     """Raise NeedsPerson where a sink would drop the batches of job ``name``, whose query starts on this checkpoint.
 
-    ``path`` None, and one where no query has run yet: it begins a new one. ``placed`` as in ``of_new_checkpoint``.
+    ``path`` None, and one where no query has run yet: it begins a new one. ``placed`` as in ``of_new_checkpoint``. What
+    its offsets repeat was judged, or accepted, when they were corrected.
     """
     if path is not None:
         with suppress(NotCreated):

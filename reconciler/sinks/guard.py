@@ -11,7 +11,7 @@ checkpoint says which batch it began last (B) and whether that is committed; the
 - G4  L < B, not committed: the sink lacks the batch, and takes whatever is repeated under its number.
 - G5  A new checkpoint counts as B = -1. It has a name of its own, unless the job gives its batches a fixed one, or the
       sink knows numbers only: then G1. Where it begins without a stored offset, it would put out again what another
-      query has put out there: stop.
+      query has put out there: stop. At stored offsets, G9 counts for all that any query has put out there.
 - G6  Nothing taken, though the checkpoint has committed batches: the address is of another sink, or name. Stop, or say
       so where the sink forgets.
 - G7  L = B, not committed, and the query's batch has no records, while the sink's has: the original has put out what
@@ -79,6 +79,11 @@ class Standing:
 
 NEW = Standing(None, -1, committed=True)
 """A checkpoint that does not exist yet."""
+FROM_THE_BEGINNING = (
+    "another query has written to it, and a new checkpoint without a stored offset reads everything again: what is "
+    "there already would be there twice. To go on, start on a copy of the last checkpoint; to start over, give the "
+    "query another path; if that query is another job's, leave sink out of the configuration for this one start"
+)
 
 
 def standing(found: Checkpoint, again: Repeated = AS_IT_IS, *, stateful: bool = True) -> Standing:
@@ -119,17 +124,16 @@ def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = Fals
     return SinkRow(sink.shown, name, taken.batch if taken else None, at.next_batch, outcome, detail)
 
 
-def from_beginning(sink: Sink) -> SinkRow:
-    """The row of a query that begins with a new checkpoint, and at no stored offset."""
+def begun_anew(sink: Sink, again: Repeated, *, placed: bool) -> SinkRow:
+    """The row of a query that begins with a new checkpoint; ``placed``: at offsets that were stored.
+
+    The name of its batches is new, so that the sink takes all of them. What it has is there twice if they hold it.
+    """
     row = judge(sink, NEW, ask(sink, NEW))
-    if row.stops or sink.app_id is not None or not sink.knows_queries or not sink.has_queries():
+    doubles = again.before if placed else sink.app_id is None
+    if row.stops or not doubles or not sink.knows_queries or not sink.has_queries():
         return row
-    detail = (
-        "another query has written to it, and a new checkpoint without a stored offset reads everything again: what is "
-        "there already would be there twice. To go on, start on a copy of the last checkpoint; to start over, give the "
-        "query another path; if that query is another job's, leave sink out of the configuration for this one start"
-    )
-    return replace(row, outcome=SinkOutcome.DOUBLES, detail=detail)
+    return replace(row, outcome=SinkOutcome.DOUBLES, detail=_again(again) if placed else FROM_THE_BEGINNING)
 
 
 def _judged(sink: Sink, at: Standing, taken: Taken | None, lacking: bool) -> tuple[SinkOutcome, str]:

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.commands.failover.check import verdict_code
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
+from reconciler.failover.outside import ByHand
 from reconciler.formats.plan_sinks import SinkOutcome
-from tests.in_memory import Memory, memory, read_back, stored
+from tests.in_memory import BASE, Memory, anchor, memory, read_back, stored
+from tests.sinks.tables.delta_table import Delta
 
 __all__ = ["memory"]
 
@@ -23,10 +27,10 @@ def lost(memory: Memory) -> Memory:
     return memory
 
 
-def checked(world: Memory, sink: Path) -> Checked:
+def checked(world: Memory, sink: Path, kind: str = "files", by_hand: ByHand | None = None) -> Checked:
     job = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "memory:"\n'
-    config = world.config(jobs=f'{job}sink = "files:{sink}"\n')
-    return read_back(check(config, config.jobs, world.outside))
+    config = world.config(jobs=f'{job}sink = "{kind}:{sink}"\n')
+    return read_back(check(config, config.jobs, world.outside, by_hand))
 
 
 def outcome(found: Checked) -> SinkOutcome:
@@ -61,3 +65,41 @@ def test_a_job_that_continues_is_compared_where_its_checkpoint_is_known(lost: Me
     found = checked(lost, tmp_path / "out")
     assert outcome(found) is SinkOutcome.UNKNOWN
     assert verdict_code(found, lost.config().policy.start) is ExitCode.OK
+
+
+@pytest.fixture
+def lagging(lost: Memory) -> Memory:
+    """The job has gone on to record 7 since its anchor, that of record 4, was kept."""
+    lost.save({0: StoredOffset(BASE + 8, anchor(4))})
+    return lost
+
+
+def test_records_that_come_again_stop_it_on_a_table_that_has_them(lagging: Memory, tmp_path: Path) -> None:
+    """The table takes every batch of a new name."""
+    pytest.importorskip("deltalake")
+    Delta(tmp_path / "out").batch(7)
+    found = checked(lagging, tmp_path / "out", "delta")
+    assert outcome(found) is SinkOutcome.DOUBLES
+    assert "at most 3 records again" in found.plan.jobs[0].sinks[0].detail
+    assert verdict_code(found, lagging.config().policy.start) is ExitCode.NEEDS_PERSON
+
+
+@pytest.mark.parametrize(
+    "by_hand", [ByHand(accepted=frozenset({Verdict.BOUNDED})), ByHand({("a.events", 0): 8}, skips=True)]
+)
+def test_a_person_may_accept_them_or_place_the_start_behind_them(
+    lagging: Memory, tmp_path: Path, by_hand: ByHand
+) -> None:
+    pytest.importorskip("deltalake")
+    Delta(tmp_path / "out").batch(7)
+    found = checked(lagging, tmp_path / "out", "delta", by_hand)
+    assert outcome(found) is SinkOutcome.FITS
+    assert verdict_code(found, lagging.config().policy.start) is ExitCode.CORRECTABLE
+
+
+def test_a_table_that_no_query_has_written_to_gets_them_once(lagging: Memory, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    Delta(tmp_path / "out")
+    found = checked(lagging, tmp_path / "out", "delta")
+    assert found.plan.jobs[0].partitions[0].replay_at_most == 3
+    assert outcome(found) is SinkOutcome.FITS

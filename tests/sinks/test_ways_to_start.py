@@ -12,6 +12,7 @@ from typing import Protocol
 import pytest
 
 from reconciler.failover.sinks import of_checkpoint, of_new_checkpoint
+from reconciler.sinks.guard import Repeated
 from tests import ROOT
 from tests.sinks.tables.delta_table import Delta
 from tests.sinks.tables.iceberg_table import Iceberg
@@ -113,6 +114,9 @@ WAYS: dict[str, Callable[[Query, Writer], str]] = {
     "a copy, after batches that `track` has not seen": not_tracked,
     "a new checkpoint, on the same sink, at the offsets that the job has stored": lambda query, write: (
         of_new_checkpoint(query.sinks)[0].outcome
+    ),
+    "a new checkpoint, on the same sink, at offsets before the last record that was processed": lambda query, write: (
+        of_new_checkpoint(query.sinks, Repeated(before=3))[0].outcome
     ),
     "a new checkpoint, on the same sink, with no stored offset": lambda query, write: (
         of_new_checkpoint(query.sinks, placed=False)[0].outcome
