@@ -36,10 +36,9 @@ class Original:
         current = replace(job, store=checkpoint_at(self.path_now))
         return replace(config, jobs=tuple(current if each.name == job.name else each for each in config.jobs)), current
 
-    def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> Original:
-        """Make the copy, if anything needs correcting. Raises as ``clone`` does; NeedsPerson if there can be none."""
-        if not checked.to_write:
-            return self
+    @property
+    def new_copy(self) -> str:
+        """Where a copy goes that is made now. Raises NeedsPerson if there can be none."""
         if self.copied:
             raise NeedsPerson(
                 f"The copy {self.copy} needs correcting itself, which is done in another copy.",
@@ -52,11 +51,18 @@ class Original:
                 hint="Say where it goes with --clone-to NEW_PATH; the command finds its path in "
                 f"{CHECKPOINT_VARIABLE}.",
             )
+        return self.copy
+
+    def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> Original:
+        """Make the copy, if anything needs correcting. Raises as ``clone`` and ``new_copy`` do."""
+        if not checked.to_write:
+            return self
+        copy = self.new_copy
         from reconciler.checkpoints.clone import clone
 
-        made = clone(self.path, self.copy, checked.plan, job=job.name, config=config, outside=outside)
+        made = clone(self.path, copy, checked.plan, job=job.name, config=config, outside=outside)
         again = ", again" if made.repeats else ""
-        log.info("%s is ready: its query runs batch %d%s; %s was only read", self.copy, made.batch, again, self.path)
+        log.info("%s is ready: its query runs batch %d%s; %s was only read", copy, made.batch, again, self.path)
         for sentence in made.warnings:
             log.warning("%s", sentence)
         if not made.sinks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,8 +106,9 @@ class Start:
         if not checked.to_write:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
         else:
+            by_person = partial(trust.by_person, self.job, self.original, files.plan, self.config_file)
             with trust.applying(
-                self.config.trust, plan, files.plan, self.key, words=self.words, config=self.config_file
+                self.config.trust, plan, files.plan, self.key, words=self.words, by_person=by_person
             ) as attempt:
                 if self.original is None:
                     self._apply(plan, files.plan, outside, attempt)

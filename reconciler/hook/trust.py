@@ -9,17 +9,20 @@ The imports stand where they are needed: most starts have nothing to correct and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.visible import command
+from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
+    from reconciler.config.file import Job
     from reconciler.config.settings import TrustSettings
     from reconciler.formats.plan import Plan
+    from reconciler.hook.checkpoint import Original
     from reconciler.trust.audit_trail import Attempt
     from reconciler.trust.ed25519 import PrivateKey
 
@@ -54,11 +57,17 @@ def signed(path: Path, plan: Plan, key: PrivateKey | None) -> None:
 
 @contextmanager
 def applying(
-    trust: TrustSettings, plan: Plan, path: Path, key: PrivateKey | None, *, words: Sequence[str], config: object
+    trust: TrustSettings,
+    plan: Plan,
+    path: Path,
+    key: PrivateKey | None,
+    *,
+    words: Sequence[str],
+    by_person: Callable[[], str],
 ) -> Iterator[Attempt]:
-    """An attempt to apply the hook's own plan, signed before; ``words`` are the command line, ``config`` its file.
+    """An attempt to apply the hook's own plan, signed before; ``words`` are the command line.
 
-    Raises NeedsPerson where a person must sign the plan.
+    Raises NeedsPerson where a person must sign the plan; ``by_person`` says what to do then.
     """
     from reconciler.trust import command_trail, signing
 
@@ -69,10 +78,29 @@ def applying(
         if trust.require_signature and (key is None or trust.signatures > 1):
             raise NeedsPerson(
                 "The offsets need correcting, and a plan must be signed by a person first: do not start.",
-                hint=f"Look at it: {command('reconciler', 'sign', path, '--key', 'FILE')}; then "
-                f"{command('reconciler', 'apply', path, '-c', config)}, and start again.",
+                hint=by_person(),
             )
         if key is not None:
             signers = signing.check(path, content, plan.sha256, trust)
         attempt.concerns(plan, path, signing.summary(signers))
         yield attempt
+
+
+def by_person(job: Job, original: Original | None, path: Path, config: object) -> str:
+    """What a person does with the hook's plan of the job, at ``path``; ``config``: the configuration's file.
+
+    ``apply`` writes to no checkpoint, and to no table of the job's own. Raises as ``new_copy`` of the checkpoint does.
+    """
+    if traits(job.store).corrected_by_job:
+        return (
+            f"Look at it: {command('reconciler', 'show', path)}. Only the job stores its offsets, and only the hook "
+            "hands it new ones: give it a [trust] signing_key, with signatures = 1, and start again. Or start the job "
+            f"once by hand, at what {command('reconciler', 'show', path, '--starting-offsets')} prints, and let track "
+            "keep anchors of what it stores there before its next start by the hook."
+        )
+    sign = command("reconciler", "sign", path, "--key", "FILE")
+    write = command("reconciler", "apply", path, "-c", config)
+    if original is not None:
+        paths = (original.path, original.new_copy)
+        write = command("reconciler", "checkpoint", "clone", *paths, "--plan", path, "-c", config)
+    return f"Look at it: {sign}; then {write}, and start again."
