@@ -169,9 +169,11 @@ class HashNamedFiles(RangeSink):
             return self._unfinished == "keep"
         raise NeedsPerson(
             f"The batch {entry.name} of {self._path} ({some([str(part.range) for part in entry.parts])}) was under way "
-            "when its run ended, and the stored offsets are neither those before it nor those after it.",
-            hint='If its records lie before the stored offsets, start once with HashNamedFiles(unfinished="keep"); if '
-            'they will be read again, with unfinished="drop".',
+            "when its run ended, and the stored offsets are neither all those before it nor all those after it.",
+            hint="If its records will be read again, or another run has saved a batch of its own since (two runs "
+            'overlapped), start once with HashNamedFiles(unfinished="drop"). Only if this very batch was saved and its '
+            "offsets were replaced since, so that its records lie before the stored ones and in no other batch, use "
+            'unfinished="keep".',
         )
 
     # ------------------------------------------------------------ a batch

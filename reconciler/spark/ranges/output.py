@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Refused, Unreachable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import range_manifests as range_lines
@@ -305,9 +305,11 @@ def is_saved(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffset])
     """Whether the stored offsets are those after the begun batch: True, False, or None if the rows do not show it.
 
     If a failover has replaced rows by others in another numbering, the anchors decide: a corrected row names the same
-    record as the row that it replaces. One partition is enough, since all were saved in one step.
+    record as the row that it replaces. One partition is enough, since all were saved in one step; but a row that is as
+    after the batch shows nothing beside one in its numbering that is neither: another batch may have ended alike there.
     """
-    answers: set[bool | None] = set()
+    answers: set[bool] = set()
+    has_others = False
     for part in entry.parts:
         if part.after is None:
             continue
@@ -315,10 +317,11 @@ def is_saved(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffset])
         is_after, is_before = _same(now, part.after), _same(now, part.before)
         if is_after != is_before:
             answers.add(is_after)
-        elif not is_after:
-            answers.add(None)
-    sure = answers - {None}
-    return sure.pop() if len(sure) == 1 else None
+        elif not is_after and now is not None:
+            has_others |= _numbered_alike(now.anchor, part.after.anchor)
+    if len(answers) != 1 or (has_others and True in answers):
+        return None
+    return answers.pop()
 
 
 def is_overtaken(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffset]) -> bool:
@@ -341,8 +344,15 @@ def _same(now: StoredOffset | None, then: StoredOffset | None) -> bool:
     if now.anchor is None or then.anchor is None:
         return (now.offset, now.anchor) == (then.offset, then.anchor)
     one, other = now.anchor, then.anchor
-    if one.cluster_id == other.cluster_id and one.topic_id == other.topic_id:
+    if _numbered_alike(one, other):
         return now.offset == then.offset
     if one.fingerprint is None or other.fingerprint is None:
         return False
     return (one.fingerprint, one.id, one.timestamp_ms) == (other.fingerprint, other.id, other.timestamp_ms)
+
+
+def _numbered_alike(one: Anchor | None, other: Anchor | None) -> bool:
+    """True for offsets of the same topic of the same cluster."""
+    if one is None or other is None:
+        return False
+    return one.cluster_id == other.cluster_id and one.topic_id == other.topic_id

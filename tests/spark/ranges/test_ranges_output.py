@@ -116,6 +116,25 @@ def test_after_a_failover_the_anchors_show_whether_a_batch_was_saved():
     assert is_saved(begun, {P0: at(10, "b", "u", record=5)}) is None, "an equal number of another cluster says nothing"
 
 
+@pytest.mark.parametrize(
+    ("now", "saved"),
+    [
+        ({P0: at(7), P1: at(20)}, None),
+        ({P0: at(10), P1: at(8)}, None),
+        ({P0: at(7), P1: at(5)}, False),
+        ({P0: at(107, "b", "u", record=7), P1: at(20)}, True),
+        ({P0: at(107, "b", "u", record=7), P1: at(120, "b", "u", record=20)}, True),
+    ],
+    ids=["another batch", "another batch, too", "one before", "one replaced", "all replaced"],
+)
+def test_a_row_of_another_batch_contradicts_one_that_is_as_after_this_batch(
+    now: dict[TopicPartition, StoredOffset], saved: bool | None
+) -> None:
+    """A batch saves all its rows in one step: only a failover replaces one of them, in another numbering."""
+    begun = entry("n", part(at(3), at(10)), part(at(5), at(20), 1))
+    assert is_saved(begun, now) is saved
+
+
 def test_a_partition_without_records_has_no_last_record():
     assert is_saved(entry("n", part(at(3), None), part(at(3), at(10), 1)), {P0: at(3), P1: at(10)}) is True
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.errors import Changed
+from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges import hashed_files, output, reading, runner
@@ -21,6 +21,9 @@ from reconciler.spark.ranges.planning import Policy
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
 from reconciler.stores.memory import MemoryStore
 from tests.spark.ranges.hashed_files.test_hashed_files_rivals import Local, frame
+
+OF_PARTITION = 1000
+"""A record's number in the results is its offset, and this for each partition before its own."""
 
 
 class Killed(BaseException):
@@ -33,9 +36,9 @@ class World:
     def __init__(self, path: Path) -> None:
         self.path, self.log = path, MemoryLog("c", {"events": 1})
 
-    def produce(self, records: int) -> None:
+    def produce(self, records: int, partition: int = 0) -> None:
         for _ in range(records):
-            self.log.partition("events", 0).append(1, b"k", b"v")
+            self.log.partition("events", partition).append(1, b"k", b"v")
 
     def store(self) -> MemoryStore:
         return MemoryStore(str(self.path))
@@ -80,7 +83,12 @@ class Slow(HashNamedFiles):
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     def read(spark: Any, ranges: Iterable[Any], *_: Any, **__: Any) -> Any:
-        return frame([offset for each in ranges for offset in range(each.from_offset, each.until_offset)])
+        numbered = [
+            OF_PARTITION * each.partition + offset
+            for each in ranges
+            for offset in range(each.from_offset, each.until_offset)
+        ]
+        return frame(numbered)
 
     monkeypatch.setattr(hashed_files, "Directory", Local)
     monkeypatch.setattr(runner, "_require_frame", lambda results: None)
@@ -115,3 +123,52 @@ def test_a_batch_that_another_run_finishes_meanwhile_does_not_set_the_offsets_ba
     world.run()
     assert world.stored[0] == 180
     assert world.counted == list(range(180))
+
+
+# ---------------------------------------------------------------- two batches that end alike in one partition
+
+
+@pytest.fixture
+def overlapping(world: World) -> Slow:
+    """A run that has settled before another saves the same partitions, after which more records come to one of them."""
+
+    def another_saves() -> None:
+        world.run()
+        world.produce(50)
+
+    world.log.partitions[TopicPartition("events", 1)] = MemoryPartition()
+    world.produce(10)
+    world.run()  # stores where the partitions begin
+    world.produce(90)
+    world.produce(50, partition=1)
+    rival = Slow(str(world.path))
+    rival.meanwhile = another_saves
+    return rival
+
+
+EACH_ONCE = [*range(150), *range(OF_PARTITION, OF_PARTITION + 50)]
+
+
+def test_a_batch_that_was_not_saved_does_not_count_where_the_saved_one_ends_alike(
+    world: World, overlapping: Slow
+) -> None:
+    with pytest.raises(Changed, match="another run of the job has saved its own"):
+        world.run(overlapping)
+    world.run()
+    assert (world.stored, world.counted) == ([150, 50], EACH_ONCE)
+
+
+def test_a_person_decides_on_such_a_batch_whose_run_was_killed_before_it_saved(
+    world: World, overlapping: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(overlapping, "commit", killed)
+    with pytest.raises(Killed):
+        world.run(overlapping)
+    with pytest.raises(NeedsPerson, match="neither all those before it nor all those after it") as caught:
+        world.run()
+    assert 'two runs overlapped), start once with HashNamedFiles(unfinished="drop").' in str(caught.value.hint)
+    world.run(HashNamedFiles(str(world.path), unfinished="drop"))
+    assert (world.stored, world.counted) == ([150, 50], EACH_ONCE)
