@@ -19,6 +19,7 @@ from reconciler.core.errors import ConfigError, Refused
 from reconciler.ports import OffsetStore
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
+from reconciler.stores.registry import require_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,6 +40,7 @@ class PostgresUpsert(RangeSink):
     def __init__(
         self, address: str, table: str, *, key: Sequence[str], there: Literal["update", "keep"] = "update"
     ) -> None:
+        require_installed("PostgresUpsert", "psycopg", "postgresql")
         from reconciler.stores.postgresql import address as postgresql_address
         from reconciler.stores.postgresql.connection import quoted
 

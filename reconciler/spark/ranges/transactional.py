@@ -37,6 +37,7 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResu
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.offsets import refuse_conflicts
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
+from reconciler.stores.registry import require_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +73,7 @@ class PostgresTransaction(RangeSink):
     """
 
     def __init__(self, address: str, table: str, *, merge: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        require_installed("PostgresTransaction", "psycopg", "postgresql")
         from reconciler.config.addresses import without_secrets
         from reconciler.stores.postgresql import address as postgresql_address
         from reconciler.stores.postgresql.connection import Database, quoted

@@ -1,8 +1,10 @@
-"""The catalogue of a job's output: files that count, incomplete files, and interrupted batches."""
+"""The catalogue of a job's output: files that count, incomplete files, and interrupted batches; what sinks need."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from reconciler.core.errors import ConfigError, ExitCode, Refused
 from reconciler.folder import open_folder
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges import output
+from reconciler.spark.ranges.idempotent import PostgresUpsert
 from reconciler.spark.ranges.output import (
     BEGUN,
     BatchPart,
@@ -25,6 +28,7 @@ from reconciler.spark.ranges.output import (
 )
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.runner import require_single_attempts
+from reconciler.spark.ranges.transactional import PostgresTransaction
 from tests.fuzz import attempt, documents, fuzz, sized, with_field
 
 
@@ -157,6 +161,21 @@ def test_at_most_once_is_refused_where_spark_repeats_tasks():
     }.items():
         with pytest.raises(ConfigError, match="repeats tasks"):
             require_single_attempts(master, settings)
+
+
+# ---------------------------------------------------------------- sinks that need a package
+
+
+@pytest.mark.parametrize(
+    "sink", [partial(PostgresTransaction, table="clicks"), partial(PostgresUpsert, table="clicks", key=["id"])]
+)
+def test_a_sink_whose_package_is_missing_names_it_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, sink: Callable[[str], object]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="needs the Python package psycopg") as caught:
+        sink("postgresql://etl@db/results")
+    assert caught.value.hint == "Run: pip install 'failover-offset-reconciler[postgresql]'"
 
 
 @sized
