@@ -45,16 +45,19 @@ def require_type(output: DataFrame, field: str, name: str, allowed: tuple[str, .
     """The Spark type of the column ``name``, which the person named for ``field``.
 
     ``allowed`` are Spark's short type names, without a decimal's digits; empty: any type. Raises ConfigError if there
-    is no such column, or it is of another type.
+    is no such column, it is of another type, or the name is a star: to Spark all columns, or all fields of one.
     """
     from pyspark.errors import AnalysisException
 
     try:
-        ((_, found),) = output.select(name).dtypes
+        columns = output.select(name).dtypes
     except AnalysisException as error:
         raise ConfigError(
             f"The output has no column {name!r} for the {field}; it has: {', '.join(output.columns)}.", hint=hint
         ) from error
+    if len(columns) != 1:
+        raise ConfigError(f"{name!r} for the {field} is {len(columns)} columns, and must be one.", hint=hint)
+    ((_, found),) = columns
     if allowed and found.partition("(")[0] not in allowed:
         raise ConfigError(f"The column {name!r} for the {field} is of type {found}, and not {' or '.join(allowed)}.")
     return str(found)

@@ -185,6 +185,8 @@ def test_numbers_of_another_type_and_unit_and_no_column_for_the_topic(spark: Any
         (Columns(offset="position"), "no column 'position' for the offset"),
         (Columns(timestamp="event"), "'event' for the timestamp is of type string"),
         (Columns(topic="offset"), "'offset' for the topic is of type bigint"),
+        (Columns(id="*"), r"'\*' for the id is 7 columns"),
+        (Columns(id="raw.*"), r"'raw\.\*' for the id is 2 columns"),
         (Columns(key="raw.key"), "only one of them has a column"),
         (Columns(topic=None), "exactly one of them"),
         (Columns(unit="h"), 'unit = "h" is not known'),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from reconciler.spark.audit import Columns
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example, PartitionResult, split_doubled
 from reconciler.spark.audit.sightings import Places
 from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditUnit, planned
+from reconciler.spark.columns import require_type
 from reconciler.stores.registry import open_store
 
 
@@ -117,6 +120,14 @@ def test_only_announced_repetitions_are_expected(
 def test_columns_that_do_not_identify_a_record_are_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         Columns.named(given)
+
+
+@pytest.mark.parametrize("name", ["*", "raw.*"])
+def test_a_star_is_not_one_column(name: str) -> None:
+    several: Any = SimpleNamespace(select=lambda _: SimpleNamespace(dtypes=[("key", "binary"), ("value", "binary")]))
+    with pytest.raises(ConfigError, match=re.escape(f"{name!r} for the id is 2 columns")) as caught:
+        require_type(several, "id", name, ("binary", "string"), hint="Name the right one.")
+    assert caught.value.hint == "Name the right one."
 
 
 def result(figures: dict[str, int], *, source: str | None = "a-id", output: bool = True) -> AuditResult:
