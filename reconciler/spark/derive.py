@@ -17,7 +17,9 @@ Not known from an output:
 - whether the output is complete. A batch that was being written when the job died can have its last record in the
   output and lack others: resuming after it would skip those. Either the sink writes batches whole or not at all, or a
   column that names the batch (``batch``) shows which is each topic's newest: that one is left out, and read again.
-  Another topic's shows nothing: it may be of another checkpoint, whose numbers had come further.
+  Another topic's shows nothing: it may be of another checkpoint, whose numbers had come further. The repetition of a
+  batch that was cut off may have been cut off, too. If it has a number of its own, that shows only where both hold
+  records of one partition (``_left_out_from``).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, TopicPartition, fingerprint
@@ -57,8 +59,8 @@ class Columns:
     ``topic_name`` is the topic where no column has it. ``timestamp``: a timestamp, or whole numbers in ``unit`` (s, ms,
     us, ns), of the same meaning as the job's ``[jobs.identity] timestamp``. ``id``: bytes, text or whole numbers, the
     very value that ``[jobs.identity] id`` reads from a record. ``key`` and ``value`` are the record's own bytes, and
-    give the fingerprint. ``batch``: increases with each batch that the job wrote, over all checkpoints; text only where
-    its order shows that (``_require_comparable``).
+    give the fingerprint. ``batch``: increases with each batch that the job wrote, over all checkpoints, and stays as it
+    was when a batch is repeated; text only where its order shows that (``_require_comparable``).
     """
 
     topic: str | None = "topic"
@@ -133,9 +135,8 @@ def _last_rows(output: DataFrame, columns: Columns, topics: list[str] | None) ->
     if columns.batch is not None:
         _require_comparable(selected, columns.batch)
         _require_in_order(selected, columns.batch)
-        newest = selected.groupBy("topic").agg(f.max("batch").alias("newest"))
-        older = selected.join(f.broadcast(newest), "topic").where(f.col("batch") < f.col("newest"))
-        selected = older.drop("batch", "newest")
+        older = selected.join(f.broadcast(_left_out_from(selected)), "topic").where(f.col("batch") < f.col("first"))
+        selected = older.drop("batch", "first")
     last = f.max_by(f.struct("*"), f.col("offset")).alias("last")
     ends = selected.groupBy("topic", "partition").agg(last).select("last.*")
     found = []
@@ -198,9 +199,41 @@ def _require_in_order(selected: DataFrame, name: str) -> None:
             f"{astray['last']['offset']}) is of batch {astray['last']['batch']}, though the column {name!r} also has "
             f"{astray['newest']} there: the batches' numbers began again, as they do with each new checkpoint, or "
             "records were read again. So the largest number is not the newest batch.",
-            hint="Name a column that increases over all checkpoints, such as the time at which the batch began; or "
-            "derive from the rows of the last checkpoint alone (a view, or the query option of jdbc).",
+            hint="Name a column that increases over all checkpoints, and that a repetition of the batch keeps, such as "
+            "current_timestamp(), added to the stream before foreachBatch (in its function, each attempt has another "
+            "time); or derive from the rows of the last checkpoint alone (a view, or the query option of jdbc).",
         )
+
+
+def _left_out_from(selected: DataFrame) -> DataFrame:
+    """By topic, the first of the batches that are left out: the newest, or an earlier one that it may repeat.
+
+    A repetition of a batch holds the same records. So the first is the last batch before which everything is in order:
+    in each partition, the offsets of all earlier batches lie before those of it and of later ones. Spark does all this,
+    since there may be very many batches; after ``overlaps`` there are usually few.
+    """
+    place = ("topic", "partition")
+    upward = Window.partitionBy(*place).orderBy("batch")
+    downward = Window.partitionBy(*place).orderBy(f.desc("batch"))  # the other frame's end would cost n² in Spark
+    numbered = selected.where(f.col("batch").isNotNull())
+    ends = numbered.groupBy(*place, "batch").agg(f.min("offset").alias("least"), f.max("offset").alias("most"))
+    newest = ends.groupBy("topic").agg(f.max("batch").alias("later"), f.max("batch").alias("earlier"))
+    overlaps = ends.select(
+        "topic",
+        f.col("batch").alias("later"),
+        f.lag("batch").over(upward).alias("earlier"),
+        f.max("most").over(upward.rowsBetween(Window.unboundedPreceding, -1)).alias("until"),
+        f.min("least").over(downward.rowsBetween(Window.unboundedPreceding, Window.currentRow)).alias("since"),
+    ).where(f.col("until") >= f.col("since"))
+    # No batch after ``earlier``, up to ``later``, can be the first one: from the newest down, as far as they connect.
+    steps = newest.union(overlaps.select("topic", "later", "earlier")).groupBy("topic", "later")
+    down = Window.partitionBy("topic").orderBy(f.desc("later"))
+    reached = f.min("earlier").over(down.rowsBetween(Window.unboundedPreceding, -1))
+    joined = steps.agg(f.min("earlier").alias("earlier")).withColumn("reached", reached)
+    is_apart = f.coalesce(f.col("later") < f.col("reached"), f.lit(False))
+    apart = f.max(is_apart).over(down.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    connected = joined.withColumn("apart", apart).where(~f.col("apart"))
+    return connected.groupBy("topic").agg(f.min("earlier").alias("first"))
 
 
 def _columns(output: DataFrame, columns: Columns) -> list[Column]:

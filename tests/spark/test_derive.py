@@ -150,6 +150,25 @@ def test_a_record_that_two_batches_wrote_is_of_the_later_one(spark: Any) -> None
     assert found(derive(frame, group="clicks", columns=Columns(batch="run")))[("events", 0)].offset == 4
 
 
+def test_an_attempt_that_was_cut_off_does_not_count_as_complete_once_its_repetition_was_cut_off_too(spark: Any) -> None:
+    """Each attempt has a time of its own. Of eight tasks that take turns, the first ended two, the second three."""
+    written = rows("events", 0, range(100), 4)
+    for run, tasks in ((5, 2), (6, 3)):
+        written += [row for row in rows("events", 0, range(100, 200), run) if row[2] % 8 < tasks]
+    frame = spark.createDataFrame(written, SCHEMA)
+    assert found(derive(frame, group="clicks", columns=Columns(batch="run"))) == {
+        ("events", 0): StoredOffset(100, Anchor(99))
+    }
+
+
+def test_an_attempt_is_left_out_also_where_only_its_repetition_shares_records_with_the_newest(spark: Any) -> None:
+    first = [*rows("events", 0, range(10), 4), *rows("events", 1, range(10), 4), *rows("events", 0, range(10, 14), 5)]
+    second = [*rows("events", 0, range(10, 14), 6), *rows("events", 1, range(10, 12), 6)]
+    frame = spark.createDataFrame([*first, *second, *rows("events", 1, range(10, 13), 7)], SCHEMA)
+    lines = found(derive(frame, group="clicks", columns=Columns(batch="run")))
+    assert {at: stored.offset for at, stored in lines.items()} == {("events", 0): 10, ("events", 1): 10}
+
+
 def test_rows_without_a_batch_are_left_out_and_counted(spark: Any, caplog: pytest.LogCaptureFixture) -> None:
     frame = batches(spark, "1", "2", None).withColumn("run", f.col("run").cast("bigint"))
     lines = found(derive(frame, group="clicks", columns=Columns(batch="run")))

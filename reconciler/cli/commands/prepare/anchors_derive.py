@@ -82,7 +82,10 @@ def _report(job: Job, lines: Sequence[AnchorLine], others: Sequence[str], *, lef
     if others:
         sentences.append(f"Topics of other jobs were left out: {', '.join(others)}.")
     if left_out:
-        sentences.append("The newest batch of each topic was left out, and will be read again.")
+        sentences.append(
+            "The newest batch of each topic was left out, with earlier ones that hold some of its records, and will be "
+            "read again."
+        )
     if any(line.stored.anchor and not line.stored.anchor.names_a_record for line in lines):
         sentences.append("Without an id, or key and value, records can only be identified by their time.")
     sentences.append(
