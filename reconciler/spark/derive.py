@@ -14,6 +14,8 @@ Not known from an output:
 - the offsets after the last record: transaction markers, and records that the job filtered out. The stored offset is
   ``last offset + 1``. Filtered records are read, and filtered, again;
 - partitions of which no record reached the output. They have no line, and start as ``[policy] new`` says;
+- what waits in the query's state (a join of two streams, an aggregation in append mode, arbitrary state), while later
+  records are in the output: resuming after those would skip it. So derive only for a query that holds nothing back;
 - whether the output is complete. A batch that was being written when the job died can have its last record in the
   output and lack others: resuming after it would skip those. Either the sink writes batches whole or not at all, or a
   column that names the batch (``batch``) shows which is each topic's newest: that one is left out, and read again.

@@ -92,6 +92,10 @@ def _report(job: Job, lines: Sequence[AnchorLine], others: Sequence[str], *, lef
         "Partitions without a record in the output have no line, and start by [policy] new; records that the job had "
         "read and not yet written are read again."
     )
+    sentences.append(
+        "If the query holds records back in its state (a join of two streams, an aggregation in append mode, arbitrary "
+        "state), do not use these lines: a job that starts at them would skip what waits there."
+    )
     log.info("%s", " ".join(sentences))
 
 
