@@ -20,7 +20,9 @@ The stored rows show whether step 4 happened, even if a failover has corrected t
 it did not, and the job now reads another cluster, the batch is undone and its records are read there. It is undone,
 too, if compaction has removed its last records meanwhile: the rows after it would be others than those that were
 written in step 1. So it is if a person has corrected one of the rows before it: step 4 cannot happen any more
-(``output.is_overtaken``). If the rows do not show it, the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
+(``output.is_overtaken``); and if batches that count hold all of its records: then another run of the group has saved
+the rows that it would have saved (``output.holds_all``). If the rows do not show it, the batch needs a decision:
+``unfinished="keep"`` or ``"drop"``.
 
 Of two runs of one group that write the same batch, the first that has staged all its files decides which files count;
 each run's files have names of their own, so that none replaces or removes another's that may count. A run whose batch
@@ -114,7 +116,8 @@ class HashNamedFiles(RangeSink):
         self._directory = directory
         self._again = None
         stored = {at: row.stored for at, row in rows.items()}
-        for entry in self._catalogue.begun():
+        # The largest first: if it was saved, it may hold all of a smaller one, which then was not.
+        for entry in sorted(self._catalogue.begun(), key=lambda each: each.offsets, reverse=True):
             if entry.group != group:
                 raise ConfigError(
                     f"{self._path} is the output of group {entry.group}, not of {group}.",
@@ -123,9 +126,9 @@ class HashNamedFiles(RangeSink):
             saved, is_lost = output.is_saved(entry, stored), self._catalogue.has(entry.name + LOST)
             if saved is None and not is_lost:
                 saved = self._decided_by_person(entry)
-            if saved:
+            if saved and not self._is_held_by_others(entry):
                 self._finish(entry)
-            elif is_lost or self._again is not None or output.is_overtaken(entry, stored):
+            elif saved or is_lost or self._again is not None or output.is_overtaken(entry, stored):
                 self._undo(entry)
             else:
                 self._again = entry
@@ -162,6 +165,14 @@ class HashNamedFiles(RangeSink):
                 "output.read(), too, and keep the offsets where every machine finds them: files:/PATH is on this "
                 f'disk. An output whose catalogue is on this disk already goes on with catalogue="{folder.shown}".',
             )
+
+    def _is_held_by_others(self, entry: CatalogueEntry) -> bool:
+        """Whether batches that count hold all its records: another run has saved its offsets, or they were set back."""
+        names = self._catalogue.done()
+        if entry.name in names:
+            return False
+        found = [self._catalogue.find(name + DONE) for name in names]
+        return output.holds_all([other for other in found if other is not None], entry)
 
     def _decided_by_person(self, entry: CatalogueEntry) -> bool:
         if self._unfinished != "stop":

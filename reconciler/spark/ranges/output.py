@@ -26,7 +26,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,11 @@ class CatalogueEntry:
     parts: tuple[BatchPart, ...] = ()
     replaces: tuple[str, ...] = ()
     written_at_ms: int = 0
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets its ranges have together."""
+        return sum(part.range.offsets for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +336,27 @@ def is_overtaken(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffs
     one whose answer was lost fails, too.
     """
     return any(part.after is not None and not _is_row(rows.get(part.range.at), part.before) for part in entry.parts)
+
+
+def holds_all(others: Iterable[CatalogueEntry], entry: CatalogueEntry) -> bool:
+    """Whether the ranges of other batches hold all of this one's records.
+
+    False without the topics' ids: equal numbers may then be those of a topic that was recreated.
+    """
+    held = [(part.range, part.after.anchor) for other in others for part in other.parts if part.after is not None]
+    for part in entry.parts:
+        if part.after is None:
+            continue
+        anchor, reached = part.after.anchor, part.range.from_offset
+        if anchor is None or anchor.topic_id is None:
+            return False
+        for there, its_anchor in sorted(held, key=lambda each: each[0].from_offset):
+            is_alike = there.at == part.range.at and _numbered_alike(its_anchor, anchor)
+            if is_alike and there.from_offset <= reached:
+                reached = max(reached, there.until_offset)
+        if reached < part.range.until_offset:
+            return False
+    return True
 
 
 def _is_row(now: StoredOffset | None, then: StoredOffset | None) -> bool:

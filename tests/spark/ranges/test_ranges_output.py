@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from reconciler.spark.ranges.output import (
     CatalogueEntry,
     dumps,
     files,
+    holds_all,
     is_saved,
     loads,
     snapshot_name,
@@ -137,6 +139,27 @@ def test_a_row_of_another_batch_contradicts_one_that_is_as_after_this_batch(
     """A batch saves all its rows in one step: only a failover replaces one of them, in another numbering."""
     begun = entry("n", part(at(3), at(10)), part(at(5), at(20), 1))
     assert is_saved(begun, now) is saved
+
+
+@pytest.mark.parametrize(
+    ("others", "holds"),
+    [
+        ([(0, 10)], True),
+        ([(4, 10), (0, 4)], True),
+        ([(0, 4), (5, 10)], False),
+        ([(1, 10)], False),
+        ([], False),
+    ],
+)
+def test_other_batches_hold_all_of_one_where_their_ranges_together_do(others: list[tuple[int, int]], holds: bool):
+    def batch(start: int, end: int, topic_id: str | None, records: bool = True) -> CatalogueEntry:
+        after = replace(at(end), anchor=replace(at(end).anchor, topic_id=topic_id)) if records else None
+        return entry("n", BatchPart(OffsetRange("events", 0, start, end), None, after))
+
+    for topic_id, expected in (("t", holds), ("u", False), (None, False)):
+        found = [batch(*ends, topic_id) for ends in others]
+        assert holds_all(found, batch(0, 10, "t" if topic_id else None)) is expected
+    assert holds_all([], batch(0, 10, "t", records=False)), "it has no records"
 
 
 def test_a_partition_without_records_has_no_last_record():

@@ -172,3 +172,48 @@ def test_a_person_decides_on_such_a_batch_whose_run_was_killed_before_it_saved(
     assert 'two runs overlapped), start once with HashNamedFiles(unfinished="drop").' in str(caught.value.hint)
     world.run(HashNamedFiles(str(world.path), unfinished="drop"))
     assert (world.stored, world.counted) == ([150, 50], EACH_ONCE)
+
+
+class Planned(Slow):
+    """A sink that calls ``meanwhile`` once, when its batch is planned."""
+
+    def settle(self, *args: Any) -> None:
+        HashNamedFiles.settle(self, *args)
+
+    def unfinished(self, *args: Any) -> Any:
+        found = super().unfinished(*args)
+        if self.meanwhile is not None:
+            self.meanwhile, act = None, self.meanwhile
+            act()
+        return found
+
+
+@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "killed once it had saved"])
+def test_a_batch_that_was_not_saved_does_not_count_where_the_saved_one_holds_all_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_finished: bool
+) -> None:
+    """The rows are as after both."""
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    def another_saves() -> None:
+        world.produce(140)
+        other = HashNamedFiles(str(world.path))
+        if is_finished:
+            world.run(other)
+            return
+        monkeypatch.setattr(other, "_finish", killed)
+        with pytest.raises(Killed):
+            world.run(other)
+
+    world.log.partitions[TopicPartition("events", 1)] = MemoryPartition()
+    world.produce(10)
+    world.run()
+    world.produce(50, partition=1)
+    rival = Planned(str(world.path))
+    rival.meanwhile = another_saves
+    with pytest.raises(Changed, match="another run of the job has saved its own"):
+        world.run(rival)
+    world.run()
+    assert (world.stored, world.counted) == ([150, 50], EACH_ONCE)
