@@ -15,12 +15,16 @@ from typing import Any
 
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.folder import one_line, open_folder
+from reconciler.waits import for_seconds, in_time, waiting
 
 _HADOOP = re.compile(r"v([0-9]+)(\.gz)?\.metadata\.json")
 _UNFINISHED = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.gz)?\.metadata\.json(\.gz)?")
 """What Hadoop's catalog renames to ``vN.metadata.json``; a writer that died leaves it."""
 _METADATA = ".metadata.json"
 """In the name of every metadata file; of some old ones ``.gz`` follows it."""
+ANSWER_S = 30.0
+"""For the catalog and the metadata file together. A table's metadata may have many megabytes, and a catalog may read
+them before it answers."""
 
 
 class IcebergAt:
@@ -43,9 +47,13 @@ class IcebergAt:
             )
 
     def table(self) -> Any | None:
-        """The table as it is now; None if there is none. To be called within ``errors``."""
+        """The table as it is now; None if there is none. To be called within ``errors``.
+
+        Raises TimeoutError without an answer in ``ANSWER_S``.
+        """
         self._opened = False
-        table = self._open()
+        with waiting(self.shown, for_seconds(ANSWER_S)):
+            table = in_time(self._open, ANSWER_S)
         self._opened = table is not None
         return table
 
@@ -56,11 +64,12 @@ class IcebergAt:
         if self._is_path:
             metadata = self._metadata()
             return None if metadata is None else StaticTable.from_metadata(metadata)
-        from pyiceberg.catalog import load_catalog
+        from reconciler.stores.iceberg.catalog import open_catalog
 
         catalog, _, name = self._place.partition("/")
         try:
-            return load_catalog(catalog).load_table(name)
+            # A request ends later than its caller gives it up, whose words are the better ones.
+            return open_catalog(catalog, 2 * ANSWER_S).load_table(name)
         except NoSuchTableError:
             return None
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,10 @@ import pytest
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.sinks.iceberg import IcebergSink
+from reconciler.stores.iceberg import table as opening
 from reconciler.stores.registry import open_store
 from tests.sinks.tables.iceberg_table import Iceberg
+from tests.waiting import wait_until
 from tests.world import environment
 
 pytest.importorskip("pyiceberg")
@@ -264,6 +269,46 @@ def test_a_table_is_found_through_its_catalog(tmp_path: Path) -> None:
 
     table = FolderCatalog("lab", warehouse=str(tmp_path)).load_table(ID)
     assert table.scan().to_arrow().to_pylist() == arrow(ROWS).to_pylist()
+
+
+def test_a_catalog_that_never_answers_fails_its_own_tables_in_time_and_leaves_no_request_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "ANSWER_S", 0.5)
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__TYPE", "rest")
+        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        store, sink = open_store(f"iceberg:silent/{ID}?{SUMMARY}"), IcebergSink(f"silent/{ID}")
+        reads: list[Callable[[], object]] = [lambda: store.read("g"), lambda: sink.last_taken("query"), sink.data_files]
+        for read_it in reads:
+            with pytest.raises(Unreachable, match=rf"iceberg:silent/{ID} could not be read: no answer in 0\.5 s"):
+                read_it()
+        wait_until(lambda: set(threading.enumerate()) <= before, "the requests that were given up have ended")
+
+
+@pytest.mark.parametrize("more", [{"TYPE": "rest"}, {"TYPE": "REST", "CREDENTIAL": "user:secret"}, {}])
+def test_a_rest_catalogs_token_configuration_and_table_are_asked_for_with_a_time_limit(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import requests
+
+    for name, value in {"URI": "http://none:1", "OAUTH2_SERVER_URI": "http://none:1/tokens", **more}.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__ASKED__{name}", value)
+    asked: dict[str, object] = {}
+
+    def request(_: object, method: str, url: str, timeout: object = None, **__: object) -> requests.Response:
+        asked[url.rpartition("/")[2]] = timeout
+        answer = requests.Response()
+        answer.status_code = 404 if "tables" in url else 200
+        answer._content = b'{"defaults":{},"overrides":{},"access_token":"t","token_type":"bearer"}'
+        answer.url = url
+        return answer
+
+    monkeypatch.setattr(requests.Session, "request", request)
+    with pytest.raises(NotCreated, match="There is no Iceberg table"):
+        open_store(f"iceberg:asked/{ID}?{SUMMARY}").read("g")
+    assert asked == dict.fromkeys([*(["tokens"] if "CREDENTIAL" in more else []), "config", "clicks"], 60.0)
 
 
 @pytest.mark.parametrize(
