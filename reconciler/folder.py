@@ -131,6 +131,8 @@ def open_url(url: str) -> tuple[Any, str]:
     fs, path = url_to_fs(url)
     if url.partition(":")[0] in _RENAMES_ONLY_TO_NEW:
         fs.session.hooks["response"] = partial(_refuse_error, fs.url)
+        # fsspec sets no limit, so a request that was given up would never end. Its caller's words come first.
+        fs.session.request = partial(type(fs.session).request, fs.session, timeout=2 * TIMEOUT_S)
     return fs, str(path)
 
 

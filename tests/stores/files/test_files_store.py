@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import threading
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from reconciler.stores.files import store as files
 from reconciler.stores.files.store import FilesStore
 from reconciler.stores.registry import open_store
 from tests.stores.store_cases import NOW, put
+from tests.waiting import wait_until
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
 EVENTS = TopicPartition("events", 0)
@@ -754,6 +756,17 @@ def test_hdfs_that_freezes_at_the_rename_leaves_the_outcome_unknown_and_a_second
     again = in_hdfs.write("clicks", [change], reason="t", now_ms=NOW)
     assert (again.written, again.conflicts) in (((EVENTS,), ()), ((), (EVENTS,))), "it came through late, or not at all"
     assert only(in_hdfs).stored.offset == 2
+
+
+def test_a_name_node_that_never_answers_keeps_no_request_that_was_given_up(monkeypatch):
+    monkeypatch.setattr(files_folder, "TIMEOUT_S", 0.5)
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for _ in range(3):
+            store = open_store(f"files:webhdfs://127.0.0.1:{silent.getsockname()[1]}/offsets")
+            with pytest.raises(Unreachable, match=r"could not be reached: no answer in 0\.5 s"):
+                store.read("clicks")
+        wait_until(lambda: set(threading.enumerate()) <= before, "the requests that were given up have ended")
 
 
 @system
