@@ -8,15 +8,18 @@
 - W4  An offset that stays the same number is not written, only checked: the job's own znode keeps its time.
 - W5  In a znode shared by partitions, an unchanged partition without an anchor gets a note of its time, because the
       znode's own time becomes that of this change. A write of several transactions does that with its first one: while
-      the znode is as that one left it, the later ones read their own rows alone.
+      the znode is as that one left it, the later ones read their own rows alone. Notes that do not fit beside a change
+      are written before it, in transactions of their own. They say what the rows say anyway until the change comes, so
+      a writer may die after any of them.
+- W6  A note of this write itself is no change of the row: the later transactions take the row's version from before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.formats.decimal_text import NotDecimal
@@ -28,8 +31,12 @@ from reconciler.stores.zookeeper.client import Check, Create, Delete, Ensemble, 
 from reconciler.stores.zookeeper.layouts import Layout, damaged, edit_of
 from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 
+T = TypeVar("T")
+
 TRANSACTION_BYTES = 400_000
-"""A server takes requests of 1 MB (``jute.maxbuffer``). A row is about 0.6 kB."""
+"""Of changes. A server takes requests of 1 MB (``jute.maxbuffer``). A row is about 0.6 kB."""
+REQUEST_BYTES = 800_000
+"""Of changes, the whole text of the shared znode, and the notes of its other rows."""
 ATTEMPTS = 20
 """Tries to write a batch while other programs change it between reading and transaction."""
 _OVERHEAD_BYTES = 200
@@ -55,9 +62,16 @@ class StoredRow:
     @property
     def version(self) -> str:
         """The row's version. In a shared znode it covers this partition alone: the others change independently."""
-        beside = 0 if self.beside is None else self.beside.mzxid
+        return self.version_beside(self.beside_zxid)
+
+    @property
+    def beside_zxid(self) -> int:
+        return 0 if self.beside is None else self.beside.mzxid
+
+    def version_beside(self, zxid: int) -> str:
+        """The row's version if the znode beside it had been changed last by that zxid."""
         own = f"{self.node.czxid:x}.{self.entry.text}" if self.shared else f"{self.node.mzxid:x}.{self.entry.partition}"
-        return f"{own}.{beside:x}"
+        return f"{own}.{zxid:x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,29 @@ class Snapshot:
 
 State: TypeAlias = tuple[int, int]
 """When a znode was created (zxid), and its data version: it differs after any change of the znode's data."""
+
+
+@dataclass(slots=True)
+class Noted:
+    """The notes of times (W5) that one write has made."""
+
+    znodes: dict[str, State] = field(default_factory=dict)
+    """The shared znodes, by path, whose other rows all have their notes, as this write left them."""
+    _notes: dict[TopicPartition, tuple[bytes, int]] = field(default_factory=dict)
+    """Each row's note, and the zxid beside the row before it."""
+
+    def add(self, before: Snapshot, notes: Mapping[TopicPartition, Operation]) -> None:
+        for key, note in notes.items():
+            assert isinstance(note, Create | Set)
+            self._notes[key] = (note.data, self._zxid_beside(key, before.rows[key]))
+
+    def version(self, key: TopicPartition, row: StoredRow) -> str:
+        """The row's version: W6."""
+        return row.version_beside(self._zxid_beside(key, row))
+
+    def _zxid_beside(self, key: TopicPartition, row: StoredRow) -> int:
+        data, zxid = self._notes.get(key, (None, 0))
+        return zxid if row.beside is not None and row.beside.data == data else row.beside_zxid
 
 
 def snapshot(
@@ -122,7 +159,7 @@ def write(ensemble: Ensemble, layout: Layout, changes: Sequence[Change], now_ms:
     """Compare-and-set each change. Raises OutcomeUnknown where only a part was written before an error."""
     written: list[TopicPartition] = []
     conflicts: list[TopicPartition] = []
-    noted: dict[str, State] = {}
+    noted = Noted()
     for batch in _batches(layout, changes, now_ms):
         try:
             lost = _write_batch(ensemble, layout, batch, now_ms, noted)
@@ -138,27 +175,51 @@ def write(ensemble: Ensemble, layout: Layout, changes: Sequence[Change], now_ms:
 
 
 def _write_batch(
-    ensemble: Ensemble, layout: Layout, batch: Sequence[Change], now_ms: int, noted: dict[str, State]
+    ensemble: Ensemble, layout: Layout, batch: Sequence[Change], now_ms: int, noted: Noted
 ) -> list[TopicPartition]:
-    """Write those changes whose rows are as expected, all together. The keys of the others.
-
-    ``noted`` gets the shared znodes in which the other rows' times are noted from now on, as this write leaves them.
-    """
+    """Write those changes whose rows are as expected, all together. The keys of the others."""
     for _ in range(ATTEMPTS):
-        before = snapshot(ensemble, layout, [change.key for change in batch], noted=noted)
-        versions = {key: row.version for key, row in before.rows.items()}
+        before = snapshot(ensemble, layout, [change.key for change in batch], noted=noted.znodes)
+        versions = {key: noted.version(key, row) for key, row in before.rows.items()}
         lost = list(common.conflicts(batch, versions))
         good = [change for change in batch if change.key not in lost]
-        operations = _Transaction(layout, before, now_ms).operations(good)
-        if not operations or ensemble.commit([*_folders(ensemble, layout, operations), *operations]):
+        operations, notes = _Transaction(layout, before, now_ms).operations(good)
+        if notes and sum(map(_size, [*operations, *notes.values()])) > REQUEST_BYTES:
+            _write_notes(ensemble, layout, before, notes, noted)
+            continue  # the rows are read again, now with their notes
+        operations += notes.values()
+        if not operations or _commit(ensemble, layout, operations):
+            noted.add(before, notes)
             if layout.shared:
                 offsets = {layout.offset(change.key.topic, change.key.partition) for change in good}
-                noted |= {path: state for path, state in _after(operations, before).items() if path in offsets}
+                noted.znodes |= {path: state for path, state in _after(operations, before).items() if path in offsets}
             return lost
     raise Unreachable(
         f"The offsets at {ensemble.name} change faster than they can be written; nothing was written.",
         hint="Stop the job that writes them, then run this again.",
     )
+
+
+def _write_notes(
+    ensemble: Ensemble, layout: Layout, before: Snapshot, notes: Mapping[TopicPartition, Operation], noted: Noted
+) -> None:
+    """Write notes of times alone, as far as the znodes with the offsets are as they were."""
+    for part in _portions(notes, lambda key: _size(notes[key])):
+        offsets = {layout.offset(key.topic, key.partition) for key in part}
+        checks = [Check(path, node.version) for path in sorted(offsets) if (node := before.nodes[path]) is not None]
+        writes = {key: notes[key] for key in part}
+        if not _commit(ensemble, layout, [*checks, *writes.values()]):
+            return
+        noted.add(before, writes)
+
+
+def _commit(ensemble: Ensemble, layout: Layout, operations: Sequence[Operation]) -> bool:
+    return ensemble.commit([*_folders(ensemble, layout, operations), *operations])
+
+
+def _size(operation: Operation) -> int:
+    """The bytes of an operation in a request, with room for the access list of a new znode."""
+    return _OVERHEAD_BYTES + len(operation.path.encode()) + len(getattr(operation, "data", b""))
 
 
 def _after(operations: Iterable[Operation], before: Snapshot) -> dict[str, State]:
@@ -197,8 +258,10 @@ class _Transaction:
     before: Snapshot
     now_ms: int
     _operations: list[Operation] = field(default_factory=list)
+    _notes: dict[TopicPartition, Operation] = field(default_factory=dict)
 
-    def operations(self, changes: Sequence[Change]) -> list[Operation]:
+    def operations(self, changes: Sequence[Change]) -> tuple[list[Operation], dict[TopicPartition, Operation]]:
+        """Those of the changes, and those that note the times of other rows, by row."""
         by_path: dict[str, list[Change]] = {}
         for change in changes:
             by_path.setdefault(self.layout.offset(change.key.topic, change.key.partition), []).append(change)
@@ -206,7 +269,7 @@ class _Transaction:
             if any(change.new is not None or change.key in self.before.rows for change in here):
                 untouched = self._write_offsets(path, here)
                 self._write_anchors(here, untouched)
-        return self._operations
+        return self._operations, self._notes
 
     def _write_offsets(self, path: str, changes: Sequence[Change]) -> Znode | None:
         """Write one znode with offsets. Returns it if it stays as it is."""
@@ -244,27 +307,41 @@ class _Transaction:
             stored = row.pair.stored
             own_time = stored.anchor is None and stored.written_at_ms == row.node.mtime_ms
             if key.topic == topic and key.partition not in edits and own_time:
-                self._write_anchor(key, anchor_node.encode(stored))
+                note = anchor_node.encode(stored)
+                if row.beside is None or row.beside.data != note:
+                    self._notes[key] = self._anchor(key, note)
 
     def _write_anchor(self, key: TopicPartition, data: bytes) -> None:
+        self._operations.append(self._anchor(key, data))
+
+    def _anchor(self, key: TopicPartition, data: bytes) -> Operation:
         path = self.layout.anchor(key.topic, key.partition)
         node = self.before.nodes[path]
-        self._operations.append(Create(path, data) if node is None else Set(path, data, node.version))
+        return Create(path, data) if node is None else Set(path, data, node.version)
 
 
 def _batches(layout: Layout, changes: Sequence[Change], now_ms: int) -> Iterator[list[Change]]:
     """The changes in transactions of at most ``TRANSACTION_BYTES``."""
-    batch: list[Change] = []
-    size = 0
-    for change in changes:
+
+    def size(change: Change) -> int:
         stored = common.stamped(change, now_ms)
         paths = (layout.offset(change.key.topic, 0), layout.anchor(change.key.topic, 0))
         one = _OVERHEAD_BYTES + sum(len(path.encode()) for path in paths)
-        one += 0 if stored is None else len(anchor_node.encode(stored))
-        if batch and size + one > TRANSACTION_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(change)
+        return one + (0 if stored is None else len(anchor_node.encode(stored)))
+
+    return _portions(changes, size)
+
+
+def _portions(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """The items in lists of at most ``TRANSACTION_BYTES``, or of one item."""
+    portion: list[T] = []
+    size = 0
+    for item in items:
+        one = size_of(item)
+        if portion and size + one > TRANSACTION_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(item)
         size += one
-    if batch:
-        yield batch
+    if portion:
+        yield portion
