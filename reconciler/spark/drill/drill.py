@@ -37,6 +37,8 @@ from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
 FORMAT = "reconciler.drill/1"
 RECORDS = 100
 """The most offsets of each partition in the first batch."""
+BETWEEN = 100
+"""The most offsets between an anchor and the first batch whose records are read, and counted."""
 ATTEMPTS = 3
 """How often a checkpoint is copied if a running query changes it meanwhile."""
 AGAIN = "Run the drill again. If it says the same, do not fail over: make a plan and look at the partition."
@@ -194,13 +196,32 @@ def _ranges(
 def _from_anchors(
     reader: LogReader, rows: Sequence[PartitionPlan], ranges: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, list[Record]]:
-    """The records from each plan row's anchor record on, or from its resume offset if it has none."""
+    """The records from each plan row's anchor record on, or from its resume offset if it has none.
+
+    Behind an old anchor only its own record and the batch are read: what lies between may be any number of records.
+    """
     spans: dict[TopicPartition, LogRange] = {}
+    old: dict[TopicPartition, LogRange] = {}
     for row in rows:
         begin = row.resume_offset if row.record_offset is None else row.record_offset
-        if row.key in ranges and begin is not None:
+        if row.key not in ranges or begin is None:
+            continue
+        if _is_old(row, ranges[row.key]):
+            old[row.key], spans[row.key] = LogRange(begin, begin + 1), ranges[row.key]
+        else:
             spans[row.key] = LogRange(begin, max(ranges[row.key].end, begin + 1))
-    return read_ranges(reader, spans)
+    following = read_ranges(reader, spans)
+    return {**following, **{at: found + following[at] for at, found in read_ranges(reader, old).items()}}
+
+
+def _is_old(row: PartitionPlan, where: LogRange) -> bool:
+    """Whether the job has gone on here for more than ``BETWEEN`` offsets since its anchor."""
+    return row.verdict is Verdict.MATCH and row.record_offset is not None and _between(row, where) > BETWEEN
+
+
+def _between(row: PartitionPlan, where: LogRange) -> int:
+    """The offsets between the anchor's record and the batch."""
+    return where.start - 1 - (row.record_offset or 0)
 
 
 def _tried(
@@ -240,6 +261,8 @@ def _judged(
     if between and not stays and row.verdict in PROVEN and identity.id_order is not IdOrder.INCREASING:
         return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
     more = f" and {between:,} more" if between and stays else ""
+    if _is_old(row, where):
+        more = f" and up to {_between(row, where):,} more"
     nothing = "" if read else ", end of log"
     return f"after {row.record_offset:,}{more}{nothing}", None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,10 +10,11 @@ import pytest
 
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.probes import Chunk
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import Change, ReadRequest, TopicPartition
 from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.reading import FirstRecords, Ranges, by_client
 from reconciler.stores.registry import open_store
@@ -90,11 +91,42 @@ def test_a_log_that_stays_as_it_was_has_no_fault(tmp_path: Path, by: str, names:
     assert drilled(tmp_path, by, names, then=names).faults == ()
 
 
+def drilled_here(folder: Path, offset: int, names: str, *, then: str) -> Drill:
+    """A drill of a job that stored ``offset`` at the destination, with record d as its anchor."""
+    anchor = Anchor(3, BEGIN + ord("d"), fingerprint=fingerprint(b"d", b"d"), cluster_id="b", topic_id="b/a.events")
+    return drilled_row(folder, TopicPartition("a.events", 0), StoredOffset(offset, anchor, BEGIN), names, then=then)
+
+
 def test_a_job_that_has_gone_on_here_since_its_anchor_starts_as_planned(tmp_path: Path) -> None:
     """As one whose anchors are tracked. ``check`` takes it for a match."""
-    anchor = Anchor(3, BEGIN + ord("d"), fingerprint=fingerprint(b"d", b"d"), cluster_id="b", topic_id="b/a.events")
-    row, there = StoredOffset(6, anchor, BEGIN), TopicPartition("a.events", 0)
-    found = drilled_row(tmp_path, there, row, ONCE, then=ONCE)
+    found = drilled_here(tmp_path, 6, ONCE, then=ONCE)
     (partition,) = found.partitions
     assert (partition.row.verdict, partition.starts_at, found.faults) == (Verdict.MATCH, 6, ())
     assert partition.found == "after 3 and 2 more"
+
+
+LONG = "abcd" + "e" * 200 + "fgh"
+"""The anchor's record, d, is further from record f than the drill counts."""
+
+
+def test_what_lies_between_an_old_anchor_and_the_batch_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[int] = set()
+    real = MemoryLog.read
+
+    def read(self: MemoryLog, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
+        chunks = real(self, requests)
+        asked.update(record.offset for chunk in chunks for record in chunk.records)
+        return chunks
+
+    monkeypatch.setattr(MemoryLog, "read", read)
+    found = drilled_here(tmp_path, LONG.index("f"), LONG, then=LONG)
+    (partition,) = found.partitions
+    assert (partition.row.verdict, partition.found, found.faults) == (Verdict.MATCH, "after 3 and up to 200 more", ())
+    assert asked == {3, 204, 205, 206}
+
+
+def test_an_old_anchor_whose_record_has_become_another_is_told(tmp_path: Path) -> None:
+    found = drilled_here(tmp_path, LONG.index("f"), LONG, then=LONG.replace("d", "D"))
+    assert found.faults == ("a.events-0: the record at 3 is not the one that the plan rests on",)
