@@ -27,6 +27,9 @@ Progress = Callable[[str], None]
 _CONNECTOR = re.compile(r"spark-sql-kafka-0-10_(?P<scala>[\d.]+)[:-](?P<version>\d+\.\d+[\w.+-]*?)(?:\.jar)?$")
 """The connector in a jar's file name or in Maven coordinates."""
 
+_SOURCE = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+"""The connector's class that Spark looks for."""
+
 
 def connector_jars(progress: Progress = log.info) -> list[Path]:
     """The connector's jars for the installed pyspark; fetched at the first call, with reports to ``progress``.
@@ -45,8 +48,9 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
 
     The connector's version is reported to ``progress``. A connector from the builder, ``PYSPARK_SUBMIT_ARGS`` or
     pyspark's own jars directory is kept. Raises ConfigError if that one does not fit pyspark, if the session would be a
-    Spark Connect one, if ``PYSPARK_SUBMIT_ARGS`` has jars without a connector (they replace the session's), or if Spark
-    already runs in this process (its jars are then fixed); else as ``connector_jars``.
+    Spark Connect one, if ``PYSPARK_SUBMIT_ARGS`` has jars without a connector (they replace the session's), if
+    spark-submit has started Spark without a connector, or if Spark already runs in this process (its jars are then
+    fixed); else as ``connector_jars``.
     """
     settings: dict[str, Any] = dict(getattr(builder, "_options", {}))
     remote = str(settings.get("spark.remote") or os.environ.get("SPARK_REMOTE") or "")
@@ -56,6 +60,9 @@ def with_kafka(builder: SparkSession.Builder, progress: Progress = log.info) -> 
             hint="Install the connector in the server, and leave with_kafka() out.",
         )
     version = _pyspark_version()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # of spark-submit: its JVM runs, and only executors would get more jars
+        _require_submitted(version, progress)
+        return builder
     named = [name for key in ("spark.jars", "spark.jars.packages") for name in str(settings.get(key, "")).split(",")]
     submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace(",", " ").split()
     present = [*named, *submitted, *_installed()]
@@ -100,6 +107,32 @@ def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:
                 "right one.",
             )
     return bool(found)
+
+
+def _require_submitted(version: str, progress: Progress) -> None:
+    jar = _submitted_jar()
+    if jar is None:
+        jars = ",".join(map(str, connector_jars(progress)))
+        raise ConfigError(
+            "spark-submit has started Spark without the Kafka connector, and with_kafka() cannot add it any more.",
+            hint=f"Give its jars to spark-submit, beside your own: --jars {jars}",
+        )
+    require_fitting([jar], version)
+    progress(f"Kafka connector {chosen_connector([jar]) or f'in {jar}'} for pyspark {version}: it was there already")
+
+
+def _submitted_jar() -> str | None:
+    """The jar from which the JVM of spark-submit loads the connector, by whatever option it was given."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark import SparkContext
+
+    SparkContext._ensure_initialized()  # it attaches to that JVM
+    loader = SparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        source = loader.loadClass(_SOURCE)
+    except Py4JJavaError:  # ClassNotFoundException
+        return None
+    return str(source.getProtectionDomain().getCodeSource().getLocation().getPath())
 
 
 def _installed() -> list[str]:

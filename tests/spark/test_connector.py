@@ -31,8 +31,8 @@ def calm(monkeypatch):
     monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.2.0")
     monkeypatch.setattr(connector, "_installed", lambda: [])
     monkeypatch.setattr(connector, "_require_no_running_spark", lambda: None)
-    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_jars_are_added():
@@ -119,3 +119,44 @@ def test_a_connect_session_is_refused():
 
 def test_a_connect_session_whose_server_starts_here_gets_jars():
     assert "spark.jars" in connector.with_kafka(Builder(spark_remote="local[2]"))._options
+
+
+# ---------------------------------------------------------------- under spark-submit, whose JVM runs before the script
+
+
+@pytest.fixture
+def submitted(monkeypatch):
+    """Returns a function that sets the jar from which spark-submit's JVM loads the connector."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "12345")
+    return lambda jar: monkeypatch.setattr(connector, "_submitted_jar", lambda: jar)
+
+
+@pytest.mark.parametrize("options", [{}, {"spark_jars": "/my/a.jar"}, {"spark_jars_packages": FITS}])
+def test_a_connector_that_comes_too_late_for_spark_submit_is_no_success(submitted, options):
+    """What the builder names reaches the executors only: the query would not find the source "kafka"."""
+    submitted(None)
+    with pytest.raises(ConfigError, match="spark-submit has started Spark without the Kafka connector") as refused:
+        connector.with_kafka(Builder(**options))
+    assert f"--jars {','.join(map(str, JARS))}" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("jar", "told"),
+    [
+        ("/tmp/spark-1/spark-sql-kafka-0-10_2.13-4.2.1.jar", "4.2.1"),
+        ("/root/.ivy2/jars/org.apache.spark_spark-sql-kafka-0-10_2.13-4.2.0.jar", "4.2.0"),
+        ("/srv/everything.jar", "in /srv/everything.jar"),
+    ],
+)
+def test_one_that_spark_submit_was_given_is_enough(submitted, jar, told):
+    """A ``spark.jars`` of the session would take the place of the submitted list."""
+    submitted(jar)
+    said: list[str] = []
+    assert connector.with_kafka(Builder(), said.append)._options == {}
+    assert said == [f"Kafka connector {told} for pyspark 4.2.0: it was there already"]
+
+
+def test_one_of_another_version_that_spark_submit_was_given_is_refused(submitted):
+    submitted("/my/spark-sql-kafka-0-10_2.13-4.0.0.jar")
+    with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.2\.0"):
+        connector.with_kafka(Builder())
