@@ -150,6 +150,8 @@ class Capabilities:
 
     writable: bool = True
     keeps_anchors: bool = True
+    reads_anchors: bool = False
+    """Its rows cannot be read without the [anchors] store."""
     keeps_history: bool = False
     """The store is a ``KeepsHistory``."""
     atomic_batches: bool = False

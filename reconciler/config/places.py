@@ -1,4 +1,4 @@
-"""Whether two addresses lead to one store: two jobs, or a job and the anchors kept for it, must not share rows.
+"""Whether two addresses lead to one store, or to one server: two jobs, or a job and its anchors, must not share rows.
 
 Addresses are compared by the place that they lead to, in a normal form for each scheme. Nothing is contacted, so two
 names of one host count as two places: whoever writes to both must not rely on this alone.
@@ -7,7 +7,7 @@ names of one host count as two places: whoever writes to both must not rely on t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from urllib.parse import unquote
 
 from reconciler.config.addresses import Parts, has_port, pairs, scheme_of, split
@@ -17,6 +17,8 @@ _HOW = frozenset({"timeout", "saves", "transport", "protocol", "keep", "walk"})
 """Parameters that say how a store is read or written, and not where it is."""
 _FOLDERS = frozenset({"files", "checkpoint", "delta"})
 """Schemes that a path or a URL follows."""
+_LOCAL = ("file:", "local:")
+"""Protocols of folders on this machine."""
 _OF_ROWS = frozenset({"schema", "table", "topic", "partition", "offset", "group", "of_group"})
 """PostgreSQL's parameters that choose rows; the others are libpq's."""
 _OF_SERVER = frozenset({"service", "options", "hostaddr"})
@@ -41,6 +43,25 @@ def place_of(address: str) -> Hashable:
             path = path.removeprefix("default:")
         return scheme, _hosts(scheme, parts.hosts), path, where
     return scheme, base, where
+
+
+def server_of(address: str) -> Hashable:
+    """What many addresses may have in common, and lose together: hosts, a bucket, a catalog, the destination.
+
+    Two addresses on this machine have nothing in common.
+    """
+    scheme, rest = scheme_of(address) or "", address.partition(":")[2].partition("?")[0]
+    if scheme in ("postgres", "postgresql"):
+        parts = split(address)
+        given = dict(pairs(parts.query))
+        return "postgresql", _libpq_hosts(parts, given), given.get("service"), given.get("hostaddr")
+    if scheme in _PORTS:
+        return scheme, _hosts(scheme, split(address).hosts)
+    if scheme in _FOLDERS and "://" in rest and not rest.startswith(_LOCAL):
+        return rest.partition("://")[0], split(rest).hosts.lower()
+    if scheme == "iceberg":
+        return scheme, rest.partition("/")[0]
+    return "kafka" if scheme in ("kafka-group", "kafka-topic") else address
 
 
 def one_store(address: str, other: str, place: Callable[[str], Hashable] = place_of) -> bool:
@@ -73,13 +94,16 @@ def has_groups(address: str) -> bool:
 def _database(parts: Parts) -> tuple[object, ...]:
     """As libpq reads it: what the query says replaces what the authority and the path say."""
     given = dict(pairs(parts.query))
-    hosts = given.get("host") or unquote(parts.hosts)
     database = given.get("dbname") or unquote(parts.path.strip("/")) or _user(parts)  # libpq's own default
     rows = {name: value for name, value in given.items() if name in _OF_ROWS}
     if "schema" not in rows and "." in rows.get("table", ""):
         rows["schema"], _, rows["table"] = rows["table"].partition(".")
     server = frozenset((name, value) for name, value in given.items() if name in _OF_SERVER)
-    return "postgresql", _hosts("postgresql", hosts, given.get("port", "")), database, server, frozenset(rows.items())
+    return "postgresql", _libpq_hosts(parts, given), database, server, frozenset(rows.items())
+
+
+def _libpq_hosts(parts: Parts, given: Mapping[str, str]) -> frozenset[str]:
+    return _hosts("postgresql", given.get("host") or unquote(parts.hosts), given.get("port", ""))
 
 
 def _user(parts: Parts) -> str:
@@ -107,7 +131,7 @@ def _hosts(scheme: str, hosts: str, ports: str = "") -> frozenset[str]:
 
 
 def _folder(path: str) -> str:
-    if path.startswith(("file:", "local:")):
+    if path.startswith(_LOCAL):
         path = path.partition(":")[2].removeprefix("//")
     elif "://" in path:
         return path.rstrip("/")

@@ -104,10 +104,22 @@ class Changed(ReconcilerError):
 
 
 class Unreachable(ReconcilerError):
-    """A cluster or store could not be reached, or refused. Nothing was written."""
+    """A cluster or store could not be reached, or refused. Nothing was written.
+
+    ``of_server``: the server's other tables, folders or topics may well fail in the same way. ``of_anchors``: the
+    server is that of the [anchors] store.
+    """
 
     exit_code = ExitCode.UNREACHABLE
     retryable = True
+    of_server: bool = True
+    of_anchors: bool = False
+
+
+class NotNow(Unreachable):
+    """The server answered, and this one table, folder or topic could not be used for now."""
+
+    of_server = False
 
 
 class Away(Unreachable):

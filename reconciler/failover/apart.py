@@ -1,10 +1,11 @@
 """Isolates the failure of one job from the others that are checked with it.
 
 Theory of operation. Jobs are checked together, since that takes far fewer requests than one after the other. Their
-stores are read first, each on its own: a store that does not answer fails its own jobs and no others, and after
-``STORE_FAILURES`` failures in a row it is left alone (``Fuse``). If a check of several jobs fails all the same, the
-cluster is asked whether it answers at all. If it does, the jobs are checked in halves, without patience for what is
-away, until each failing one is alone. ``watch`` reads stores by the same rules, and remembers the failing jobs instead.
+stores are read first, each on its own: a store that does not answer fails its own jobs and no others. After
+``STORE_FAILURES`` failures in a row it is left alone (``Fuse``), and so is a server after failures of as many of its
+stores (``StoreFuses``). If a check of several jobs fails all the same, the cluster is asked whether it answers at all.
+If it does, the jobs are checked in halves, without patience for what is away, until each failing one is alone.
+``watch`` reads stores by the same rules, and remembers the failing jobs instead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
+from reconciler.config.places import server_of
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.check import Checked, check, plan_of
@@ -71,6 +73,72 @@ class Fuse:
         self._error = None
 
 
+class _Server:
+    """A server of several stores. It is left alone for ``rest_s`` seconds if ``STORE_FAILURES`` of them failed in them.
+
+    One that fails by itself has a fuse of its own, and is no reason to leave out the others.
+    """
+
+    def __init__(self, rest_s: float) -> None:
+        self._rest_s = rest_s
+        self._failed_at: dict[str, float] = {}
+        self._error: ReconcilerError | None = None
+
+    def blown(self, now: float) -> ReconcilerError | None:
+        recent = [address for address, at in self._failed_at.items() if now - at < self._rest_s]
+        return self._error if len(recent) >= STORE_FAILURES else None
+
+    def failed(self, address: str, error: ReconcilerError, now: float) -> None:
+        self._failed_at[address] = now
+        self._error = error
+
+    def worked(self) -> None:
+        self._failed_at.clear()
+
+
+class StoreFuses:
+    """A fuse for each job's store, and what is known of each server: many stores may be on one.
+
+    ``anchors`` is the address of the [anchors] store, whose server all stores need that keep no anchors themselves.
+    """
+
+    def __init__(self, jobs: Iterable[Job], anchors: str | None, rest_s: float) -> None:
+        self._own = {job.store: Fuse(STORE_FAILURES, rest_s) for job in jobs}
+        self._server_of = {address: server_of(address) for address in self._own}
+        anchors_server = server_of(anchors or "")
+        self._servers = {server: _Server(rest_s) for server in (*self._server_of.values(), anchors_server)}
+        self._anchors = self._servers[anchors_server]
+
+    def blown(self, address: str, now: float) -> ReconcilerError | None:
+        """The failure because of which the store is left alone; None if it may be tried."""
+        return self._own[address].blown(now) or self._server(address).blown(now)
+
+    def lacks_anchors(self, store: OffsetStore, now: float) -> ReconcilerError | None:
+        """The failure because of which the [anchors] store is left alone; None if this store may be read."""
+        return self._anchors.blown(now) if store.capabilities.reads_anchors else None
+
+    def failed(self, address: str, error: Exception, now: float) -> None:
+        """Only what a retry may mend counts: a refusal is an answer, and costs no time."""
+        if isinstance(error, Unreachable) and error.retryable:
+            self._own[address].failed(error, now)
+            if error.of_server:
+                (self._anchors if error.of_anchors else self._server(address)).failed(address, error, now)
+
+    def worked(self, address: str, store: OffsetStore) -> None:
+        self._own[address].worked()
+        self._server(address).worked()
+        if store.capabilities.reads_anchors:
+            self._anchors.worked()
+
+    def share(self, address: str, other: str, error: Exception) -> bool:
+        """Whether both stores may have failed because of ``error``."""
+        of_server = isinstance(error, Unreachable) and error.of_server
+        return address == other or (of_server and self._server(address) is self._server(other))
+
+    def _server(self, address: str) -> _Server:
+        return self._servers[self._server_of[address]]
+
+
 # ---------------------------------------------------------------- stores
 
 
@@ -100,11 +168,15 @@ class StoreFailure:
 
 @dataclass(frozen=True, slots=True)
 class StoresRead:
-    """The rows by the store's address, the failures by the job's name, and the addresses that lack a job's rows."""
+    """The rows by the store's address, the failures by the job's name, and the addresses that lack a job's rows.
+
+    ``left``: the jobs whose rows were not read, since nobody waited for them any more.
+    """
 
     copies: Mapping[str, Copy]
     failed: Mapping[str, StoreFailure]
     lacking: frozenset[str]
+    left: frozenset[str]
 
     def opener(self, otherwise: StoreOpener, *, but: frozenset[str] = frozenset()) -> StoreOpener:
         """Opens the copies, except of ``but``; a store of which there is none is opened itself."""
@@ -121,24 +193,32 @@ def read_stores(
     jobs: Iterable[Job],
     open_store: StoreOpener,
     monotonic: Callable[[], float],
-    fuses: Mapping[str, Fuse],
+    fuses: StoreFuses,
     *,
     before: Callable[[Job], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> StoresRead:
     """Every job's rows. A store is opened once for all jobs with the same address, and closed again.
 
-    ``fuses`` has one for each address; ``before`` is called before a job's rows are read.
+    ``before`` is called before a job's rows are read. Once ``stopping`` returns True, no more are read.
     """
     copies: dict[str, Copy] = {}
     failed: dict[str, StoreFailure] = {}
     lacking: set[str] = set()
+    left: set[str] = set()
     opened: dict[str, OffsetStore] = {}
     for job in jobs:
-        fuse, began = fuses[job.store], monotonic()
-        error: Exception | None = fuse.blown(began)
+        if stopping():
+            left.add(job.name)
+            continue
+        began = monotonic()
+        error: Exception | None = fuses.blown(job.store, began)
         if error is None:
             try:
                 store = opened.get(job.store) or opened.setdefault(job.store, open_store(job.store))
+                if error := fuses.lacks_anchors(store, began):
+                    failed[job.name] = StoreFailure(error, 0.0)
+                    continue
                 copy = copies.setdefault(job.store, Copy(store.address, store.capabilities))
                 before(job)
                 rows = store.read(job.group, job_topics(config, job))
@@ -146,19 +226,18 @@ def read_stores(
                 held = {row.key.topic for row in rows}
                 if any(held.isdisjoint((topic, config.topics.destination_of(topic))) for topic in job.topics):
                     lacking.add(job.store)
-                fuse.worked()
+                fuses.worked(job.store, store)
                 if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
                     _close(opened.pop(job.store))
             except Exception as caught:  # noqa: BLE001 - any failure of one job must leave the others alone
                 error = caught
                 _close(opened.pop(job.store, None))
-                if isinstance(caught, Unreachable) and caught.retryable:
-                    fuse.failed(caught, monotonic())
+                fuses.failed(job.store, caught, monotonic())
         if error is not None:
             failed[job.name] = StoreFailure(error, monotonic() - began)
     for store in opened.values():
         _close(store)
-    return StoresRead(copies, failed, frozenset(lacking))
+    return StoresRead(copies, failed, frozenset(lacking), frozenset(left))
 
 
 def _close(store: OffsetStore | None) -> None:
@@ -171,7 +250,7 @@ def read_all(
     config: Config, jobs: Sequence[Job], open_store: StoreOpener, monotonic: Callable[[], float]
 ) -> StoresRead:
     """Every job's rows, in one reading that remembers no earlier failures."""
-    fuses = {job.store: Fuse(STORE_FAILURES, STORE_REST_S) for job in jobs}
+    fuses = StoreFuses(jobs, config.anchor_store, STORE_REST_S)
     return read_stores(config, jobs, open_store, monotonic, fuses)
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from reconciler.clock import zoned_ms
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, NotNow, Refused
 from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.formats.checkpoint import checksum, layout
 from reconciler.formats.checkpoint.layout import Checkpoint, SourceOffset
@@ -53,7 +53,7 @@ def _read(folder: Folder) -> Checkpoint:
             return _read_once(folder)
         except FileNotFoundError as err:  # listed, then removed: the running query deletes old batches
             if monotonic() - began > PATIENCE_S:
-                raise Unreachable(
+                raise NotNow(
                     f"Files of the checkpoint {folder.shown} vanish while they are read ({err}).",
                     hint="Stop the query, then run this again.",
                 ) from err

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ReconcilerError, Unreachable, as_sentence
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.apart import STORE_FAILURES, Fuse, StoresRead, read_stores
+from reconciler.failover.apart import Fuse, StoreFuses, StoresRead, read_stores
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.mirror.record_times import lags_ms
@@ -82,7 +82,7 @@ class JobChecker:
         self._once = once
         self._most_lost_s = math.inf if once else self._patience_s
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
-        self._stores = {job.store: Fuse(STORE_FAILURES, every_s / 2) for job in config.jobs}
+        self._stores = StoreFuses(config.jobs, config.anchor_store, every_s / 2)
         self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s, mirror or LastKnown())
         self._suspects: set[str] = set()
         self._tries = 0
@@ -110,9 +110,12 @@ class JobChecker:
         for group in (
             [job for job in ready if job.name not in self._suspects],
             [job for job in ready if job.name in self._suspects],
-            *([job] for job in alone),
         ):
             self._check_group(group, read, results)
+        for job in alone:  # a running query moves on, so its offsets are read just before they are checked
+            own = self._read_stores([job], results)
+            if job.name not in results:
+                self._check_group([job], own, results)
         self._follow_mirror(results)
         for name, check in results.items():
             (self._suspects.discard if isinstance(check.result, CheckFigures) else self._suspects.add)(name)
@@ -225,7 +228,7 @@ class JobChecker:
     # ------------------------------------------------------------ stores
 
     def _read_stores(self, jobs: Sequence[Job], results: dict[str, JobCheck]) -> StoresRead:
-        """Every job's rows; the jobs of a store that fails have their result."""
+        """Every job's rows; the jobs of a store that fails, and those that are left out, have their result."""
         read = read_stores(
             self._config,
             jobs,
@@ -233,15 +236,20 @@ class JobChecker:
             self._clock,
             self._stores,
             before=lambda job: self._take(self._requests_for(job)),
+            stopping=self._stopping,
         )
         by_name = {job.name: job for job in jobs}
         for name, failure in read.failed.items():
             results[name] = JobCheck(failure.error, failure.seconds, self._store_of(by_name[name], failure.error))
+        for job in (by_name[name] for name in read.left):
+            results[job.name] = JobCheck(_not_tried(job, [], 0.0), 0.0, _job(job), was_tried=False)
         return read
 
     def _store_of(self, job: Job, error: Exception) -> str:
-        """The failures. An outage of a store is reported once for all jobs that share it."""
-        sharing = [each.name for each in self._config.jobs if each.store == job.store]
+        """The failures. An outage of a store, or of a server, is reported once for all jobs that share it."""
+        if isinstance(error, Unreachable) and error.retryable and error.of_server and error.of_anchors:
+            return "The [anchors] store"
+        sharing = [each.name for each in self._config.jobs if self._stores.share(each.store, job.store, error)]
         if isinstance(error, ReconcilerError) and error.retryable and len(sharing) > 1:
             return f'The store of job "{sharing[0]}" and {len(sharing) - 1:,} more'
         return f'The store of job "{job.name}"'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.config.places import one_store
+from reconciler.config.places import one_store, server_of
 from reconciler.core.errors import ConfigError
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite.store import SqliteStore
@@ -81,3 +81,39 @@ def test_a_path_that_no_file_can_have_is_compared_as_text_and_refused_by_the_sto
     assert not one_store("files:offsets", "files:anchors\0")
     with pytest.raises(ConfigError):
         open_store("sqlite:///anchors\0.db").read("g")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("postgresql://h/db?table=a", "postgres://me:secret@H:5432/other?table=b&options=-csearch_path%3Db"),
+        ("postgresql:///?host=h&dbname=db", "postgresql://h/db"),
+        ("zookeeper://a,b/k?layout=single", "zookeeper://b:2181,a/other?layout=single"),
+        ("hbase://h/t?layout=anchored", "hbase://h:9090/ns:other?layout=anchored"),
+        ("checkpoint:webhdfs://me@nn:9870/a", "files:webhdfs://NN:9870/b/c?keep=5"),
+        ("delta:s3://bucket/a?layout=commit", "checkpoint:s3://bucket/b"),
+        ("iceberg:prod/a.b?layout=summary", "iceberg:prod/c.d?layout=summary"),
+        ("kafka-topic:a", "kafka-group:"),
+    ],
+)
+def test_two_addresses_of_one_server_have_it_in_common(one: str, other: str) -> None:
+    assert server_of(one) == server_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("postgresql://h/db", "postgresql://h:5433/db"),
+        ("postgresql://?service=a", "postgresql://?service=b"),
+        ("postgresql://h/db?hostaddr=10.0.0.1", "postgresql://h/db?hostaddr=10.0.0.2"),
+        ("zookeeper://h/t", "hbase://h/t"),
+        ("checkpoint:webhdfs://one/a", "checkpoint:webhdfs://other/a"),
+        ("files:s3://bucket/a", "files:gs://bucket/a"),
+        ("checkpoint:/srv/a", "checkpoint:/srv/b"),
+        ("checkpoint:file:///srv/a", "checkpoint:file:///srv/b"),
+        ("sqlite:////srv/a.db", "sqlite:////srv/b.db"),
+        ("iceberg:prod/a.b", "iceberg:test/a.b"),
+    ],
+)
+def test_addresses_that_share_no_server_have_nothing_in_common(one: str, other: str) -> None:
+    assert server_of(one) != server_of(other)

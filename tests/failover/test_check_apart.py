@@ -178,6 +178,17 @@ def test_a_store_of_which_nothing_answers_is_waited_for_once(sick: Sick) -> None
     assert sick.reads["memory:two"] == 1
 
 
+@pytest.mark.parametrize("error", [AWAY, Away("Nothing answers there.", hint="Start it.")])
+def test_a_server_that_is_away_is_waited_for_twice_however_many_stores_it_has(sick: Sick, error: Exception) -> None:
+    tables = [f"postgresql://db/results?table=t{n}&topic=t&partition=p&offset=o" for n in range(10)]
+    sick.stores.update(dict.fromkeys(tables, error))
+    config = sick.config(*(job(f"j{n}", store=table) for n, table in enumerate(tables)), job("well"))
+    checked = check_each(config, config.jobs, sick.outside)
+    assert sum(sick.reads[table] for table in tables) == 2
+    assert {failed.reason for failed in checked.plan.not_judged} == {str(error)}
+    assert (len(checked.plan.not_judged), verdicts(checked.plan)) == (10, {"well": MOVED})
+
+
 def test_a_job_without_rows_beside_others_names_what_its_store_holds(sick: Sick) -> None:
     config = sick.config(job("one"), job("two", "more", group="redaers"))
     (row,) = check_each(config, config.jobs, sick.outside).plan.jobs[1].partitions

@@ -6,21 +6,23 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError, ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotNow, ReconcilerError, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
+from reconciler.formats.checkpoint import layout
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror.following import Heartbeats
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired import of_anchors
 from reconciler.watch.checker import CLUSTER, STORE_REQUESTS, JobCheck, JobChecker
 from reconciler.watch.figures import CheckFigures
 from tests.in_memory import NOW, Memory, stored
@@ -38,6 +40,8 @@ class World:
     away: bool = False
     leaderless: set[str] = field(default_factory=set)
     stores_away: set[str] = field(default_factory=set)
+    stores_locked: set[str] = field(default_factory=set)
+    anchors_away: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     checks: list[tuple[str, ...]] = field(default_factory=list)
     stopping: bool = False
@@ -93,8 +97,14 @@ class SickStore(MemoryStore):
         super().__init__(world.memory.store.address.removeprefix("memory:"))
         self._world = world
         self._called = address
+        self.capabilities = replace(self.capabilities, reads_anchors="?table=" in address)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        if self._world.anchors_away and self.capabilities.reads_anchors:
+            with of_anchors():
+                raise self._world.no_answer("The server of the anchors")
+        if self._called in self._world.stores_locked:
+            raise NotNow("Another program holds the table.")
         if self._called in self._world.stores_away:
             raise self._world.no_answer(f"The store {self._called}")
         if group == "refused":
@@ -122,6 +132,8 @@ def world(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> World:
         world.now += math.ceil(seconds)  # whole seconds, so that sums are exact
 
     monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))  # and no other thread's pauses
+    between_batches = layout.checkpoint(None, None, None, committed=False, initial={})
+    monkeypatch.setattr("reconciler.stores.checkpoint.read_checkpoint", lambda _: between_batches)
     return world
 
 
@@ -394,6 +406,102 @@ def test_a_store_that_is_away_takes_its_own_jobs_out_and_is_waited_for_twice_a_r
         world.now = before + EVERY_S
     world.stores_away = set()
     assert len(good(checker.check(config.jobs))) == 10
+
+
+def table(number: int) -> str:
+    return f"postgresql://db/results?table=offsets_{number}&topic=topic&partition=partition&offset=until"
+
+
+def checkpoint(number: int) -> str:
+    return f"checkpoint:webhdfs://nn:9870/checkpoints/j{number}"
+
+
+def chroot(number: int) -> str:
+    return f"zookeeper://zk1,zk2/j{number}?layout=single"
+
+
+@pytest.mark.parametrize("store", [table, checkpoint, chroot])
+def test_a_server_that_is_away_is_waited_for_twice_a_round_however_many_stores_it_has(
+    world: World, store: Callable[[int], str]
+) -> None:
+    config = world.config(*ten(store), job("elsewhere", "e1"))
+    checker = world.checker(config)
+    world.stores_away = {store(number) for number in range(10)}
+    for _ in range(3):
+        before = world.now
+        results = checker.check(config.jobs)
+        assert good(results) == ["elsewhere"]
+        assert {results[f"j{number}"].place for number in range(10)} == {'The store of job "j0" and 9 more'}
+        assert world.now - before <= 2 * TIMEOUT_S
+        world.now = before + EVERY_S
+    world.stores_away = set()
+    assert len(good(checker.check(config.jobs))) == 11
+
+
+@pytest.mark.parametrize("store", [table, checkpoint, chroot])
+@pytest.mark.parametrize("place", [0, 5])
+def test_a_store_that_fails_by_itself_takes_no_other_of_its_server_with_it(
+    world: World, store: Callable[[int], str], place: int
+) -> None:
+    config = world.config(*ten(store))
+    checker = world.checker(config)
+    world.stores_away = {store(place)}
+    for _ in range(4):
+        assert good(checker.check(config.jobs)) == [f"j{number}" for number in range(10) if number != place]
+        world.now += EVERY_S
+
+
+@pytest.mark.parametrize("store", [table, checkpoint])
+def test_a_server_that_answers_is_not_left_alone_because_of_what_is_locked(
+    world: World, store: Callable[[int], str]
+) -> None:
+    config = world.config(*ten(store))
+    checker = world.checker(config)
+    world.stores_locked = {store(number) for number in range(3)}
+    for _ in range(3):
+        results = checker.check(config.jobs)
+        assert good(results) == [f"j{number}" for number in range(3, 10)]
+        assert results["j1"].place == 'The store of job "j1"'
+        world.now += EVERY_S
+
+
+@pytest.mark.parametrize("anchors", ["sqlite:////srv/anchors.db", "postgresql://db/anchors"])
+def test_an_anchor_store_that_is_away_is_waited_for_twice_and_takes_only_those_that_need_it(
+    world: World, anchors: str
+) -> None:
+    """Those with a room for anchors of their own are well, also on the same server as others."""
+    text, well = f'[anchors]\nstore = "{anchors}"\n', [5, 7]
+    jobs = ten(lambda number: f"postgresql://db/own_{number}" if number in well else table(number))
+    config = world.memory.config(text, "".join(jobs))
+    checker = world.checker(config)
+    world.anchors_away = True
+    for _ in range(3):
+        before = world.now
+        results = checker.check(config.jobs)
+        if "sqlite" in anchors:
+            assert good(results) == ["j5", "j7"]
+        assert {results[f"j{number}"].place for number in range(5)} == {"The [anchors] store"}
+        assert world.now - before <= 2 * TIMEOUT_S
+        world.now = before + EVERY_S
+    world.anchors_away = False
+    assert len(good(checker.check(config.jobs))) == 10
+
+
+@pytest.mark.parametrize("store", [table, checkpoint, lambda number: f"sqlite:////srv/{number}.db"])
+def test_who_wants_to_end_waits_for_no_further_store(world: World, store: Callable[[int], str]) -> None:
+    config = world.config(*ten(store))
+    checker = world.checker(config)
+    world.stores_away = {store(number) for number in range(10)}
+
+    def stop_at_once(what: str) -> Unreachable:
+        world.stopping = True
+        return World.no_answer(world, what)
+
+    world.no_answer = stop_at_once  # type: ignore[method-assign]
+    results = checker.check(config.jobs)
+    assert world.now == TIMEOUT_S
+    assert [name for name, check in results.items() if check.was_tried] == ["j0"]
+    assert str(results["j9"].result) == 'Job "j9" was not checked, because watch is stopping.'
 
 
 def test_heartbeats_are_read_while_every_store_is_away(world: World) -> None:

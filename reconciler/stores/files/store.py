@@ -29,7 +29,7 @@ from hashlib import blake2b
 from time import monotonic
 from urllib.parse import quote
 
-from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import ConfigError, NotCreated, NotNow, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import range_manifests
 from reconciler.formats.json_fields import FieldError
@@ -121,7 +121,7 @@ class FilesStore:
                 return self._walk_back(group)
             except FileNotFoundError as err:  # removed since it was listed: there is a newer snapshot
                 if monotonic() - began > CONTENDED_S:
-                    raise Unreachable(
+                    raise NotNow(
                         f"Manifests of group {group!r} in {self._folder.shown} vanish while they are read.",
                         hint="Find out what removes them, then run this again.",
                     ) from err

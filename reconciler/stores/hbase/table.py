@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from reconciler.core.errors import Away, NotCreated, OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import Away, NotCreated, NotNow, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.near import tables_like
 from reconciler.retry import insist
 from reconciler.stores.hbase.layouts.cells import Cell, Cells
@@ -294,7 +294,7 @@ class HBaseTable:
         _log.debug("HBase's error for %s: %s", self.name, message)
         if writing:
             return OutcomeUnknown(f"HBase could not say whether it wrote to {self.name!r}: {message}.", hint=RUN_AGAIN)
-        return Unreachable(f"HBase could not read {self.name!r}: {message}.", hint="Check that HBase is healthy.")
+        return NotNow(f"HBase could not read {self.name!r}: {message}.", hint="Check that HBase is healthy.")
 
     def _tables_like_it(self) -> str:
         with suppress(Exception):  # the missing table is the error to report, whatever this lookup meets

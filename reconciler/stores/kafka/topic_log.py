@@ -21,7 +21,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.errors import NotNow, Refused, Unreachable
 from reconciler.kafka.connection import READS_ONLY, Connection
 from reconciler.kafka.errors import Needs
 from reconciler.kafka.records import KafkaRecord
@@ -182,7 +182,7 @@ class TopicLog:
             return False
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self.close()  # this client may say it again, and then of the next read
-            raise Unreachable(
+            raise NotNow(
                 f"Topic {topic!r} was truncated or recreated while it was read.",
                 hint="Find out what deletes records or the topic, then run this again.",
             )
@@ -190,7 +190,7 @@ class TopicLog:
         raise self._connection.failure(KafkaException(error), f"read topic {topic!r}", needs)
 
     def _unfinished(self, topic: str, offset: int) -> Unreachable:
-        return Unreachable(
+        return NotNow(
             f"Topic {topic!r} could not be read to its end: a transaction that begins at or after offset {offset} has"
             f" been open for more than {UNFINISHED_S:g} s.",
             hint="Find the program that holds it open: kafka-transactions.sh find-hanging names it.",

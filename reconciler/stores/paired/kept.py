@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
 from reconciler.ports import OffsetStore, TopicPartition
 from reconciler.stores.paired.rules import AnchorRows
 from reconciler.stores.paired.steps import ASIDE, gathered
@@ -44,4 +44,6 @@ def of_anchors() -> Iterator[None]:
     except ReconcilerError as error:
         named = type(error)(f"The [anchors] store: {error.message}", hint=error.hint)
         named.retryable = error.retryable
+        if isinstance(named, Unreachable):
+            named.of_anchors = True
         raise named from error

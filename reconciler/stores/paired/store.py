@@ -55,7 +55,7 @@ from functools import cache, partial
 from typing import TypeVar
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import NotCreated, OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.core.errors import NotCreated, NotNow, OutcomeUnknown, ReconcilerError, Refused
 from reconciler.ports import (
     Change,
     HistoryEntry,
@@ -132,7 +132,7 @@ class PairedStore:
 
     def __init__(self, bare: OffsetStore, anchors: OffsetStore, *, pairing: Pairing = by_offset) -> None:
         refuse_unable(anchors)
-        self.capabilities = replace(bare.capabilities, keeps_anchors=True)
+        self.capabilities = replace(bare.capabilities, keeps_anchors=True, reads_anchors=True)
         self.address = bare.address
         self._bare = bare
         self._anchors = anchors
@@ -224,7 +224,7 @@ class PairedStore:
             before, kept = kept, self._kept(group, names)
             if kept == before:
                 return PairedState(tuple(own), kept)
-        raise Unreachable(
+        raise NotNow(
             f"The anchors of group {group!r} in {self._anchors.address} changed each of {ATTEMPTS} times they were "
             "read.",
             hint="Find out what writes them (more than one tracker?), then run this again.",

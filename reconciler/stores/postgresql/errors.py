@@ -7,10 +7,10 @@ from typing import NoReturn
 
 import psycopg
 
-from reconciler.core.errors import Away, Refused, Unreachable
+from reconciler.core.errors import Away, NotNow, Refused, Unreachable
 
 
-class Again(Unreachable):
+class Again(NotNow):
     """Nothing was written, and the same transaction may succeed at once."""
 
 
@@ -67,7 +67,7 @@ def _by_code(err: psycopg.Error, code: str, place: str, timeout_s: float) -> Unr
             f"{place}: other transactions were in the way ({message}); nothing was written.", hint="Run this again."
         )
     if code in _SENTENCES:
-        return Unreachable(
+        return NotNow(
             f"{place} {_SENTENCES[code].format(timeout=timeout_s)}; nothing was written.",
             hint="See in pg_stat_activity what holds it up, then run this again.",
         )

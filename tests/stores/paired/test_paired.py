@@ -186,7 +186,7 @@ def test_a_restored_row_keeps_its_text_and_gets_no_time(both: Pair) -> None:
 
 def test_the_pair_has_the_bare_stores_capabilities_and_keeps_anchors() -> None:
     both = Pair(atomic=False)
-    assert both.store.capabilities == Capabilities(keeps_anchors=True, atomic_batches=False)
+    assert both.store.capabilities == Capabilities(keeps_anchors=True, reads_anchors=True, atomic_batches=False)
     assert both.store.address == both.bare.address
 
 

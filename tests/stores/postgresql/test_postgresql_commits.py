@@ -11,6 +11,7 @@ from psycopg.pq import DiagnosticField, TransactionStatus
 
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.stores.postgresql.connection import Database
+from reconciler.stores.postgresql.errors import raise_explained
 
 
 class Connection:
@@ -76,6 +77,13 @@ def test_a_commit_that_a_deferred_trigger_refuses_has_written_nothing(monkeypatc
     assert isinstance(error, Unreachable)
     assert "nothing was written" in error.message
     assert isinstance(error, Refused) or code == "57014"
+
+
+@pytest.mark.parametrize(("code", "of_server"), [("55P03", False), ("57014", False), ("53300", True), ("57P03", True)])
+def test_what_holds_up_one_table_is_told_from_a_server_that_is_not_there(code, of_server):
+    with pytest.raises(Unreachable) as raised:
+        raise_explained(answer("ERROR", code), "PostgreSQL at h", 2)
+    assert (raised.value.retryable, raised.value.of_server) == (True, of_server)
 
 
 def test_a_commit_that_lost_a_race_is_tried_again(monkeypatch):
