@@ -28,7 +28,7 @@ from reconciler.stores.checkpoint import open_address as open_checkpoint
 from reconciler.stores.memory import MemoryStore
 from tests.checkpoints.checkpoint_files import Files
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, stored
-from tests.mirror.written import write_checkpoints
+from tests.mirror.written import limit_reading, write_checkpoints
 
 IDENTITY = '[topics]\npolicy = "identity"\n'
 MARK = Mark("2026-01-31T06:00:00Z", "me@here")
@@ -313,8 +313,7 @@ def test_a_number_that_the_mirror_has_put_into_the_group_leaves_the_job_at_the_s
 def test_a_number_of_the_mirrors_is_looked_for_behind_the_checkpoints_of_other_groups(
     group: Memory, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    for name, number in (("LEAST", 20), ("CHUNK", 10), ("MOST", 100)):
-        monkeypatch.setattr(reading, name, number)
+    limit_reading(monkeypatch, least=20)
     group.save({0: StoredOffset(5)}, topic="a.events")
     write_checkpoints(group.log, (BASE + 5, 5), group=GROUP)
     write_checkpoints(group.log, *[(BASE + 7, 7)] * others, group="others")

@@ -13,7 +13,15 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import reading
 from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
 from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
-from tests.mirror.written import AT_ONCE, CHECKPOINTS, SYNCS, checkpoint_key, write_checkpoints, write_syncs
+from tests.mirror.written import (
+    AT_ONCE,
+    CHECKPOINTS,
+    SYNCS,
+    checkpoint_key,
+    limit_reading,
+    write_checkpoints,
+    write_syncs,
+)
 
 TOPICS = OwnTopics((SYNCS,), (CHECKPOINTS,))
 HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
@@ -65,8 +73,7 @@ def test_a_long_topic_is_read_from_its_end_until_there_is_a_pair_before_the_offs
 
 
 def test_no_more_is_read_than_the_limit(log: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in (("LEAST", 50), ("CHUNK", 10), ("MOST", 100)):
-        monkeypatch.setattr(reading, name, number)
+    limit_reading(monkeypatch, least=50)
     write_syncs(log, *((number, number) for number in range(1000)))
     assert len(read_pairs(log, TOPICS, wanted(0)).of(HERE, THERE).syncs) < 200
 
@@ -75,8 +82,7 @@ def test_no_more_is_read_than_the_limit(log: Counting, monkeypatch: pytest.Monke
 def test_a_groups_checkpoint_is_looked_for_behind_those_of_other_groups_up_to_the_limit(
     log: Counting, monkeypatch: pytest.MonkeyPatch, others: int, is_found: bool
 ) -> None:
-    for name, number in (("LEAST", 20), ("CHUNK", 10), ("MOST", 100)):
-        monkeypatch.setattr(reading, name, number)
+    limit_reading(monkeypatch, least=20)
     write_checkpoints(log, (31, 21), group="readers")
     write_checkpoints(log, *((number, number) for number in range(others)))
     mine, theirs = (Wanted(HERE, THERE, None, group) for group in ("readers", "others"))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 
+import pytest
+
 from reconciler.kafka.memory import MemoryLog
+from reconciler.mirror import reading
 
 SYNCS = "mm2-offset-syncs.a.internal"
 CHECKPOINTS = "a.checkpoints.internal"
@@ -52,3 +55,9 @@ def write_checkpoints(
         log.partition(CHECKPOINTS, 0).append(
             at_ms, checkpoint_key(group, topic), checkpoint_value(upstream, downstream)
         )
+
+
+def limit_reading(monkeypatch: pytest.MonkeyPatch, *, least: int) -> None:
+    """Let a read of these topics end after ``least`` of their records, or after 100 if it still lacks a pair."""
+    for name, number in (("LEAST", least), ("CHUNK", 10), ("MOST", 100)):
+        monkeypatch.setattr(reading, name, number)

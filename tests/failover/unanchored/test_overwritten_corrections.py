@@ -11,12 +11,11 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
-from reconciler.mirror import reading
 from reconciler.ports import ReadRequest, Row, TopicPartition
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.overwritten import NAMED, UNKNOWN
 from tests.in_memory import GROUP, Memory, content, found
-from tests.mirror.written import CHECKPOINTS, write_checkpoints
+from tests.mirror.written import CHECKPOINTS, limit_reading, write_checkpoints
 from tests.tracking.tracked import ANCHORED, GroupStore, Tracked
 
 CORRECTED, SYNCED = 4, 10
@@ -67,8 +66,7 @@ def refuse_checkpoints(group: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def others_go_on(monkeypatch: pytest.MonkeyPatch, group: Tracked, records: int) -> None:
     """Since this group has stopped, the mirror wrote so many checkpoints of others, which are read in small pieces."""
-    for name, number in (("LEAST", 20), ("CHUNK", 10), ("MOST", 100)):
-        monkeypatch.setattr(reading, name, number)
+    limit_reading(monkeypatch, least=20)
     write_checkpoints(group.log, *((number, 7) for number in range(records)), group="another group")
 
 

@@ -12,10 +12,9 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import parse_plan
 from reconciler.kafka.memory import MemoryLog
-from reconciler.mirror import reading
 from reconciler.stores.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
-from tests.mirror.written import AT_ONCE, LATER, SYNCS, write_checkpoints, write_syncs
+from tests.mirror.written import AT_ONCE, LATER, SYNCS, limit_reading, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
 
@@ -309,8 +308,7 @@ def test_a_number_that_no_checkpoint_names_is_the_groups_own(group: Memory) -> N
 def test_a_synced_offset_is_looked_for_behind_the_checkpoints_of_other_groups(
     group: Memory, monkeypatch: pytest.MonkeyPatch, others: int, verdict: Verdict
 ) -> None:
-    for name, number in (("LEAST", 20), ("CHUNK", 10), ("MOST", 100)):
-        monkeypatch.setattr(reading, name, number)
+    limit_reading(monkeypatch, least=20)
     group.save({0: StoredOffset(5)}, topic="a.events")
     write_checkpoints(group.log, (BASE + 5, 5), group=GROUP)
     write_checkpoints(group.log, *[(BASE + 7, 7)] * others, group="others")
