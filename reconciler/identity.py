@@ -1,4 +1,4 @@
-"""From a job's ``[jobs.identity]`` to functions that read timestamp and id off a record.
+"""From a job's ``[jobs.identity]`` to functions that read a record's timestamp and id.
 
 The functions return None for anything that is missing or unreadable (a tombstone, broken JSON, a missing header, a
 user's function that raises): a poisoned record is not the anchor, and must not stop a reconciliation.
@@ -34,46 +34,64 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class IdentitySettings:
+    """The texts of ``[jobs.identity]``. Jobs with equal settings can share one Identity."""
+
+    timestamp: str = "record"
+    id: str = "none"
+    id_order: str = "opaque"
+    unit: str = "ms"
+    unique_ids: bool = False
+    source_offset: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
 class SpecifiedIdentity(Identity):
     """An Identity that is pickled as the settings it was made from, and recreated from them in another process."""
 
-    settings: tuple[str, str, str, str, bool, str] = ("record", "none", "opaque", "ms", False, "none")
+    settings: IdentitySettings = IdentitySettings()
 
-    def __reduce__(self) -> tuple[Callable[..., Identity], tuple[str | bool, ...]]:
-        return identity_from_spec, self.settings
+    def __reduce__(self) -> tuple[Callable[..., Identity], tuple[IdentitySettings]]:
+        return identity_from_settings, (self.settings,)
 
 
 def identity_from_spec(
     timestamp: str = "record",
     id: str = "none",
+    *,
     id_order: str = "opaque",
     unit: str = "ms",
     unique_ids: bool = False,
     source_offset: str = "none",
 ) -> Identity:
-    """The Identity that the settings describe; raises ``ConfigError`` for a wrong one, with those of the others."""
+    """The Identity of these settings. Raises as ``identity_from_settings`` does."""
+    return identity_from_settings(IdentitySettings(timestamp, id, id_order, unit, unique_ids, source_offset))
+
+
+def identity_from_settings(settings: IdentitySettings) -> Identity:
+    """The Identity that the settings describe. Raises one ``ConfigError`` that holds the faults of all settings."""
     faults: list[ReconcilerError] = []
-    if id_order not in ("opaque", "increasing"):
-        faults.append(ConfigError(f'id_order = "{id_order}" is not known: use "opaque" or "increasing".'))
-    if unit not in UNITS_PER_MS:
-        faults.append(ConfigError(f'unit = "{unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.'))
-    if unique_ids and id == "none":
+    if settings.id_order not in ("opaque", "increasing"):
+        faults.append(ConfigError(f'id_order = "{settings.id_order}" is not known: use "opaque" or "increasing".'))
+    if settings.unit not in UNITS_PER_MS:
+        faults.append(ConfigError(f'unit = "{settings.unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.'))
+    if settings.unique_ids and settings.id == "none":
         faults.append(ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too."))
-    timestamp_of = _made(faults, lambda: _timestamp_function(timestamp, unit))
-    id_of = _made(faults, lambda: _id_function(id))
-    source_offset_of = _made(faults, lambda: _source_offset_function(source_offset))
+    timestamp_of = _made(faults, lambda: _timestamp_function(settings.timestamp, settings.unit))
+    id_of = _made(faults, lambda: _id_function(settings.id))
+    source_offset_of = _made(faults, lambda: _source_offset_function(settings.source_offset))
     if faults or timestamp_of is None:
         raise together(faults)
     return SpecifiedIdentity(
         timestamp_of=timestamp_of,
         id_of=id_of,
-        id_order=IdOrder(id_order),
-        record_time=timestamp == "record",
-        unique_ids=unique_ids,
-        id_name=_name(id),
-        time_name=_name(timestamp),
+        id_order=IdOrder(settings.id_order),
+        record_time=settings.timestamp == "record",
+        unique_ids=settings.unique_ids,
+        id_name=_name(settings.id),
+        time_name=_name(settings.timestamp),
         source_offset_of=source_offset_of,
-        settings=(timestamp, id, id_order, unit, unique_ids, source_offset),
+        settings=settings,
     )
 
 
@@ -94,10 +112,16 @@ def _name(spec: str) -> str:
     )
 
 
+def settings_of(identity: Identity) -> IdentitySettings:
+    """The settings that the identity was made from; the defaults for one that was made without settings."""
+    return identity.settings if isinstance(identity, SpecifiedIdentity) else IdentitySettings()
+
+
 def may_read_headers(identity: Identity) -> bool:
     """True if the identity is, or may be, read off a record's headers: a Python function gets them too."""
-    settings = identity.settings if isinstance(identity, SpecifiedIdentity) else ()
-    return any(isinstance(text, str) and text.startswith(("header:", "python:")) for text in settings)
+    settings = settings_of(identity)
+    specs = (settings.timestamp, settings.id, settings.source_offset)
+    return any(spec.startswith(("header:", "python:")) for spec in specs)
 
 
 def _timestamp_function(spec: str, unit: str) -> Callable[[Record], int | None]:

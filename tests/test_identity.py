@@ -288,7 +288,9 @@ def test_ids_that_are_unique_must_be_there() -> None:
 
 
 def test_every_setting_reaches_another_process() -> None:
-    made = identity_from_spec("header:t", "header:i", "increasing", "s", True, "header:o")
+    made = identity_from_spec(
+        "header:t", "header:i", id_order="increasing", unit="s", unique_ids=True, source_offset="header:o"
+    )
     again = pickle.loads(pickle.dumps(made))
     assert again.unique_ids
     assert again.source_offset_of is not None

@@ -37,7 +37,7 @@ from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.core.question import StartAt
 from reconciler.fileio import why
 from reconciler.formats.plan import StartPolicy
-from reconciler.identity import identity_from_spec
+from reconciler.identity import IdentitySettings, identity_from_settings
 
 __all__ = ["Cluster", "Config", "Job", "Policy", "SearchSettings", "TopicNames", "load_config", "read_config"]
 
@@ -149,7 +149,7 @@ class _Reader:
     def __init__(self, root: Table, faults: Faults, path: Path, doubt: Doubt | None) -> None:
         self._root = root
         self._faults = faults
-        self._identities: dict[tuple[str, str, str, str, bool, str], Identity] = {}
+        self._identities: dict[IdentitySettings, Identity] = {}
         self._path = path
         self._doubt = doubt
         self._place_of = cache(place_of)
@@ -332,11 +332,11 @@ class _Reader:
         unit, unique = table.text("unit", "ms"), bool(table.take("unique_ids", bool, False))
         carried = table.text("source_offset", "none")
         if not may_be_used or table.is_faulty("id"):
-            id = "key"  # whatever was meant, it is an id: the other settings are looked at all the same
+            id = "key"  # any id will do: the faults of the other settings are collected all the same
         try:
-            # One for all jobs that are identified alike: then what they ask can be the same.
-            spec = (timestamp, id, order, unit, unique, carried)
-            identity = self._identities.setdefault(spec, identity_from_spec(*spec))
+            # Jobs with equal settings share one identity, so that their equal questions are asked once.
+            settings = IdentitySettings(timestamp, id, order, unit, unique, carried)
+            identity = self._identities.setdefault(settings, identity_from_settings(settings))
         except ConfigError as error:
             for each in (error, *error.others):
                 self._faults.add(table.where(each.message), each.hint)

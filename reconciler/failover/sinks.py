@@ -33,10 +33,12 @@ def with_sinks(config: Config, plans: Mapping[str, JobPlan], corrected: Iterable
     Raises Unreachable, Refused and ConfigError as sinks do.
     """
     changed = set(corrected)
-    return {name: _with_sinks(config.chosen(name)[0], plan, name in changed) for name, plan in plans.items()}
+    return {
+        name: _with_sinks(config.chosen(name)[0], plan, is_corrected=name in changed) for name, plan in plans.items()
+    }
 
 
-def _with_sinks(job: Job, plan: JobPlan, is_corrected: bool) -> JobPlan:
+def _with_sinks(job: Job, plan: JobPlan, *, is_corrected: bool) -> JobPlan:
     if not job.sinks:
         return plan
     if traits(job.store).corrected_in_copy:

@@ -101,8 +101,7 @@ def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
     alias = config.topics.alias
     if not known.syncs or known.is_one_way or alias is None:
         return known
-    delivered, _ = read_positions(reader, alias)
-    return replace(known, delivered=delivered)
+    return replace(known, delivered=read_positions(reader, alias).delivered)
 
 
 def own_topics(config: Config) -> OwnTopics:

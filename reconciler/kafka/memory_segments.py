@@ -131,7 +131,7 @@ def clean(segments: Sequence[Segment], how: Cleaning) -> None:
     transactions = _Transactions(how.start)
     for segment in segments:
         judged = [(batch, transactions.may_go(batch)) for batch in segment.batches]
-        segment.keep(batch for batch, may_go in judged if _stays(batch, may_go, latest, how))
+        segment.keep(batch for batch, may_go in judged if _stays(batch, latest, how, may_go=may_go))
 
 
 def _is_aborted(batch: Batch, start: int) -> bool:
@@ -171,14 +171,14 @@ class _Transactions:
         return not had_batches
 
 
-def _stays(batch: Batch, may_go: bool, latest: Mapping[bytes | None, int], how: Cleaning) -> bool:
+def _stays(batch: Batch, latest: Mapping[bytes | None, int], how: Cleaning, *, may_go: bool) -> bool:
     """Remove the records that the cleaner removes from a batch; False if the batch itself goes."""
-    due = batch.horizon_ms is not None and batch.horizon_ms <= how.now_ms
+    is_due = batch.horizon_ms is not None and batch.horizon_ms <= how.now_ms
     if batch.control:
-        batch.emptied = batch.emptied or (may_go and due)
+        batch.emptied = batch.emptied or (may_go and is_due)
         left = not batch.emptied
     else:
-        batch.keep([] if may_go else [r for r in batch.records if _is_kept(r, latest, due)])
+        batch.keep([] if may_go else [r for r in batch.records if _is_kept(r, latest, is_due=is_due)])
         left = not batch.emptied
     if left and batch.horizon_ms is None and (may_go or any(record.value is None for record in batch.records)):
         batch.horizon_ms = how.now_ms + how.delete_retention_ms
@@ -187,5 +187,5 @@ def _stays(batch: Batch, may_go: bool, latest: Mapping[bytes | None, int], how: 
     return left or is_last
 
 
-def _is_kept(record: MemoryRecord, latest: Mapping[bytes | None, int], due: bool) -> bool:
-    return record.offset >= latest.get(record.key, -1) and not (record.value is None and due)
+def _is_kept(record: MemoryRecord, latest: Mapping[bytes | None, int], *, is_due: bool) -> bool:
+    return record.offset >= latest.get(record.key, -1) and not (record.value is None and is_due)

@@ -7,7 +7,9 @@ topic is ``mm2-offsets.ALIAS.internal``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from reconciler.core.anchors import Record
 from reconciler.core.errors import NotRead, Refused, Unreachable
@@ -21,30 +23,54 @@ LARGEST = 10_000
 """Bytes of a key or value. MirrorMaker's are about a hundred."""
 
 
-def read_positions(reader: LogReader, alias: str) -> tuple[dict[TopicPartition, int], str]:
-    """The positions by the source's partition, and the reason if there are none: failures are not raised."""
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The last delivered offset of each of the source's partitions; ``why_none`` if there is none."""
+
+    delivered: Mapping[TopicPartition, int]
+    why_none: str = ""
+
+
+def read_positions(reader: LogReader, alias: str) -> Positions:
+    """The positions that Connect committed for the mirror of ``alias``. Failures are not raised: they are the reason
+    why there are none."""
     topic = f"mm2-offsets.{alias}.internal"
     try:
         info = reader.describe((topic,)).topics.get(topic)
         if info is None:
-            return {}, f'there is no topic "{topic}"'
-        places = info.places
-        starts, ends = reader.log_starts(places), reader.log_ends(places)
-        newest: dict[TopicPartition, tuple[int, int]] = {}  # a connector of another name has a key of its own
-        for place in places:
-            for record in between(reader, place, max(starts[place], ends[place] - MOST), ends[place]):
-                if (position := position_of(record, alias)) is not None:
-                    time = record.timestamp_ms or 0
-                    if time >= newest.get(position[0], (0, 0))[0]:
-                        newest[position[0]] = (time, position[1])
-        found = {place: position for place, (_, position) in newest.items()}
+            return Positions({}, f'there is no topic "{topic}"')
+        found = newest_positions(_last_records(reader, info.places), alias)
     except (NotRead, Refused, Unreachable) as error:
-        return {}, f'"{topic}" could not be read: {error.message.rstrip(".")}'
-    return found, "" if found else f'"{topic}" holds no position of this mirror'
+        return Positions({}, f'"{topic}" could not be read: {error.message.rstrip(".")}')
+    return Positions(found, "" if found else f'"{topic}" holds no position of this mirror')
 
 
-def position_of(record: Record, alias: str) -> tuple[TopicPartition, int] | None:
-    """The source's partition and its last delivered offset; None for every other record of the topic."""
+def _last_records(reader: LogReader, places: Sequence[TopicPartition]) -> Iterator[Record]:
+    starts, ends = reader.log_starts(places), reader.log_ends(places)
+    for place in places:
+        yield from between(reader, place, max(starts[place], ends[place] - MOST), ends[place])
+
+
+def newest_positions(records: Iterable[Record], alias: str) -> dict[TopicPartition, int]:
+    """The newest position of each of the source's partitions: connectors of other names have keys of their own."""
+    found: dict[TopicPartition, int] = {}
+    times: dict[TopicPartition, int] = {}
+    for record in records:
+        position, time_ms = position_of(record, alias), record.timestamp_ms or 0
+        if position is not None and time_ms >= times.get(position.partition, 0):
+            found[position.partition], times[position.partition] = position.offset, time_ms
+    return found
+
+
+class Position(NamedTuple):
+    """A partition of the source, and the last offset of it that was delivered."""
+
+    partition: TopicPartition
+    offset: int
+
+
+def position_of(record: Record, alias: str) -> Position | None:
+    """The position that a record holds; None for every other record of the topic."""
     if record.key is None or record.value is None or max(len(record.key), len(record.value)) > LARGEST:
         return None
     try:
@@ -59,4 +85,4 @@ def position_of(record: Record, alias: str) -> tuple[TopicPartition, int] | None
         return None
     if type(partition) is not int or type(offset) is not int or partition < 0 or offset < 0:
         return None
-    return TopicPartition(topic, partition), offset
+    return Position(TopicPartition(topic, partition), offset)

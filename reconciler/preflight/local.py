@@ -18,6 +18,7 @@ from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.fileio import is_folder, looked_at
 from reconciler.folder import Folder, LocalFolder, open_folder
+from reconciler.identity import settings_of
 from reconciler.near import near_names
 from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
 from reconciler.trust import signing
@@ -63,7 +64,7 @@ def _unread_names(config: Config) -> Iterator[TrialResult]:
 
 def _functions(jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
     for job in jobs:
-        _, id, *_ = getattr(job.identity, "settings", ("", "", "", "", False))
+        id = settings_of(job.identity).id
         if id.startswith("python:"):
             yield ok(f"job {job.name}", f"the function {id.removeprefix('python:')} could be imported")
 

@@ -11,6 +11,7 @@ from reconciler.config.settings import TrustSettings
 from reconciler.config.table import UNITS
 from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
 from reconciler.formats.decimal_text import counted
+from reconciler.identity import settings_of
 from reconciler.ports import Capabilities
 from reconciler.stores.registry import traits
 
@@ -133,14 +134,18 @@ def _anchors_kept(config: Config, able: Capabilities) -> str:
 
 
 def _identity(job: Job) -> str:
-    plain = ("record", "none", "opaque", "ms", False, "none")
-    timestamp, id, order, unit, unique, carried = getattr(job.identity, "settings", plain)
-    time = "the Kafka timestamp" if timestamp == "record" else f"{_place(timestamp)} (in {unit}, where it is a number)"
-    time += "" if carried == "none" else f". It carries the source's offset: {_place(carried)}"
-    if id == "none":
+    identity = settings_of(job.identity)
+    time = "the Kafka timestamp"
+    if identity.timestamp != "record":
+        time = f"{_place(identity.timestamp)} (in {identity.unit}, where it is a number)"
+    if identity.source_offset != "none":
+        time += f". It carries the source's offset: {_place(identity.source_offset)}"
+    if identity.id == "none":
         return f"A record is identified by a fingerprint of its key and value, and by its time: {time}."
-    grows = "; ids increase within each partition" if order == "increasing" else "; no two share one" if unique else ""
-    return f"A record is identified by its id: {_place(id)}{grows}. Its time is {time}."
+    rule = "; no two share one" if identity.unique_ids else ""
+    if identity.id_order == "increasing":
+        rule = "; ids increase within each partition"
+    return f"A record is identified by its id: {_place(identity.id)}{rule}. Its time is {time}."
 
 
 def _place(spec: str) -> str:

@@ -117,7 +117,7 @@ def lacks(sink: Sink, at: Standing, taken: Taken | None) -> bool:
 
 def judge(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool = False) -> SinkRow:
     """The outcome of the next batch; ``taken`` is the result of ``ask``, ``lacking`` that of ``lacks``."""
-    outcome, detail = _judged(sink, at, taken, lacking)
+    outcome, detail = _judged(sink, at, taken, lacking=lacking)
     if taken is not None and taken.batch is not None and not taken.whole and outcome not in STOPS:
         outcome, detail = SinkOutcome.UNKNOWN, f"{detail}; its log does not tell whether that was undone since"
     name = (sink.app_id or at.query_id) if sink.knows_queries else None
@@ -136,7 +136,7 @@ def begun_anew(sink: Sink, again: Repeated, *, placed: bool) -> SinkRow:
     return replace(row, outcome=SinkOutcome.DOUBLES, detail=_again(again) if placed else FROM_THE_BEGINNING)
 
 
-def _judged(sink: Sink, at: Standing, taken: Taken | None, lacking: bool) -> tuple[SinkOutcome, str]:
+def _judged(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool) -> tuple[SinkOutcome, str]:
     if taken is None:
         if at.begun >= 0 and at.query_id is None:
             return SinkOutcome.UNSEEN, _without_id(at)

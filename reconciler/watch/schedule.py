@@ -205,7 +205,7 @@ class Watch:
         is_away = CLUSTER in self.troubles  # which is logged already, and is not a matter of speed
         is_overrun = took_s > self._setup.every_s and not is_away
         if not is_away:
-            self._report_overrun(is_overrun, took_s)
+            self._report_overrun(took_s, is_overrun=is_overrun)
         self._ended_at = now
         self._allow(took_s)
         self._update(
@@ -216,7 +216,7 @@ class Watch:
         )
         self._spent_s = 0.0
 
-    def _report_overrun(self, is_overrun: bool, took_s: float) -> None:
+    def _report_overrun(self, took_s: float, *, is_overrun: bool) -> None:
         """Log the second overrun in a row, and the end of a row that was logged."""
         every_s, was_logged = self._setup.every_s, self._overruns >= OVERRUNS_LOGGED
         self._overruns = self._overruns + 1 if is_overrun else 0

@@ -60,7 +60,10 @@ def test_any_plan_is_read_or_refused_with_a_sentence(runs: int) -> None:
             for row in job.partitions:
                 why_stopped(row, StartPolicy())
             options = attempt(
-                partial(handoff.of_plan, plan, False, job.name), USAGE, ExitCode.NEEDS_PERSON, longest=AS_TYPED
+                partial(handoff.of_plan, plan, job.name, vouched=False),
+                USAGE,
+                ExitCode.NEEDS_PERSON,
+                longest=AS_TYPED,
             )
             if options is not None:
                 json.loads(options.starting_offsets_json())

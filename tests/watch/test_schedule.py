@@ -24,7 +24,7 @@ FINE = CheckFigures({"t": TopicFigures({Verdict.MATCH: 1})})
 
 
 def jobs(count: int, name: str = "job") -> tuple[Job, ...]:
-    identity = identity_from_spec("record", "none", "opaque", "ms")
+    identity = identity_from_spec()
     return tuple(Job(f"{name}-{number}", f"g{number}", ("t",), "memory:", identity) for number in range(count))
 
 

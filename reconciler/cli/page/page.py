@@ -28,7 +28,7 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
         "page",
         tone="bad" if stopped or plan.not_judged else "good",
         headline=_headline(len(places), len(stopped), len(plan.not_judged)),
-        lead=_lead(plan, policy, bool(stopped)),
+        lead=_lead(plan, policy, is_stopped=bool(stopped)),
         figures=_figures(plan, entries, len(places), len(stopped)),
         cluster_id=plan.cluster_id,
         bootstrap_servers=plan.bootstrap_servers,
@@ -57,8 +57,8 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
 
 def _headline(places: int, stopped: int, not_judged: int) -> str:
     if not_judged and not stopped:
-        it = "job was not judged: do not start it" if not_judged == 1 else "jobs were not judged: do not start them"
-        return f"{not_judged:,} {it}"
+        rest = "job was not judged: do not start it" if not_judged == 1 else "jobs were not judged: do not start them"
+        return f"{not_judged:,} {rest}"
     if not places:
         return "Nothing to start: the plan holds no partition"
     if stopped:
@@ -66,13 +66,13 @@ def _headline(places: int, stopped: int, not_judged: int) -> str:
     return "Every partition may start" if places > 1 else "The partition may start"
 
 
-def _lead(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
-    judged = _lead_of_judged(plan, policy, stopped)
+def _lead(plan: Plan, policy: StartPolicy, *, is_stopped: bool) -> Markup:
+    judged = _lead_of_judged(plan, policy, is_stopped=is_stopped)
     return Markup(f"{judged} {escaped(not_judged_text(plan), LONGEST_NAME)}") if plan.not_judged else judged
 
 
-def _lead_of_judged(plan: Plan, policy: StartPolicy, stopped: bool) -> Markup:
-    if stopped:
+def _lead_of_judged(plan: Plan, policy: StartPolicy, *, is_stopped: bool) -> Markup:
+    if is_stopped:
         names = [
             job.name for job in plan.jobs if any(why_stopped(row, policy) or job.stopped_by for row in job.partitions)
         ]

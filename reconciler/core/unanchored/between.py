@@ -5,6 +5,8 @@ The argument stands in ``mirrored`` (B).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from reconciler.core.anchors import Record, fingerprint, order_key
 from reconciler.core.matching import Matcher
 from reconciler.core.probes import LogRange, Search, TimeLookup, as_lookup, ask_read
@@ -12,13 +14,22 @@ from reconciler.core.question import Question
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, advance, last_before
 
 
+@dataclass(frozen=True, slots=True)
+class NewRecords:
+    """``begin``: the record equal to the first sync's. ``records``: the new ones behind it. ``end``: the second's."""
+
+    begin: int
+    records: list[Record]
+    end: int
+
+
 def new_between(
     question: Question, edges: LogRange, first: Record, below: Matcher, above: Matcher, expected_end: int
-) -> Search[tuple[int, list[Record], int] | None]:
-    """Where a record equal to the first sync's is, the new records behind it, and where the second's follows.
+) -> Search[NewRecords | None]:
+    """The new records between the records of two syncs.
 
-    ``first`` is the record at the first sync's place; ``below`` and ``above`` tell it and the second sync's record from
-    others. None where the stretch is too long, or nothing there can be counted.
+    ``first`` is the record at the first sync's place; ``below`` and ``above`` recognise it and the second
+    sync's. None where the stretch is too long, or nothing there can be counted.
     """
     stamp = first.timestamp_ms
     if stamp is None or first.append_time:
@@ -26,24 +37,25 @@ def new_between(
     disorder = question.limits.max_disorder_ms
     answers = yield (TimeLookup(stamp), TimeLookup(max(0, stamp - disorder)))
     lower, safe = (edges.place_of(as_lookup(answer)) for answer in answers)
-    whole = edges.start == 0
-    if not whole and question.identity.record_time:
+    # Whether the log reaches back past all possible copies: then a record that was not seen before is new.
+    is_whole = edges.start == 0
+    if not is_whole and question.identity.record_time:
         older = yield from last_before(safe, edges.start)
-        whole = older is not None and not older.append_time
+        is_whole = older is not None and not older.append_time
     # A first copy that compaction removed left a gap, at the earliest right in front of the record at ``safe``.
     front = max(edges.start, (lower if question.compacted is False else min(safe, lower)) - 1)
     later = stamp + disorder if question.identity.record_time else None
-    news = _News(below, question.limits.scan_records, stamp, later, whole)
+    news = _News(below, question.limits.scan_records, stamp, later, is_whole=is_whole)
     end = yield from news.read(above, front, edges.end, expected_end)
     if end is None or (news.gap and (yield from question.may_be_compacted())):
         return None
-    return news.began_at, news.found, end
+    return NewRecords(news.began_at, news.found, end)
 
 
 class _News:
     """Tells new records from others, in the order of the log; ``found`` are those behind the first sync's record."""
 
-    def __init__(self, first: Matcher, budget: int, stamp: int, later: int | None, whole: bool) -> None:
+    def __init__(self, first: Matcher, budget: int, stamp: int, later: int | None, *, is_whole: bool) -> None:
         self.began = False
         self.began_at = 0
         self.gap = False
@@ -54,7 +66,7 @@ class _News:
         self._highest: bytes | None = None
         self._stamp = stamp
         self._later = later
-        self._whole = whole
+        self._is_whole = is_whole
         self._seen: set[tuple[int | None, str]] = set()
 
     def read(self, above: Matcher, front: int, log_end: int, expected_end: int) -> Search[int | None]:
@@ -95,7 +107,7 @@ class _News:
         time = record.timestamp_ms
         if time is None or record.append_time or mark in self._seen:
             return False
-        return (self._later is not None and time > self._later) or (self._whole and time >= self._stamp)
+        return (self._later is not None and time > self._later) or (self._is_whole and time >= self._stamp)
 
     def _is_higher(self, record: Record) -> bool:
         name = self._first.id_of(record)

@@ -256,8 +256,8 @@ def _count(case: _Case, below: Sync, above: Sync, first: Record, last: Record) -
     read = yield from new_between(case.question, case.edges, first, equal, matcher(last), above.downstream)
     if read is None:
         return None
-    begin, new, end = read
-    if begin != below.downstream and not equal.by_order:
+    new, end = read.records, read.end
+    if read.begin != below.downstream and not equal.by_order:
         return None
     back = above.upstream - case.evidence.offset
     if len(new) < back:

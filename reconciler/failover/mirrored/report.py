@@ -98,8 +98,9 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     notes = [_missing_words(missing), known.note]
     positions: Mapping[TopicPartition, int] = {}
     if config.topics.alias is not None:
-        positions, note = read_positions(reader, config.topics.alias)
-        notes.append(note)
+        read = read_positions(reader, config.topics.alias)
+        positions = read.delivered
+        notes.append(read.why_none)
         known = replace(known, delivered=positions)
     ends = reader.log_ends(list(places)) if places else {}
     starts = reader.log_starts(list(places)) if places else {}

@@ -61,7 +61,7 @@ def from_environment(
 def _planned(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Handoff:
     plan, vouched = proof.read(env[PLAN_VARIABLE], env, trusted_keys=trusted_keys, now_ms=clock_ms())
     # With a checkpoint the plan holds both positions of a repeated batch, and Spark goes by the checkpoint.
-    return of_plan(plan.starts if env.get(CHECKPOINT_VARIABLE) else plan, vouched, job)
+    return of_plan(plan.starts if env.get(CHECKPOINT_VARIABLE) else plan, job, vouched=vouched)
 
 
 def _started(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Handoff:

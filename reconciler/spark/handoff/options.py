@@ -260,11 +260,12 @@ def load(plan: PlanSource, job: Jobs = None, *, trusted_keys: proof.Keys = None)
     it is not clear which job is meant, ``ConfigError`` if the file cannot be read or Spark could not use its
     partitions.
     """
-    return of_plan(*proof.read(plan, os.environ, trusted_keys=trusted_keys, now_ms=clock_ms()), job)
+    parsed, vouched = proof.read(plan, os.environ, trusted_keys=trusted_keys, now_ms=clock_ms())
+    return of_plan(parsed, job, vouched=vouched)
 
 
-def of_plan(parsed: Plan, vouched: bool, job: Jobs) -> Handoff:
-    """The hand-off of a plan that was read."""
+def of_plan(parsed: Plan, job: Jobs, *, vouched: bool) -> Handoff:
+    """The hand-off of a plan that was read; ``vouched`` as in ``Handoff``."""
     names = arguments.job_names(job)
     chosen = [parsed.job()] if names is None else [parsed.job(name) for name in names]
     servers = parsed.bootstrap_servers

@@ -250,7 +250,7 @@ class CheckpointRecorder(GroupRecorder):
         group, now_ms = self.target.group, self.target.now_ms
         with self._lock:
             self._compare_and_set(
-                lambda store, _: decide(batch, read_kept(store, group, topics), named, now_ms()),
+                lambda store, *, is_first: decide(batch, read_kept(store, group, topics), named, now_ms()),
                 f"batch {batch.number}",
             )
 

@@ -138,7 +138,9 @@ class RangeEnds:
         before = self._cluster.having(topics)
         found = {**self._found(wanted, committed_only=False), **self._found(wanted, committed_only=True)}
         gone = self._gone({at: span for at, span in wanted.items() if at not in found})
-        after = self._reader(any(span.committed_only for span in wanted.values())).describe(before.topics)
+        after = self._reader(committed_only=any(span.committed_only for span in wanted.values())).describe(
+            before.topics
+        )
         self._cluster.learn(after)
         renumbered = {name for name in topics if not after.numbers_as(before, name)}
         gone |= {at for at in wanted if at.topic in renumbered}
@@ -148,7 +150,7 @@ class RangeEnds:
         """Of the ranges in which no record was found, those in which the log begins now."""
         if not empty:
             return frozenset()
-        reader = self._reader(any(span.committed_only for span in empty.values()))
+        reader = self._reader(committed_only=any(span.committed_only for span in empty.values()))
         starts = reader.log_starts(list(empty))
         return frozenset(at for at, span in empty.items() if starts[at] > span.start)
 
@@ -156,9 +158,9 @@ class RangeEnds:
         self, wanted: Mapping[TopicPartition, OffsetSpan], *, committed_only: bool
     ) -> dict[TopicPartition, LastRecord]:
         here = {at: span for at, span in wanted.items() if span.committed_only is committed_only}
-        return last_records(self._reader(committed_only), here, timeout_s=TIMEOUT_S) if here else {}
+        return last_records(self._reader(committed_only=committed_only), here, timeout_s=TIMEOUT_S) if here else {}
 
-    def _reader(self, committed_only: bool) -> LogReader:
+    def _reader(self, *, committed_only: bool) -> LogReader:
         if committed_only not in self._readers:
             access = self._target.cluster
             self._readers[committed_only] = access.reader(timeout_s=TIMEOUT_S, committed_only=committed_only)

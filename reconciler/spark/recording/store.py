@@ -20,7 +20,7 @@ from contextlib import closing
 from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
@@ -34,6 +34,12 @@ T = TypeVar("T")
 NONE: Mapping[TopicPartition, StoredOffset] = MappingProxyType({})
 Describe = Callable[[Iterable[str]], ClusterInfo]
 """Returns the cluster's id and its topics' ids."""
+
+
+class Decide(Protocol):
+    """Returns the changes to make to the store's rows; ``is_first`` is False where an earlier decision conflicted."""
+
+    def __call__(self, store: OffsetStore, *, is_first: bool) -> list[Change]: ...
 
 
 class StoreKeeper:
@@ -190,17 +196,14 @@ class GroupRecorder:
             for end in ends
         }
 
-    def _compare_and_set(self, decide: Callable[[OffsetStore, bool], list[Change]], reason: str) -> None:
-        """Write the changes that ``decide`` makes of the store's rows; it is told whether it has not decided before.
-
-        To be called with the lock.
-        """
+    def _compare_and_set(self, decide: Decide, reason: str) -> None:
+        """Write the changes that ``decide`` returns; it decides again after a conflict. The caller holds the lock."""
         group, now_ms = self.target.group, self.target.now_ms
 
         def act(store: OffsetStore) -> None:
             conflicts: tuple[TopicPartition, ...] = ()
             for attempt in range(self.attempts):
-                changes = decide(store, attempt == 0)
+                changes = decide(store, is_first=attempt == 0)
                 if not changes:
                     return
                 conflicts = store.write(group, changes, reason=reason, now_ms=now_ms()).conflicts
@@ -251,7 +254,7 @@ class Recorder(GroupRecorder):
             anchors, wanted = self.named(ends), dict(looked_up)
             wanted |= {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}
 
-            def decide(store: OffsetStore, is_first: bool) -> list[Change]:
+            def decide(store: OffsetStore, *, is_first: bool) -> list[Change]:
                 rows = _rows(store, self.target.group, {at.topic for at in wanted}, may_be_absent=is_first)
                 due = [(at, rows.get(at), new) for at, new in wanted.items() if moves(rows.get(at), new)]
                 return [Change(at, row.version if row else None, new) for at, row, new in due]

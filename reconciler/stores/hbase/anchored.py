@@ -79,7 +79,7 @@ class AnchoredStore(HBaseStore):
             try:
                 done = self._put(names[change.key], current.get(change.key), change, reason, now_ms)
             except ReconcilerError as error:
-                raise partial_write(error, written > 0) from error
+                raise partial_write(error, rows_may_be_written=written > 0) from error
             if done:
                 written += 1
             else:

@@ -277,7 +277,7 @@ class CdapStore(HBaseStore):
             done = [write for write in claimed if write.key not in lost]
             after = self._look([write.key for write in done])
         except ReconcilerError as error:
-            raise partial_write(error, bool(claimed)) from error
+            raise partial_write(error, rows_may_be_written=bool(claimed)) from error
         for write in done:
             if not write.is_done(after[write.key]):
                 raise OutcomeUnknown(

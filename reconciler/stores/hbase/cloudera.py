@@ -190,7 +190,7 @@ class _TopicWrite:
                 expected = self._put(epoch_ms, texts, changes)
             after = self.rows.latest(self.topic, self.group)
         except ReconcilerError as error:
-            raise partial_write(error, True) from error
+            raise partial_write(error, rows_may_be_written=True) from error
         if after.nonce != mine.nonce or _content(after.batch) != expected:
             raise OutcomeUnknown(
                 f"Offsets of {self.topic!r} were written by another program at the same time.",

@@ -58,11 +58,11 @@ def write_parts(parts: Iterable[Part], write: Callable[[Part], set[TopicPartitio
         try:
             lost |= write(part)
         except ReconcilerError as error:
-            raise partial_write(error, number > 0) from error
+            raise partial_write(error, rows_may_be_written=number > 0) from error
     return lost
 
 
-def partial_write(error: ReconcilerError, rows_may_be_written: bool) -> ReconcilerError:
+def partial_write(error: ReconcilerError, *, rows_may_be_written: bool) -> ReconcilerError:
     """``error`` itself where nothing was written before it, else OutcomeUnknown."""
     if not rows_may_be_written or isinstance(error, OutcomeUnknown):
         return error

@@ -91,7 +91,7 @@ class HBaseTable:
         """
         if stop and ((start < stop) if reverse else (start > stop)):
             raise ValueError(f"the bounds {start!r} and {stop!r} are the wrong way round")
-        return self._read(lambda client: dict(self._scan(client, start, stop, limit, reverse)))
+        return self._read(lambda client: dict(self._scan(client, start, stop, limit, reverse=reverse)))
 
     def scan_prefix(self, prefix: bytes) -> dict[bytes, Cells]:
         """The rows whose keys begin with ``prefix``, in their order."""
@@ -114,7 +114,7 @@ class HBaseTable:
         self.rows([b"!"])  # a disabled table still lists its families: only reading rows finds out
 
     def _scan(
-        self, client: Any, start: bytes, stop: bytes, limit: int | None, reverse: bool
+        self, client: Any, start: bytes, stop: bytes, limit: int | None, *, reverse: bool
     ) -> Iterator[tuple[bytes, Cells]]:
         page = PAGE if limit is None else min(limit, PAGE)
         options = _thrift().TScan(startRow=start, stopRow=stop, caching=page, reversed=reverse)

@@ -104,7 +104,7 @@ class Database:
         def once() -> T:
             reused = self._connection is not None
             try:
-                return self._once(work, only_reads)
+                return self._once(work, only_reads=only_reads)
             except Unreachable as error:
                 if reused and self._connection is None and error.retryable and not isinstance(error, Again):
                     raise Again(error.message, hint=error.hint) from error
@@ -143,7 +143,7 @@ class Database:
 
     # ------------------------------------------------------------ one attempt
 
-    def _once(self, work: Callable[[Session], T], only_reads: bool) -> T:
+    def _once(self, work: Callable[[Session], T], *, only_reads: bool) -> T:
         connection = self._connected()
         session = Session(connection, self.place, self._timeout_s)
         try:
@@ -162,7 +162,7 @@ class Database:
             except psycopg.Error as err:
                 self._roll_back(connection)
                 errors.raise_explained(err, self.place, self._timeout_s)
-            self._commit(connection, only_reads)
+            self._commit(connection, only_reads=only_reads)
         except BaseException:
             # Interrupted, or worse: the connection is in an unknown state and must not be used again.
             if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
@@ -170,7 +170,7 @@ class Database:
             raise
         return result
 
-    def _commit(self, connection: Any, only_reads: bool) -> None:
+    def _commit(self, connection: Any, *, only_reads: bool) -> None:
         try:
             with _cut_after(connection, self.place, self._timeout_s + GRACE_S):
                 connection.commit()

@@ -110,7 +110,7 @@ def record(**more: Any) -> MemoryRecord:
 )
 @pytest.mark.parametrize("time_spec", ["record", "json:$.ts", "header:n"])
 def test_an_identity_is_the_same_at_the_other_end(id_spec: str, time_spec: str) -> None:
-    here = identity_from_spec(time_spec, id_spec, "increasing", "s")
+    here = identity_from_spec(time_spec, id_spec, id_order="increasing", unit="s")
     there = pickle.loads(pickle.dumps(here))
     found = record(headers=(("n", b"12"),))
     assert there.timestamp_of(found) == here.timestamp_of(found)
