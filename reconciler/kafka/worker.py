@@ -1,8 +1,8 @@
 """The process that reads records, apart from the one that judges them: if it dies, only its reads are lost.
 
-One request is a line of JSON: the kind of reading, and places to read. The answer is frames of chunks, then one
-that says how it ended. A line that names topics to expect has no answer. Frames are a length of 8 bytes and so many
-bytes.
+One request is a frame of JSON: the kind of reading, and the places to read. The answer is frames of chunks, then one
+frame that says how the read ended. A request that names topics to expect has no answer. A frame is its length in 8
+bytes, then its content.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ LENGTH = 8
 BESIDES = 1024 * 1024 * 1024
 """Bytes for what is reserved and not used, above all the stacks of the client's threads: 8 MiB for each broker."""
 SHARE = 4
-"""A read stops at this part of the limit with what it has; the rest comes with the next one."""
+"""A read ends early once its records take this fraction (1/4) of the memory limit; the next read gets the rest."""
 IN_BULK = 500
-"""From so many requests on, a reader answers what it can that needs less of the processor for each (``kafka.bulk``); to
-import it takes 0.07 s."""
+"""From this number of requests on, the bulk reader (``kafka.bulk``) answers those that it can: it needs less processor
+time per request, but 0.07 s to be imported."""
 IN_BULK_ONCE_LOADED = 100
-"""The same where it has been imported: some searches of a window may read on while the others begin."""
+"""The same once it has been imported. Requests are fewer then: some searches read on while others only begin."""
 MOST_OF = 0.9
-"""A read that timed out took about all of its time; an error that came sooner was an answer."""
+"""A read that times out has taken at least this share of its time; an error that came sooner was an answer."""
 BUSY = 0.1
-"""The share of a processor that a client uses which waits for records is far below this."""
-
+"""A client that waits for records uses far less than this share of a processor."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ def serve(connection: socket.socket) -> None:
         file.write("1000")  # where memory runs out, the system ends this process and not its parent
     with contextlib.suppress(EOFError, ConnectionError):
         orders = json.loads(bytes(receive(connection)))
-        # For what the client does while the parent does not look.
+        # The parent looks at this process's memory only now and then; this limit holds in between.
         with contextlib.suppress(OSError, ValueError, IndexError):
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -100,7 +99,7 @@ class _Readers:
 
 
 def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, Any], readers: _Readers) -> bool:
-    """Whether to go on."""
+    """Answer one request. False if the process has to end: a read timed out while its client was busy with an answer."""
     if "expect" in asked:
         if readers.in_bulk is not None:
             readers.in_bulk.expect(asked["expect"])
@@ -114,11 +113,9 @@ def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, 
     began, used_s = monotonic(), process_time()
     try:
         with waits.waiting("", waits.for_seconds(orders["timeout_s"])) as wait:
-            wait.began -= asked["waited_s"]  # the other end repeats a read, and an error names all that was waited
+            wait.began -= asked["waited_s"]  # the parent repeats a read; an error names the whole time that it waited
             if left:
-                for answers in readers.of(sparing=sparing).read_each([requests[index] for index in left]):
-                    for frame in frames([(left[place], chunk) for place, chunk in answers]):
-                        send(connection, CHUNKS, *pack(frame))
+                _answer_singly(connection, requests, left, readers.of(sparing=sparing))
         send(connection, DONE)
     except ReconcilerError as error:
         busy_s, took_s = process_time() - used_s, monotonic() - began
@@ -130,8 +127,17 @@ def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, 
     return True
 
 
+def _answer_singly(
+    connection: socket.socket, requests: Sequence[ReadRequest], left: Sequence[int], reader: KafkaLogReader
+) -> None:
+    """Answer those of the requests whose indexes are ``left``."""
+    for answers in reader.read_each([requests[index] for index in left]):
+        for frame in frames([(left[place], chunk) for place, chunk in answers]):
+            send(connection, CHUNKS, *pack(frame))
+
+
 def _answer_in_bulk(connection: socket.socket, requests: Sequence[ReadRequest], reader: BulkReader) -> Sequence[int]:
-    """The indexes of the requests that are left."""
+    """Answer the requests that the bulk reader can; return the indexes of the others."""
     from reconciler.kafka.bulk.batches import taken
 
     left = set(range(len(requests)))
@@ -157,7 +163,7 @@ class _Pulse:
 
 
 def error_of(text: bytes) -> ReconcilerError:
-    """The error that a frame ``FAILED`` tells."""
+    """The error that a ``FAILED`` frame reports."""
     name, message, hint, retryable = json.loads(text)
     kind = getattr(errors, name, ReconcilerError)
     error: ReconcilerError = kind(message, hint=hint)

@@ -8,12 +8,12 @@ Nothing is opened here. A library is imported when the table is first read.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from reconciler.config.addresses import without_secrets
-from reconciler.core.errors import NotCreated, Refused
+from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Row
 from reconciler.stores import common
 from reconciler.stores.parameters import Parameters, wrong_address
@@ -107,51 +107,76 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
     if not place:
         raise wrong("it names no table")
     common.check_name("place of the table", place)
-    given = Parameters(query, wrong)
+    given = _Given(Parameters(query, wrong), wrong)
+    parameters = given.parameters
+    layout = parameters.choice("layout", named, *(["txn"] if "txn" in others else []), COLUMNS, required=True)
+    kind = Number(parameters.choice("number", *(each.value for each in Number), required=True))
+    found = TableAddress(place, without_secrets(address), layout, kind, given.text("of_group"))
+    if "branch" in others:
+        found = replace(found, branch=given.text("branch"))
+    if layout == named:
+        found = _with_property(found, given, property_)
+    elif layout == COLUMNS:
+        found = replace(found, columns=_columns(given))
+    else:
+        found = _with_app_id(found, given)
+    if found.of_group and GROUP in f"{found.field}{found.app_id}":
+        raise wrong(f"of_group= says whose offsets they are, and {GROUP} asks for each group's own")
+    parameters.check_all_known()
+    return found
 
-    def text(name: str, *, needed: bool = False) -> str | None:
-        value = given.text(name)
-        if value is not None or needed:
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """An address's parameters; ``wrong`` makes the error for one that cannot be."""
+
+    parameters: Parameters
+    wrong: Callable[[str], ConfigError]
+
+    def text(self, name: str) -> str | None:
+        """The parameter's text, None if it is missing. Raises ConfigError for an empty one."""
+        value = self.parameters.text(name)
+        if value is not None:
             if not value:
-                raise wrong(f"{name}= is {'empty' if value is not None else 'missing'}")
+                raise self.wrong(f"{name}= is empty")
             common.check_name(f"{name} in a store's address", value)
         return value
 
-    layout = given.choice("layout", named, *(["txn"] if "txn" in others else []), COLUMNS, required=True)
-    kind = Number(given.choice("number", *(each.value for each in Number), required=True))
-    shown = without_secrets(address)
-    of_group = text("of_group")
-    found = TableAddress(place, shown, layout, kind, of_group)
-    if "branch" in others:
-        found = replace(found, branch=text("branch"))
-    if layout == named:
-        name = text("property", needed=property_ is None) or property_ or ""
-        path = text("field")
-        within = tuple(path.split(".")) if path else ()
-        lists = Lists(given.choice("lists", Lists.CHANGED.value, Lists.ALL.value))
-        found = replace(found, field=name, within=within, lists=lists, walk=given.number("walk", WALK, 10**6))
-    elif layout == COLUMNS:
-        topic, topic_name = text("topic"), text("topic_name")
-        if (topic is None) == (topic_name is None):
-            raise wrong("it needs topic=, the column with the topic, or topic_name=, the topic of all rows")
-        columns = TableColumns(
-            topic, topic_name, text("partition", needed=True) or "", text("offset", needed=True) or "", text("group")
-        )
-        if len({*columns.names}) != len(columns.names):
-            raise wrong("two of its columns are the same")
-        found = replace(found, columns=columns)
-    else:
-        app_id, topic_name = text("app_id", needed=True) or "", text("topic_name")
-        if PARTITION not in app_id:
-            raise wrong(f"app_id={app_id!a} has no {PARTITION} in it: a name for each partition is expected")
-        if (topic_name is None) == (TOPIC not in app_id):
-            raise wrong(f"it needs {TOPIC} in its app_id=, or topic_name=, the one topic that the names are of")
-        most = given.number("partitions", None, MOST_PARTITIONS)
-        found = replace(found, app_id=app_id, topic_name=topic_name, partitions=most)
-    if found.of_group and GROUP in f"{found.field}{found.app_id}":
-        raise wrong(f"of_group= says whose offsets they are, and {GROUP} asks for each group's own")
-    given.check_all_known()
-    return found
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise self.wrong(f"{name}= is missing")
+        return value
+
+
+def _with_property(found: TableAddress, given: _Given, by_default: str | None) -> TableAddress:
+    name = given.required("property") if by_default is None else given.text("property") or by_default
+    path = given.text("field")
+    lists = Lists(given.parameters.choice("lists", Lists.CHANGED.value, Lists.ALL.value))
+    walk = given.parameters.number("walk", WALK, 10**6)
+    return replace(found, field=name, within=tuple(path.split(".")) if path else (), lists=lists, walk=walk)
+
+
+def _columns(given: _Given) -> TableColumns:
+    topic, topic_name = given.text("topic"), given.text("topic_name")
+    if (topic is None) == (topic_name is None):
+        raise given.wrong("it needs topic=, the column with the topic, or topic_name=, the topic of all rows")
+    columns = TableColumns(
+        topic, topic_name, given.required("partition"), given.required("offset"), given.text("group")
+    )
+    if len({*columns.names}) != len(columns.names):
+        raise given.wrong("two of its columns are the same")
+    return columns
+
+
+def _with_app_id(found: TableAddress, given: _Given) -> TableAddress:
+    app_id, topic_name = given.required("app_id"), given.text("topic_name")
+    if PARTITION not in app_id:
+        raise given.wrong(f"app_id={app_id!a} has no {PARTITION} in it: a name for each partition is expected")
+    if (topic_name is None) == (TOPIC not in app_id):
+        raise given.wrong(f"it needs {TOPIC} in its app_id=, or topic_name=, the one topic that the names are of")
+    most = given.parameters.number("partitions", None, MOST_PARTITIONS)
+    return replace(found, app_id=app_id, topic_name=topic_name, partitions=most)
 
 
 class TableStore(common.JobsOwnStore):

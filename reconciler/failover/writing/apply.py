@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reconciler import written
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import job_topics
@@ -154,40 +154,57 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     with one_of(plan.jobs, OTHERS, (Unreachable,)), closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, job_topics(config, job)))
     _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
-    corrections = Corrections.of(config, job, cluster.cluster_id)
-    writing: list[Planned] = []
-    left: list[Planned] = []
-    already: list[PartitionPlan] = []
-    lost: list[tuple[PartitionPlan, str]] = []
-    for row in job_plan.partitions:
-        selected = select(rows, row.source_key, row.key, cluster.cluster_id)
+    found = _compare(job_plan.partitions, job, rows, Corrections.of(config, job, cluster.cluster_id))
+    if found.unreadable:
+        return JobChanges(job, refused=tuple(found.unreadable), refusal=Refusal.UNREADABLE)
+    check_in_place(job, found.left, cluster, outside.reader)
+    anchors = anchors_for(job, found.writing, cluster, outside.reader)
+    now_ms = outside.now_ms()
+    ahead = tuple((row, why) for row, selected in found.writing if (why := refusals.why_ahead(row, selected, now_ms)))
+    if ahead:
+        return JobChanges(job, refused=ahead, refusal=Refusal.CLOCK)
+    intended = tuple(_intended(row, selected, anchors[row], now_ms) for row, selected in found.writing)
+    return JobChanges(job, intended, tuple(found.already))
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A job's planned rows by what is to be done: ``writing``, ``left`` as they are (among them those that are
+    ``already`` written), and ``unreadable`` ones, each with the reason."""
+
+    writing: list[Planned] = field(default_factory=list)
+    left: list[Planned] = field(default_factory=list)
+    already: list[PartitionPlan] = field(default_factory=list)
+    unreadable: list[tuple[PartitionPlan, str]] = field(default_factory=list)
+
+
+def _compare(
+    planned: Iterable[PartitionPlan], job: Job, rows: Mapping[TopicPartition, Row], corrections: Corrections
+) -> _Compared:
+    """Compare the plan with the store's rows. Raises Changed where the store is not as the plan saw it."""
+    found, cluster_id = _Compared(), corrections.cluster_id
+    for row in planned:
+        selected = select(rows, row.source_key, row.key, cluster_id)
         if (bad := refusals.unreadable(row, selected, rows)) is not None:
-            lost.append((row, str(bad.refused).removesuffix(".")))
-        elif is_applied(row, selected, job.group, plan.cluster_id):
-            already.append(row)
-            left.append((row, selected))
+            found.unreadable.append((row, str(bad.refused).removesuffix(".")))
+        elif is_applied(row, selected, job.group, cluster_id):
+            found.already.append(row)
+            found.left.append((row, selected))
         elif not row.sees(selected.stored):
             raise Changed(_moved_on(job, row, selected.stored), hint=AGAIN)
         elif row.replaces is not None and selected.replaced is None:  # a rollback could not put it back
             raise Changed(f'The row of {row.key} of job "{job.name}" is gone since the plan.', hint=AGAIN)
         elif corrections.include(row, selected):
-            writing.append((row, selected))
+            found.writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
-            left.append((row, selected))
-    if lost:
-        return JobChanges(job, refused=tuple(lost), refusal=Refusal.UNREADABLE)
-    check_in_place(job, left, cluster, outside.reader)
-    anchors = anchors_for(job, writing, cluster, outside.reader)
-    now_ms = outside.now_ms()
-    ahead = tuple((row, why) for row, selected in writing if (why := refusals.why_ahead(row, selected, now_ms)))
-    if ahead:
-        return JobChanges(job, refused=ahead, refusal=Refusal.CLOCK)
-    intended = []
-    for row, selected in writing:
-        assert row.resume_offset is not None, "Corrections: a row without an offset is not written"
-        new = StoredOffset(row.resume_offset, anchors[row], refusals.time_for(row, selected, now_ms))
-        intended.append(Intended(row, row.key, selected.replaced, new, selected.row))
-    return JobChanges(job, tuple(intended), tuple(already))
+            found.left.append((row, selected))
+    return found
+
+
+def _intended(row: PartitionPlan, selected: Selected, anchor: Anchor, now_ms: int) -> Intended:
+    assert row.resume_offset is not None, "Corrections: a row without an offset is not written"
+    new = StoredOffset(row.resume_offset, anchor, refusals.time_for(row, selected, now_ms))
+    return Intended(row, row.key, selected.replaced, new, selected.row)
 
 
 def _without_foreign(change: JobChanges) -> JobChanges:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from reconciler import written
 from reconciler.cli import arguments, context
@@ -104,32 +105,42 @@ def _name_of(job: Job) -> str:
 
 def _end(config: Config, jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
     """How many marks were removed, and the exit code."""
-    codes, moved, removed = [ExitCode.OK], False, 0
     with context.outside(config) as outside:
-        for job in jobs:
-            found = _side(config, job, outside)
-            codes.append(ExitCode.OK if isinstance(found, Chosen) else found.exit_code)
-            if isinstance(found, Chosen | NeedsPerson):
-                try:
-                    marked = marks.remove(job.name)
-                except ReconcilerError as error:
-                    say(f"{job.name}: not ended. {error}")
-                    codes.append(error.exit_code)
-                    continue
-                removed += marked
-                done = "ended" if marked else f"had no mark in {marks.place}"
-            if isinstance(found, NeedsPerson):
-                say(f"{job.name}: {done}. {found}")
-            elif not isinstance(found, Chosen):
-                say(f"{job.name}: not ended. {found}")
-            elif found.side is Side.DESTINATION:
-                moved = True
-                say(f"{job.name}: {done}; it stays at the destination: {found.why}")
-            else:
-                say(f"{job.name}: {done}; it starts at the source: {_why(job, found)}")
-    if moved:
+        ended = [_end_one(job, _side(config, job, outside), marks) for job in jobs]
+    if any(each.is_moved for each in ended):
         say("To take jobs back to the source: docs/how-to/failback.md")
-    return removed, worst(codes)
+    return sum(each.is_removed for each in ended), worst([ExitCode.OK, *(each.exit_code for each in ended)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The end of one job's failover: whether its mark was removed, and whether it stays at the destination."""
+
+    exit_code: ExitCode
+    is_removed: bool = False
+    is_moved: bool = False
+
+
+def _end_one(job: Job, found: Chosen | ReconcilerError, marks: Marks) -> _Ended:
+    """Remove the job's mark and say where the job starts from now on. The mark stays if its rows could not be read."""
+    code = ExitCode.OK if isinstance(found, Chosen) else found.exit_code
+    if not isinstance(found, Chosen | NeedsPerson):
+        say(f"{job.name}: not ended. {found}")
+        return _Ended(code)
+    try:
+        is_removed = marks.remove(job.name)
+    except ReconcilerError as error:
+        say(f"{job.name}: not ended. {error}")
+        return _Ended(worst([code, error.exit_code]))
+    done = "ended" if is_removed else f"had no mark in {marks.place}"
+    if isinstance(found, NeedsPerson):
+        say(f"{job.name}: {done}. {found}")
+        return _Ended(code, is_removed)
+    if found.side is Side.DESTINATION:
+        say(f"{job.name}: {done}; it stays at the destination: {found.why}")
+        return _Ended(code, is_removed, is_moved=True)
+    say(f"{job.name}: {done}; it starts at the source: {_why(job, found)}")
+    return _Ended(code, is_removed)
 
 
 def _status(config: Config, jobs: Sequence[Job], marks: Marks) -> ExitCode:
