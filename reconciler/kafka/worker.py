@@ -99,7 +99,7 @@ class _Readers:
 
 
 def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, Any], readers: _Readers) -> bool:
-    """Answer one request. False if the process has to end: a read timed out while its client was busy with an answer."""
+    """Answer one request. False if the process has to end: a read timed out while the client worked on an answer."""
     if "expect" in asked:
         if readers.in_bulk is not None:
             readers.in_bulk.expect(asked["expect"])

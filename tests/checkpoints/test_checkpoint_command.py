@@ -90,7 +90,9 @@ def test_show_prints_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFi
     }
 
 
-def test_a_query_that_planned_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_tells_a_query_without_any_batch_from_one_that_has_only_its_beginnings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = Files(tmp_path / "checkpoint")
     out = shown(files, capsys)
     assert "none planned" in out

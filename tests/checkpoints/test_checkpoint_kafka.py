@@ -134,7 +134,9 @@ def test_a_changed_digit_of_the_offset_log_is_believed_neither_here_nor_by_spark
 
 
 @pytest.mark.usefixtures("named_sources")
-def test_named_sources_and_the_second_format_of_the_offset_log(query: Callable[..., Query], tmp_path: Path) -> None:
+def test_named_sources_in_the_second_format_of_the_offset_log_are_read(
+    query: Callable[..., Query], tmp_path: Path
+) -> None:
     """Spark 4.2.0 itself fails when it is to repeat a batch of this format, so only what was planned is compared."""
     this = query(("o",), ("p",), v2=True)
     begun = this.run(stop_in=1)

@@ -192,7 +192,9 @@ def test_the_same_name_on_both_sides(files: Files, moved: Callable[..., Translat
     assert moved(*both(there="o")).edits["offsets/0"] == {"0": '{"o":{"0":3,"1":4}}'}
 
 
-def test_names_that_change_places(files: Files, moved: Callable[..., Translation]) -> None:
+def test_two_topics_whose_names_are_exchanged_get_each_others_offsets(
+    files: Files, moved: Callable[..., Translation]
+) -> None:
     """At ``a`` the query read ``o`` and the mirror of b's, ``b.o``; at ``b`` these are ``a.o`` and ``o``."""
     files.batch(0, {"o": {0: 30}, "b.o": {0: 31}})
     found = moved(row(0, 30, 3), row(0, 31, 4, topic="b.o", there="o"))

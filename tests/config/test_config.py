@@ -387,12 +387,12 @@ def test_a_secret_is_not_repeated_in_a_complaint(complaint, tmp_path, line: str)
     assert "hush" not in said.replace(str(tmp_path), "")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_configuration_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"There is no configuration file .*none\.toml. Name one with -c FILE"):
         load_config(tmp_path / "none.toml", {})
 
 
-def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+def test_a_configuration_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "reconciler.toml"
     path.write_bytes(base64.b64decode("/////w=="))
     with pytest.raises(ConfigError, match=r"cannot be read: it is not UTF-8 text\. Save it as UTF-8, or name"):

@@ -126,7 +126,7 @@ def test_any_value_at_any_key_is_read_or_refused(runs: int) -> None:
 
 
 @sized
-def test_any_bytes(runs: int) -> None:
+def test_any_bytes_are_a_configuration_or_are_refused_with_a_sentence(runs: int) -> None:
     words = st.lists(st.sampled_from(WORDS), max_size=40).map(lambda found: " ".join(found).encode())
     texts = st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass"))
     fuzz(runs, slips([FULL.encode()], most=5) | words | texts, ends)

@@ -160,7 +160,7 @@ def planted(
 
 
 @pytest.mark.parametrize("loud", [pytest.param("text", marks=pytest.mark.thorough), "json"], indirect=True)
-def test_where_all_goes_well(secured: Secured, planted: Planted, loud: tuple[str, ...]) -> None:
+def test_no_command_that_succeeds_shows_a_secret(secured: Secured, planted: Planted, loud: tuple[str, ...]) -> None:
     client = {**secured.scram, "sasl.password": "${KAFKA_B_PASSWORD}", "debug": "security,broker,protocol"}
     config = planted.config(secured.sasl, client)
     plan, folder = planted.world.plan_file, planted.world.folder
@@ -205,7 +205,9 @@ def test_where_all_goes_well(secured: Secured, planted: Planted, loud: tuple[str
     ],
     indirect=["loud"],
 )
-def test_where_nothing_goes_well(secured: Secured, planted: Planted, loud: tuple[str, ...], wrong: str) -> None:
+def test_no_command_that_fails_shows_a_secret(
+    secured: Secured, planted: Planted, loud: tuple[str, ...], wrong: str
+) -> None:
     right = {**secured.scram, "sasl.password": "${KAFKA_B_PASSWORD}"}
     key = f"file:{planted.world.folder / 'secret-key.pem'}"
     servers, client, code = {

@@ -52,7 +52,7 @@ def test_many_records_are_bisected() -> None:
     assert found(finding) == ("moved", 2777, 0, 0)
 
 
-def test_the_mirror_stopped_before_the_job_did() -> None:
+def test_a_number_after_the_last_mirrored_record_is_behind_unless_it_is_the_next_one() -> None:
     assert found(asked(log_of(*numbered(4, 5, 6)), 9)) == ("behind", 3, 0, 0)
     assert found(asked(log_of(*numbered(4, 5, 6)), 7)) == ("moved", 3, 0, 0)
     assert found(asked(log_of(), 7)) == ("behind", 0, 0, 0)
@@ -63,7 +63,7 @@ def test_local_records_behind_the_last_mirrored_one_are_not_skipped() -> None:
     assert (finding.resume_offset, finding.replay_at_most) == (3, 2)
 
 
-def test_records_that_are_gone_are_told() -> None:
+def test_deleted_unprocessed_records_are_lost() -> None:
     assert found(asked(log_of(*numbered(4, 5, 6, 7), deleted_before=2), 5))[:2] == ("lost", 2)
     assert found(asked(log_of(*numbered(4, 5, 6, 7), deleted_before=1), 5)) == ("moved", 1, 0, 0)
 

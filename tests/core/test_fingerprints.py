@@ -34,7 +34,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("key", "value", "layout"), LAYOUTS)
-def test_it_is_blake2b_of_16_bytes_over_the_written_layout(
+def test_a_fingerprint_is_16_bytes_of_blake2b_over_the_documented_layout(
     key: bytes | None, value: bytes | None, layout: bytes
 ) -> None:
     assert fingerprint(key, value) == hashlib.blake2b(layout, digest_size=16).hexdigest()

@@ -23,7 +23,7 @@ MISSPELT = identity_from_spec(id="header:mesage-id")
         (identity_from_spec(id="header:mesage-id", id_order="increasing"), 'the header "mesage-id": check'),
     ],
 )
-def test_ids_that_no_record_read_has(identity: Identity, what: str) -> None:
+def test_the_detail_names_the_id_setting_if_no_record_read_has_an_id(identity: Identity, what: str) -> None:
     finding = ask(log_of(A, B, C, D, E), anchor_of(C), identity)
     assert finding.verdict.value in ("bounded", "lost")
     assert "anchors have ids, and none of the " in finding.detail
@@ -39,13 +39,13 @@ def test_the_record_is_not_taken_to_be_absent_so_nothing_is_skipped_and_all_may_
     assert finding.replay_at_most >= 3 - finding.resume_offset
 
 
-def test_another_id_of_the_same_record() -> None:
+def test_the_detail_names_the_id_setting_if_the_anchors_record_has_another_id() -> None:
     keyed = [replace(record, key=b"k") for record in (A, B, C, D, E)]
     finding = ask(log_of(*keyed), anchor_of(keyed[2]), identity_from_spec(id="key"))
     assert "offset 2 has the anchor's content and time, and another id: check [jobs.identity] id" in finding.detail
 
 
-def test_times_that_no_record_read_has() -> None:
+def test_the_detail_names_the_timestamp_setting_if_no_record_read_has_a_time() -> None:
     records = [event(name, 1_000 + number, 1_000 + number) for number, name in enumerate("abcde")]
     right = identity_from_spec(timestamp="json:$.ts")
     finding = ask(log_of(*records), anchor_of(records[2], right), identity_from_spec(timestamp="json:$.tss"))

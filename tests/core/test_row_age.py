@@ -70,7 +70,7 @@ def test_others_records_and_the_brokers_dates_say_nothing() -> None:
     assert by(0, SYNC, 0, *stamped).verdict is Verdict.MATCH
 
 
-def test_so_it_is_with_the_numbers_that_records_carry() -> None:
+def test_a_newer_record_contradicts_a_number_that_records_carry_too() -> None:
     """The topic was recreated and mirrored here anew: its records have the numbers of the old ones."""
 
     def number(record: object) -> int:

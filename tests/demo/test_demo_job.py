@@ -9,12 +9,12 @@ import pytest
 from reconciler.demo.job import meet
 
 
-def test_a_query_that_never_comes_is_not_waited_for_without_end() -> None:
+def test_waiting_for_a_query_that_never_comes_times_out() -> None:
     with pytest.raises(TimeoutError, match=r"did not come to batch 3 within 0\.01 s: one has failed"):
         meet(threading.Barrier(2), 3, timeout_s=0.01)
 
 
-def test_queries_that_come_go_on() -> None:
+def test_queries_that_meet_in_time_continue() -> None:
     meeting = threading.Barrier(2)
     other = threading.Thread(target=meet, args=(meeting, 3))
     other.start()

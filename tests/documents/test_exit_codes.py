@@ -36,5 +36,5 @@ def test_each_table_has_every_code_that_its_command_can_end_with(page: str, expe
     assert tables(page) == expected
 
 
-def test_these_are_all_codes() -> None:
+def test_the_two_groups_contain_every_exit_code() -> None:
     assert {*map(int, ExitCode), 130} == CHECK | WRITES

@@ -57,7 +57,7 @@ def estate(request, clusters, world: World) -> Estate:
     return Estate(world, clusters.source, request.param)
 
 
-def test_a_failover_and_a_failback_by_following_only_the_runbooks(estate: Estate) -> None:
+def test_the_runbooks_alone_lead_through_a_failover_and_a_failback(estate: Estate) -> None:
     runs_here(estate.a, *ON_A, topic=estate.a.topic)
     estate.configure()
     shown = [command.split()[1] for command in commands("failover.md")]

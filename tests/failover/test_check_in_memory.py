@@ -32,7 +32,7 @@ new = "earliest"
 # ---------------------------------------------------------------- verdicts
 
 
-def test_moved(memory: Memory) -> None:
+def test_an_anchor_at_another_offset_is_moved(memory: Memory) -> None:
     memory.deliver(range(3, 10))
     memory.save({0: stored(6)})
     row = memory.row()
@@ -230,7 +230,7 @@ def test_names_that_cannot_be_listed_are_left_out(memory: Memory) -> None:
     assert row.detail == 'the destination has no topic "a.events"'
 
 
-def test_unresolved(memory: Memory) -> None:
+def test_a_bare_offset_is_unresolved_until_a_person_sets_an_offset(memory: Memory) -> None:
     memory.deliver(range(5))
     memory.save({0: StoredOffset(BASE + 3)})
     assert found(memory.row()) == (Verdict.UNRESOLVED, None)
@@ -239,7 +239,7 @@ def test_unresolved(memory: Memory) -> None:
     assert (found(chosen), chosen.set_by_hand, chosen.record_offset) == ((Verdict.UNRESOLVED, 3), True, 2)
 
 
-def test_a_topic_that_is_nowhere(memory: Memory) -> None:
+def test_a_topic_that_neither_the_store_nor_the_destination_has_is_refused(memory: Memory) -> None:
     memory.log.topic_ids.clear()
     with pytest.raises(ConfigError, match=r'no topic "a\.events", and the store holds no offset'):
         memory.check()
@@ -255,7 +255,7 @@ def spread(memory: Memory, partitions: int) -> None:
             memory.deliver(range(number, number + 1), (2 * number + origin) % partitions, origin=origin)
 
 
-def test_remapped_to_fewer_partitions(memory: Memory) -> None:
+def test_fewer_partitions_are_remapped_and_skip_nothing(memory: Memory) -> None:
     spread(memory, 1)
     memory.save({0: stored(3), 1: stored(5, 1)})
     job = memory.job()
@@ -281,7 +281,7 @@ def test_a_partition_made_by_hand_for_one_that_was_never_mirrored_spares_the_oth
     assert [found(row) for row in memory.job().partitions] == [(Verdict.MOVED, 9), (Verdict.BEHIND, 0)]
 
 
-def test_remapped_to_more_partitions_that_hold_older_records(wide: Memory) -> None:
+def test_more_partitions_are_remapped_and_skip_nothing(wide: Memory) -> None:
     spread(wide, 3)
     wide.save({0: stored(8), 1: stored(9, 1)})
     job = wide.job()

@@ -202,7 +202,7 @@ def test_the_jobs_own_new_lets_it_start_there_whatever_the_policy_says(filled: M
     assert len(changes.intended) == len(made.to_write)
 
 
-def test_accepting_new_lets_it_start_and_shows_what_it_will_read(filled: Memory) -> None:
+def test_accepting_new_lets_a_job_without_rows_start_and_shows_what_it_will_read(filled: Memory) -> None:
     config, made = checked(filled, job("fresh"), by_hand=ACCEPTED)
     row = made.plan.jobs[0].partitions[0]
     assert stops(config, made) == [False] * 3

@@ -39,7 +39,7 @@ def chosen(*rows: Row, source: TopicPartition = SOURCE) -> Selected:
 # ---------------------------------------------------------------- choosing
 
 
-def test_nothing_is_stored() -> None:
+def test_without_stored_rows_nothing_is_selected() -> None:
     selected = chosen()
     assert (selected.row, selected.replaced, selected.stored) == (None, None, None)
 

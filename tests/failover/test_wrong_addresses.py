@@ -43,21 +43,21 @@ def asked(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_wrong_store_is_told_before_the_cluster_is_asked(world: World, name: str) -> None:
+def test_a_wrong_store_address_is_reported_before_the_cluster_is_asked(world: World, name: str) -> None:
     world.file("wrong.toml", HEAD + job("clicks", ["events"], store=WRONG))
     ended = world.run(*COMMANDS[name].split())
     assert (ended.code, SAID in ended.err) == (ExitCode.USAGE, True), ended.err
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_a_wrong_sink_is_told_before_the_cluster_is_asked(world: World, name: str) -> None:
+def test_a_wrong_sink_address_is_reported_before_the_cluster_is_asked(world: World, name: str) -> None:
     text = job("clicks", ["events"]).replace("[jobs.identity]", 'sink = "delta:/t?nonsense=1"\n[jobs.identity]')
     world.file("wrong.toml", HEAD + text)
     ended = world.run(*COMMANDS[name].split())
     assert (ended.code, "'nonsense' is not one of its parameters" in ended.err) == (ExitCode.USAGE, True), ended.err
 
 
-def test_every_wrong_address_is_told(world: World) -> None:
+def test_every_wrong_address_is_reported(world: World) -> None:
     other = "zookeeper://h/c?layout=nonsense"
     world.file("wrong.toml", HEAD + job("clicks", ["a"], store=WRONG) + job("views", ["b"], store=other))
     ended = world.run("check", "-c", "wrong.toml")
@@ -66,7 +66,7 @@ def test_every_wrong_address_is_told(world: World) -> None:
     assert "The address of a ZooKeeper store is wrong: layout='nonsense'" in ended.err
 
 
-def test_a_job_with_a_wrong_address_is_told_at_once_and_hides_no_other(tmp_path, monkeypatch) -> None:
+def test_a_job_with_a_wrong_address_is_reported_at_once_and_hides_no_other(tmp_path, monkeypatch) -> None:
     world = World(tmp_path, monkeypatch)
     Estate(world)
     world.file("wrong.toml", HEAD + job("ready", ["same", "fresh"]) + job("bad", ["events"], store=WRONG))

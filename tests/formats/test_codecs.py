@@ -104,7 +104,7 @@ def test_metadata_of_the_right_shape_and_wrong_types_is_read_without_an_exceptio
         (" " * 70000, "longer than"),
     ],
 )
-def test_why_metadata_holds_no_anchor(text, reason):
+def test_metadata_without_an_anchor_gives_the_reason(text, reason):
     found = anchor_text.decode(text)
     assert found.anchor is None
     assert reason in found.reason

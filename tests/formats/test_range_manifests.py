@@ -103,7 +103,7 @@ def test_arbitrary_complete_manifests_are_read_or_refused_with_a_reason(lines):
             assert isinstance(range_manifests.load(whole(*tried)), Manifest)
 
 
-def test_the_format_is_fixed():
+def test_a_manifest_is_written_in_this_format_to_the_byte():
     anchor = Anchor(880, 1_767_225_600_000, b"id", "0" * 32, "cluster", "topic")
     rows = [
         ManifestRange(
@@ -203,7 +203,7 @@ def test_a_wrong_range_hides_no_other(line, problem):
         (whole(HEADER).replace(b'"end": 1', b'"end": 2'), "it has 1 lines before the last one, which says 2"),
     ],
 )
-def test_why_a_manifest_is_torn(data, reason):
+def test_a_torn_manifest_gives_the_reason(data, reason):
     with pytest.raises(TornManifest) as caught:
         range_manifests.load(data)
     assert reason in str(caught.value)

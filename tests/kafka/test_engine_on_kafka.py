@@ -146,7 +146,7 @@ def test_committed_reads_end_at_an_open_transaction(
     producer.abort_transaction(30)
 
 
-def test_hundreds_of_partitions_in_one_call(clusters, reader: KafkaLogReader, topic_name: str) -> None:
+def test_one_call_answers_for_hundreds_of_partitions(clusters, reader: KafkaLogReader, topic_name: str) -> None:
     cluster, count = clusters.destination, 300
     cluster.create_topic(topic_name, count)
     producer = producer_of(cluster)

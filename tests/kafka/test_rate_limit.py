@@ -76,7 +76,7 @@ def test_a_call_of_more_than_a_seconds_worth_is_paid_for_by_the_next_one() -> No
     assert time.now == pytest.approx(1_003.0)
 
 
-def test_who_wants_to_end_is_not_held_back() -> None:
+def test_a_rate_limit_does_not_hold_back_a_process_that_is_to_stop() -> None:
     time = Time()
     limit = RateLimit(1, time, lambda _: None)
     for _ in range(100):

@@ -52,7 +52,7 @@ def archives(jars: Path) -> list[Path]:
     return list(jars.glob("*.jsa"))
 
 
-def test_it_is_made_once(java: Path, jars: Path) -> None:
+def test_the_archive_is_made_once(java: Path, jars: Path) -> None:
     assert sharing(java, jars) == []
     runs = Runs()
     for _ in range(2):
@@ -136,7 +136,7 @@ def test_a_jvm_that_rejects_the_archive_says_nothing(kafka_jars: Path, tmp_path:
     assert "archive" not in run.stderr
 
 
-def test_a_server_maps_it_also_where_the_cache_is_a_link(
+def test_a_server_uses_the_archive_although_the_cache_is_a_link(
     java: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reconciler.lab.broker.java_executable", lambda: java)

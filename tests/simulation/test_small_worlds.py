@@ -35,7 +35,7 @@ def test_every_history_of_a_few_records(records: int, resends: int, jobs: int) -
 
 
 @pytest.mark.parametrize("records", [3, pytest.param(4, marks=pytest.mark.thorough)])
-def test_who_sees_no_more_could_not_resume_later(records: int, jobs: int) -> None:
+def test_no_later_resume_offset_could_be_proven_from_what_is_visible(records: int, jobs: int) -> None:
     """Among all histories of a few records of which at most two remain visible, in any disorder."""
     spaces = [Space(20, 20)]
     tasks = [task for task in small.tasks(records, 2, spaces=spaces) if task[0].count <= 2 >= len(task[0].labels) - 1]

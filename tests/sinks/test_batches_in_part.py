@@ -189,7 +189,7 @@ def test_a_topic_that_the_job_for_the_end_lacks_has_an_end_that_is_not_proven(fe
     assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
 
 
-def test_its_records_would_be_doubled_where_the_sink_has_the_batch(fewer: Query) -> None:
+def test_records_of_a_batch_that_the_sink_has_would_be_doubled(fewer: Query) -> None:
     fewer.put_out(range(3, 4))
     row = fewer.sink()
     assert row.outcome is SinkOutcome.DOUBLES

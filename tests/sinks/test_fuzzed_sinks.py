@@ -58,7 +58,9 @@ def test_any_metadata_of_an_iceberg_table_is_read_or_refused_with_a_sentence(tmp
 
 
 @pytest.mark.parametrize("uri", ["file://[x.parquet", "file:/a%00b.parquet"])
-def test_an_address_that_is_none_says_nothing_of_records(tmp_path: Path, uri: str) -> None:
+def test_a_path_in_the_log_that_is_not_an_address_leaves_open_whether_the_batch_has_records(
+    tmp_path: Path, uri: str
+) -> None:
     put(tmp_path / LOG / "0", f"v1\n{json.dumps({'path': uri, 'size': 7})}")
     assert FileSink(str(tmp_path)).last_taken(None) == Taken(0)
 

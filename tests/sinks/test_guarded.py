@@ -140,7 +140,7 @@ def test_records_that_the_sink_has_are_not_put_out_again_unless_a_person_accepts
     assert [row.outcome for row in job.sinks] == [SinkOutcome.FITS]
 
 
-def test_who_accepts_a_repetition_before_a_batch_leaves_the_batch_as_the_sink_has_it(query: Query) -> None:
+def test_accepting_a_repetition_before_a_batch_leaves_the_batch_as_the_sink_has_it(query: Query) -> None:
     query.begin(3)
     query.put_out(range(3, 4))
     query.keep_anchor(3, "clicks-end")

@@ -74,7 +74,7 @@ def lagging(lost: Memory) -> Memory:
     return lost
 
 
-def test_records_that_come_again_stop_it_on_a_table_that_has_them(lagging: Memory, tmp_path: Path) -> None:
+def test_a_new_checkpoint_that_repeats_records_of_the_table_stops_the_job(lagging: Memory, tmp_path: Path) -> None:
     """The table takes every batch of a new name."""
     pytest.importorskip("deltalake")
     Delta(tmp_path / "out").batch(7)

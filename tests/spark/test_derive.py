@@ -188,7 +188,7 @@ def test_times_know_no_time_zone(spark: Any, output: Path, zone: str) -> None:
     assert lines[("other", 0)].anchor.timestamp_ms == BASE_MS + 2
 
 
-def test_numbers_of_another_type_and_unit_and_no_column_for_the_topic(spark: Any) -> None:
+def test_numbers_of_other_types_and_units_are_derived_without_a_column_for_the_topic(spark: Any) -> None:
     frame = spark.sql("SELECT 3L AS part, CAST(41 AS DECIMAL(20,0)) AS pos, 1780000000L AS seconds, 7 AS number")
     names = {"partition": "part", "offset": "pos", "timestamp": "seconds", "id": "number", "topic_name": "events"}
     columns = Columns.named({**names, "unit": "s"})
@@ -254,7 +254,7 @@ def test_the_command_prints_lines_or_fills_the_jobs_store(
     assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_table_that_spark_reaches_by_jdbc(
+def test_anchors_are_derived_from_a_table_that_spark_reads_by_jdbc(
     config: Path, spark: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     table = {"url": f"jdbc:derby:memory:{tmp_path.name};create=true", "dbtable": "RESULTS"}

@@ -109,7 +109,7 @@ def test_any_cells_of_hbase_are_read_or_marked(runs: int) -> None:
 
 
 @pytest.mark.parametrize("runs", RUNS)
-def test_the_znodes_of_zookeeper(runs: int) -> None:
+def test_any_znode_is_read_or_leaves_some_partition_in_doubt(runs: int) -> None:
     @settings(max_examples=runs)
     @given(BYTES | st.from_regex(r"([0-9]{1,11} ?: ?-?[0-9x]{0,21}[, ]){0,4}", fullmatch=True).map(str.encode), BYTES)
     def any_znode(data: bytes, beside: bytes) -> None:

@@ -83,7 +83,9 @@ def test_a_job_that_was_started_at_an_empty_log_is_left_where_it_is(world: Track
     assert found(world.row()) == (Verdict.UNRESOLVED, None)
 
 
-def test_so_is_one_that_was_started_at_the_beginning_of_a_log_with_fewer_partitions(world: Tracked) -> None:
+def test_a_job_that_was_started_at_the_beginning_of_a_log_with_fewer_partitions_is_left_where_it_is(
+    world: Tracked,
+) -> None:
     world.source.create("events", 3)
     world.log.create("a.events", 2)
     for partition in range(3):

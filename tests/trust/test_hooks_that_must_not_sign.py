@@ -54,7 +54,7 @@ def test_for_a_job_that_stores_its_own_offsets_it_asks_for_a_key_with_which_it_h
     assert starts.start(Side.DESTINATION) == 5
 
 
-def test_for_a_query_it_names_the_copy_that_the_next_start_takes(query: Query, ada: Key) -> None:
+def test_for_a_query_the_hook_names_the_copy_that_the_next_start_takes(query: Query, ada: Key) -> None:
     query.extra = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{ada.public}"]'
     copy = str(query.folder / "copy")
     hint = said_by(lambda: query.start_at_destination(copy))
@@ -66,7 +66,7 @@ def test_for_a_query_it_names_the_copy_that_the_next_start_takes(query: Query, a
     assert query.start_at_destination(copy)[CHECKPOINT_VARIABLE] == copy
 
 
-def test_for_a_query_without_a_place_for_the_copy_it_asks_for_that_first(query: Query, ada: Key) -> None:
+def test_for_a_query_without_a_place_for_the_copy_the_hook_asks_for_that_first(query: Query, ada: Key) -> None:
     query.extra = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{ada.public}"]'
     with pytest.raises(NeedsPerson, match="which is done in a copy"):
         query.start_at_destination(None)

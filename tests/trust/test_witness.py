@@ -86,7 +86,7 @@ def test_a_chain_that_was_made_again_is_whole_and_nothing_vouches_for_it(
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
 @pytest.mark.parametrize("witness", ["the commands' messages", "messages as JSON", "audit_heads"])
-def test_hashes_that_were_kept_elsewhere_reveal_it(
+def test_hashes_that_were_kept_elsewhere_reveal_a_forged_log(
     world: World, witness: str, forge: Callable[[Records], object]
 ) -> None:
     words = "--witness messages"

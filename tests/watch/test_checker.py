@@ -382,7 +382,7 @@ def test_a_login_that_is_refused_is_not_tried_for_every_job(world: World, monkey
     assert len(tried) == 2
 
 
-def test_who_wants_to_end_does_not_wait_for_a_cluster(world: World) -> None:
+def test_a_stopping_watch_does_not_wait_for_a_cluster(world: World) -> None:
     config = world.config(*ten())
     checker = world.checker(config)
     world.away = world.stopping = True
@@ -488,7 +488,7 @@ def test_an_anchor_store_that_is_away_is_waited_for_twice_and_takes_only_those_t
 
 
 @pytest.mark.parametrize("store", [table, checkpoint, lambda number: f"sqlite:////srv/{number}.db"])
-def test_who_wants_to_end_waits_for_no_further_store(world: World, store: Callable[[int], str]) -> None:
+def test_a_stopping_watch_waits_for_no_further_store(world: World, store: Callable[[int], str]) -> None:
     config = world.config(*ten(store))
     checker = world.checker(config)
     world.stores_away = {store(number) for number in range(10)}

@@ -16,7 +16,9 @@ LINES = [AnchorLine("clicks", "events", 0, StoredOffset(106, Anchor(105, 1, b"e1
 
 
 @pytest.mark.parametrize("left_out", [False, True])
-def test_it_says_what_the_output_does_not_show(caplog: pytest.LogCaptureFixture, *, left_out: bool) -> None:
+def test_derive_warns_that_records_may_be_held_back_in_the_state(
+    caplog: pytest.LogCaptureFixture, *, left_out: bool
+) -> None:
     """A join may have put record 105 out, and still hold 101 back."""
     job: Any = SimpleNamespace(name="clicks", topics=("events",))
     with caplog.at_level(logging.INFO):

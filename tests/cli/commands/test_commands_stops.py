@@ -281,7 +281,7 @@ def test_a_destination_that_is_down_is_named_and_nothing_is_written(planned: Wor
     assert not other.exists()
 
 
-def test_a_store_that_is_not_there(world: World) -> None:
+def test_a_missing_store_is_named_and_not_created(world: World) -> None:
     world.deliver(5)
     ended = world.run("check", "-c", world.config())
     assert ended.code == 6

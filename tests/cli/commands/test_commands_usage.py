@@ -39,7 +39,7 @@ def test_an_unknown_key_names_the_one_that_was_meant(fine: World) -> None:
     assert "[search] max_disordre is not a known key. Did you mean max_disorder?" in said
 
 
-def test_a_secret_that_is_not_set(fine: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_not_set_is_named(fine: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET_ANYWHERE", raising=False)
     config = fine.config(extra='[destination.client]\n"sasl.password" = "${NOT_SET_ANYWHERE}"')
     assert "${NOT_SET_ANYWHERE} is not set in the environment" in refused(fine, "check", "-c", config)
@@ -75,7 +75,7 @@ def test_source_and_destination_are_one(fine: World) -> None:
 @pytest.mark.parametrize(
     "line", ['"securty.protocol" = "SSL"', '"security.protocol" = "NONE"', '"socket.timeout.ms" = "soon"']
 )
-def test_a_client_property_that_the_client_refuses(fine: World, line: str) -> None:
+def test_a_client_property_that_the_client_refuses_is_a_usage_error(fine: World, line: str) -> None:
     said = refused(fine, "check", "-c", fine.config(extra=f"[destination.client]\n{line}"))
     assert "Correct [destination.client]" in said
 
@@ -87,7 +87,7 @@ def test_several_jobs_and_no_name(fine: World) -> None:
     assert 'has no job "likes". It has: clicks, views.' in refused(fine, "check", "-c", config, "--job", "likes")
 
 
-def test_files_that_are_not_there(fine: World) -> None:
+def test_a_missing_file_is_a_usage_error(fine: World) -> None:
     assert "There is no configuration file" in refused(fine, "check", "-c", fine.folder / "none.toml")
     assert "There is no plan" in refused(fine, "apply", fine.folder / "none.json", "-c", fine.config())
     nowhere = fine.folder / "none" / "plan.json"
@@ -137,7 +137,7 @@ def test_every_command_helps_with_an_example(world: World, command: str) -> None
 
 
 @pytest.mark.parametrize("arguments", [(), ("chekc",), ("check",), ("check", "-c", "x", "--accept", "perhaps")])
-def test_a_command_line_that_means_nothing(world: World, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_prints_the_usage(world: World, arguments: tuple[str, ...]) -> None:
     ended = world.run(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert "usage: reconciler" in ended.err

@@ -83,7 +83,7 @@ def finishes(world: World) -> None:
     assert world.offsets() == {}
 
 
-def test_a_write_whose_outcome_is_unknown(planned: World, break_store: Break) -> None:
+def test_an_unknown_outcome_exits_with_7_and_a_second_apply_completes_it(planned: World, break_store: Break) -> None:
     break_store(planned.address, write=(0, OutcomeUnknown("The answer did not come.", hint="Run apply again.")))
     ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
     assert ended.code == 7
@@ -91,7 +91,7 @@ def test_a_write_whose_outcome_is_unknown(planned: World, break_store: Break) ->
     finishes(planned)
 
 
-def test_a_write_that_was_taken_whole_though_its_answer_was_lost(planned: World, break_store: Break) -> None:
+def test_a_second_apply_finds_all_rows_in_place_if_only_the_answer_was_lost(planned: World, break_store: Break) -> None:
     break_store(planned.address, write=(2, OutcomeUnknown("The answer did not come.")))
     assert planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes").code == 7
     config = planned.config()
@@ -99,7 +99,7 @@ def test_a_write_that_was_taken_whole_though_its_answer_was_lost(planned: World,
     assert (again.code, "applied before: 2 offsets in place" in again.out) == (0, True)
 
 
-def test_a_write_of_which_only_a_part_was_taken(planned: World, break_store: Break) -> None:
+def test_a_partial_write_exits_with_7_and_a_second_apply_completes_it(planned: World, break_store: Break) -> None:
     break_store(planned.address, write=(1, None))
     ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
     assert ended.code == 7
@@ -108,7 +108,7 @@ def test_a_write_of_which_only_a_part_was_taken(planned: World, break_store: Bre
     finishes(planned)
 
 
-def test_a_store_that_moved_in_the_last_moment(planned: World, break_store: Break) -> None:
+def test_a_store_that_changes_right_before_the_write_is_left_as_it_is(planned: World, break_store: Break) -> None:
     before = planned.rows()
     break_store(planned.address, write=(0, None))
     ended = planned.run("apply", planned.plan_file, "-c", planned.config(), "--yes")
@@ -119,7 +119,7 @@ def test_a_store_that_moved_in_the_last_moment(planned: World, break_store: Brea
     finishes(planned)
 
 
-def test_the_store_goes_away_between_a_write_and_its_reading_back(
+def test_a_store_that_goes_away_before_the_rows_are_read_back_exits_with_7(
     planned: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """6 would say that nothing was written. It was."""

@@ -332,7 +332,9 @@ def test_of_5000_partitions_only_those_in_sight_are_drawn_and_all_are_found(open
         ("2026-12-22T07:30:00Z", "(expired 30 days ago: apply refuses it, make a new plan)", "expired"),
     ],
 )
-def test_it_says_how_long_the_plan_is_still_good(opened: Opened, now: str, expected: str, kind: str) -> None:
+def test_the_page_says_how_long_the_plan_can_still_be_applied(
+    opened: Opened, now: str, expected: str, kind: str
+) -> None:
     view: Any = opened(all_moved())
     view.clock.set_fixed_time(now)
     view.reload()

@@ -127,7 +127,7 @@ def test_a_broker_that_freezes_for_less_than_the_deadline_costs_only_time(mortal
     assert all(acting.calls.count(call) > 1 for call in kinds)
 
 
-def test_a_broker_that_freezes_before_the_first_call_of_all(mortal: KafkaCluster, jobs: Jobs) -> None:
+def test_a_check_survives_a_broker_that_freezes_before_the_first_call(mortal: KafkaCluster, jobs: Jobs) -> None:
     with closing(reader_of(mortal)) as reader:
         assert all_right(checked(jobs, Acting(reader, {1: mortal.pause, 2: mortal.resume})))
 

@@ -116,7 +116,7 @@ def test_without_either_the_last_source_offset_is_unknown(lost: Memory) -> None:
     assert each.sent is None
 
 
-def test_distances_gaps_and_what_was_sent_again(lost: Memory) -> None:
+def test_the_report_counts_distances_gaps_and_records_sent_again(lost: Memory) -> None:
     """From 700 to 706 five records came for six numbers; then the mirror went back to 703."""
     write_syncs(lost.log, (BASE, 0), (BASE + 6, 5), (BASE + 3, 7), (BASE + 5, 9))
     (each,) = reported(lost).partitions
@@ -124,7 +124,7 @@ def test_distances_gaps_and_what_was_sent_again(lost: Memory) -> None:
     assert (each.missing, each.again) == (1, 1)
 
 
-def test_groups_with_their_places_and_what_they_stored(lost: Memory) -> None:
+def test_the_report_shows_each_groups_place_and_its_stored_offset(lost: Memory) -> None:
     write_checkpoints(lost.log, (BASE + 2, 2), (BASE + 5, 5), group=GROUP)
     write_checkpoints(lost.log, (BASE + 9, 9), group="others")
     others, mine = reported(lost, Row(THERE, StoredOffset(5), "")).groups

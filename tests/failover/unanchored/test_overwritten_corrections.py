@@ -91,7 +91,9 @@ def test_nor_does_one_that_many_checkpoints_of_other_groups_follow(
     assert found(group.row(ANCHORED)) == (Verdict.BOUNDED, CORRECTED)
 
 
-def test_nor_one_whose_checkpoint_lies_too_far_back(group: Tracked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_whose_checkpoint_lies_too_far_back_is_unresolved(
+    group: Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others_go_on(monkeypatch, group, 1000)
     group.job_stores(SYNCED, topic="a.events")
     row = group.row(ANCHORED)

@@ -121,7 +121,7 @@ def test_a_rollback_also_puts_back_the_time_of_a_row_that_is_the_same(back: Back
     assert back.rows() == before
 
 
-def test_so_does_one_of_an_apply_that_came_to_its_end_the_second_time(
+def test_a_rollback_of_an_apply_that_took_two_tries_puts_back_all_rows(
     back: Back, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = back.rows()

@@ -66,7 +66,7 @@ def test_a_log_that_holds_another_record_there_now_is_written_nothing(memory: Me
     ],
     ids=["behind", "behind by time", "tied"],
 )
-def test_so_is_one_whose_anchor_was_not_found(
+def test_a_log_that_changed_is_written_nothing_if_the_anchor_was_not_found_either(
     memory: Memory, delivered: range, row: StoredOffset, expected: tuple[Verdict, int]
 ) -> None:
     memory.deliver(delivered)

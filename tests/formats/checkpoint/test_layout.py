@@ -29,7 +29,7 @@ def entry(batch, *lines, version="v1", metadata=METADATA):
 # ---------------------------------------------------------------- files
 
 
-def test_an_offset_entry_of_two_sources():
+def test_an_offset_entry_has_the_offsets_of_each_source():
     found = layout.parse_offsets(
         1, f'v1\n{METADATA}\n{{"orders":{{"0":6,"1":7}}}}\n{{"pays":{{"0":3}},"more":{{"12":4}}}}'.encode()
     )
@@ -126,7 +126,7 @@ def test_file_names():
         (b'v2\n\na:-\na:{"o":{"0":1}}', "names a source twice"),
     ],
 )
-def test_offset_entries_that_are_not_understood(data, problem):
+def test_an_offset_entry_that_is_not_understood_is_refused(data, problem):
     with pytest.raises(FieldError) as caught:
         layout.parse_offsets(0, data)
     assert problem in str(caught.value)
@@ -143,7 +143,7 @@ def test_offset_entries_that_are_not_understood(data, problem):
         (b"\0v1\n-", "holds no Kafka offsets"),
     ],
 )
-def test_beginnings_that_are_not_understood(data, problem):
+def test_initial_offsets_that_are_not_understood_are_refused(data, problem):
     with pytest.raises(FieldError, match=problem):
         layout.parse_initial("0", data)
 
@@ -180,7 +180,7 @@ def test_commits_as_spark_writes_them(data):
         b'v3\n{"sinkMetadataMap":{' + SINK.replace(b'"-"', b'"{\\"o\\":{\\"0\\":7}}"') + b"}}",
     ],
 )
-def test_commits_that_are_not_understood(data):
+def test_a_commit_that_is_not_understood_is_refused(data):
     with pytest.raises(FieldError):
         layout.check_commit(data)
 

@@ -30,26 +30,26 @@ def offsets(chunk: Any) -> list[int]:
     return [record.offset for record in chunk.records]
 
 
-def test_what_is_newer_is_counted() -> None:
+def test_records_newer_than_the_limit_are_counted() -> None:
     """The builder stamps the first record of each batch with 1,000, and each other one a millisecond later."""
     chunk = read(replace(REQUEST, full_until_ms=1_001), batch(0, 6), high=6)
     assert (offsets(chunk), chunk.next_offset) == ([0, 1], 6)
     assert (chunk.counted.count, chunk.counted.last, chunk.counted.oldest_ms) == (4, 5, 1_002)
 
 
-def test_what_precedes_an_old_record_is_read() -> None:
+def test_records_in_front_of_an_old_one_are_read() -> None:
     old = read(replace(REQUEST, full_until_ms=1_001), batch(0, 4) + batch(4, 1) + batch(5, 3), high=8)
     assert (offsets(old), old.counted.count) == ([0, 1, 2, 3, 4, 5, 6], 1)
     late = read(replace(REQUEST, full_until_ms=1_001), batch(0, 4), batch(4, 2), high=6)
     assert (offsets(late), late.counted) == ([0, 1, 2, 3, 4, 5], None)
 
 
-def test_nothing_need_be_read() -> None:
+def test_records_that_are_all_newer_are_all_counted() -> None:
     chunk = read(replace(REQUEST, full_until_ms=999), batch(0, 4), batch(4, 4), high=8)
     assert (offsets(chunk), chunk.next_offset, chunk.counted.count, chunk.counted.last) == ([], 8, 8, 7)
 
 
-def test_times_of_the_broker_tell_nothing() -> None:
+def test_records_dated_by_the_broker_are_never_counted() -> None:
     chunk = read(replace(REQUEST, full_until_ms=1), batch(0, 4) + batch(4, 2, attributes=APPENDED), high=6)
     assert (offsets(chunk), chunk.counted) == ([0, 1, 2, 3, 4, 5], None)
 
@@ -57,7 +57,9 @@ def test_times_of_the_broker_tell_nothing() -> None:
 @pytest.mark.parametrize(
     ("wanted", "in_full", "counted"), [(1, [0], 0), (2, [0, 1], 0), (3, [0, 1], 1), (5, [0, 1], 3)]
 )
-def test_no_more_than_is_wanted(wanted: int, in_full: list[int], counted: int) -> None:
+def test_no_more_records_are_read_and_counted_than_the_request_wants(
+    wanted: int, in_full: list[int], counted: int
+) -> None:
     request = replace(REQUEST, max_records=wanted, full_until_ms=1_001)
     chunk = read(request, batch(0, 6), high=6)
     assert (offsets(chunk), chunk.next_offset) == (in_full, wanted)

@@ -30,7 +30,7 @@ def begun(request: pytest.FixtureRequest) -> Query:
 
 
 @pytest.mark.parametrize("has_it", [True, False])
-def test_it_has_a_row_and_stops_the_job(begun: Query, has_it: bool) -> None:
+def test_a_partition_that_came_with_the_batch_has_a_row_and_stops_the_job(begun: Query, has_it: bool) -> None:
     if has_it:
         begun.put_out(range(3, 4))
     else:

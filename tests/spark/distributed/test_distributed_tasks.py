@@ -89,7 +89,7 @@ def test_remapped_partitions_and_offsets_set_by_hand_reach_the_tasks(dozen: Memo
     assert (rows[3]["set_by_hand"], rows[3]["resume_offset"]) == (True, 7)
 
 
-def test_probes_are_counted_as_here(dozen: Memory) -> None:
+def test_probes_are_counted_as_by_the_local_engine(dozen: Memory) -> None:
     counts: list[dict[str, int]] = []
     outside = replace(dozen.outside, on_probes=lambda probes: counts.append(dict(probes)))
     plans(dozen, outside)
@@ -206,7 +206,7 @@ def test_a_task_that_runs_twice_gives_the_same_answer(dozen: Memory) -> None:
     assert settled(there.plan) == settled(here.plan)
 
 
-def test_a_task_without_an_answer_is_no_plan(dozen: Memory) -> None:
+def test_a_task_without_an_answer_gives_no_plan(dozen: Memory) -> None:
     config = dozen.config()
     with pytest.raises(KeyError):
         check(config, config.jobs, replace(dozen.outside, run=elsewhere(dozen.log, 2, lambda answers: answers[1:])))

@@ -106,7 +106,7 @@ def test_batch_options_end_at_the_latest_or_at_given_offsets():
         ("earliest", "latest"),
     ],
 )
-def test_ends_that_make_no_sense(ends, why):
+def test_ending_offsets_that_make_no_sense_are_refused(ends, why):
     with pytest.raises(ConfigError, match=why):
         handoff.read_options(SMALL, ending_offsets=ends)
 
@@ -171,7 +171,7 @@ def test_a_batch_in_flight_belongs_to_its_checkpoint():
         ((), "no partition"),
     ],
 )
-def test_partitions_that_spark_could_not_use(rows, why):
+def test_partitions_that_spark_could_not_use_are_refused(rows, why):
     with pytest.raises(ConfigError, match=why):
         handoff.starting_offsets(plan(job("clicks", *rows)))
 
@@ -328,7 +328,7 @@ def hooked(tmp_path):
     return {name: str(tmp_path / name) for name in files}
 
 
-def test_a_handoff_from_the_hooks_files(hooked, monkeypatch):
+def test_the_hooks_files_give_the_plans_options(hooked, monkeypatch):
     for name, path in hooked.items():
         monkeypatch.setenv(name, path)
     start = handoff.from_environment()

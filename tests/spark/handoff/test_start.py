@@ -335,7 +335,7 @@ def test_a_base_that_is_a_later_location_of_another_job_is_refused(base: str) ->
     assert location(base, AT_B) == f"{base}-2"
 
 
-def test_checkpoints_on_a_shared_file_system(base: str) -> None:
+def test_each_stay_gets_a_checkpoint_on_a_shared_file_system_too(base: str) -> None:
     shared = f"memory://{base}"
     assert [location(shared, start) for start in (AT_A, AT_A, AT_B, AT_B)] == [shared, shared, *[f"{shared}-2"] * 2]
 

@@ -95,7 +95,7 @@ def test_the_brokers_own_time_is_known_as_such(batch):
     assert (stamped.append_time, own.append_time) == (True, False)
 
 
-def test_ids_and_times_from_headers_and_json(batch):
+def test_ids_and_times_are_read_from_headers_and_json(batch):
     headers = [("id", b"first"), ("id", b"\x00last"), ("ts", b"17"), ("none", None)]
     value = b'{"n":17,"s":"caf\xc3\xa9","ts":1780000000,"deep":[{"x":true}]}'
     frame = batch(record(1, value=value, headers=headers))
@@ -184,6 +184,6 @@ def test_a_dropped_column_is_named(batch, projection, spec, why):
         BatchIdentity(**spec).check(batch(record(1)).selectExpr(*projection))
 
 
-def test_the_columns_that_may_be_absent(batch):
+def test_headers_and_the_timestamps_type_may_be_absent(batch):
     (anchor,) = anchors(BatchIdentity(id="key"), batch(record(1)).drop("headers", "timestampType"))
     assert (anchor.id, anchor.timestamp_ms) == (b"k", BASE_MS + 1)

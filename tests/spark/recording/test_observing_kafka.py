@@ -146,7 +146,7 @@ def test_a_late_report_of_a_closed_observers_query_is_not_taken_for_an_own_one(j
 
 
 @pytest.mark.parametrize("fingerprinted", [True, False])
-def test_ids_and_times_from_the_users_own_columns(
+def test_ids_and_times_of_the_users_own_columns_are_stored(
     job: Job, topic_name: str, fingerprinted: bool, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from pyspark.sql import functions as f

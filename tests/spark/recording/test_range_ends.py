@@ -291,7 +291,7 @@ def test_after_a_refusal_batches_are_searched_for_a_while_without_asking_again(l
     assert log.reads == 2
 
 
-def test_it_is_sent_to_spark_connects_server_without_its_connections(lookup):
+def test_range_ends_are_pickled_without_their_connections(lookup):
     mine = lookup(log_of(5), source({0: 5}))
     mine.last()
     mine.ends._cluster = SourceCluster(ClusterAccess.at(HERE))

@@ -65,7 +65,7 @@ def test_the_last_record_of_every_partition_is_stored(job, topic_name, how, read
         ({"id": "key", "timestamp": "json:$.ts", "unit": "s"}, b"k9", 1_700_000_009_000),
     ],
 )
-def test_ids_and_times_of_every_kind(job, topic_name, spec, id, timestamp_ms):
+def test_ids_and_times_of_every_kind_are_stored(job, topic_name, spec, id, timestamp_ms):
     job.kafka.create(topic_name)
     job.kafka.send(topic_name, records(0, 10))
     job.run(options={"includeHeaders": "true"}, **spec)
@@ -83,7 +83,7 @@ def test_the_sessions_time_zone_changes_nothing(job, topic_name, spark):
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"gone", None), (None, b"\xff\x00"), (None, None)])
-def test_null_keys_and_tombstones(job, topic_name, key, value):
+def test_null_keys_and_tombstones_have_fingerprints(job, topic_name, key, value):
     job.kafka.create(topic_name)
     job.kafka.send(topic_name, [*records(0, 2), Sent(0, key, value)])
     job.run(id="json:$.id")

@@ -70,7 +70,7 @@ def exits(ended: CommandResult, code: int) -> CommandResult:
 
 
 @pytest.mark.parametrize("policy", ["default", pytest.param("identity", marks=pytest.mark.thorough)])
-def test_a_failover_and_back_by_the_manifests_of_a_jobs_batches(world: World, policy: str) -> None:
+def test_a_job_with_manifests_fails_over_and_back(world: World, policy: str) -> None:
     there = world.mirrored if policy == "default" else world.topic
     world.deliver(20, 12, topic=there)
     job = Manifests(world)

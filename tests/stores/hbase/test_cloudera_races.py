@@ -179,7 +179,7 @@ def test_two_writers_at_once_leave_no_row_in_another_clusters_numbering(race: Ra
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("race", RACES.values(), ids=RACES)
-def test_so_it_is_where_one_comes_between_two_reads_of_the_other(race: Race) -> None:
+def test_a_writer_between_two_reads_of_the_other_leaves_no_row_in_another_clusters_numbering(race: Race) -> None:
     check(race, itertools.product(range(21), range(0, 21, 3), (0, ALL), (0, ALL)), coarse=False)
 
 

@@ -163,7 +163,7 @@ def log_saver_cells(partition: int, offset: int) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize(("prefix", "other"), [(100, 101), (101, 100)], ids=["log writer", "log metrics"])
-def test_the_log_savers_rows(world: World, table, prefix: int, other: int) -> None:
+def test_the_log_savers_rows_fail_over_and_back(world: World, table, prefix: int, other: int) -> None:
     """The event time comes from the payload; several records may have the largest one."""
     made = table(d=None)
     stamp = 1_478_732_791_857_000_000

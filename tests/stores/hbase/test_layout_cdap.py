@@ -57,7 +57,9 @@ def cells(at: int = TRANSACTION, **values: bytes) -> dict[bytes, Cell]:
         ),
     ],
 )
-def test_a_dumped_row_of_the_log_saver(row, prefix, partition, latest, time, next_offset, offset):
+def test_a_dumped_row_of_the_log_saver_is_read_and_written_to_the_byte(
+    row, prefix, partition, latest, time, next_offset, offset
+):
     key = TopicPartition("logs.user-v2", partition)
     assert LogSaver(prefix).row_key(key) == row
     assert LogSaver(prefix).parse_key(row) == key
@@ -118,7 +120,7 @@ def test_a_sentinel_is_written_as_nothing_yet():
         (b"metrics.09", 9, b"\0\0\0\0\0\x01:\x0d", 80397),
     ],
 )
-def test_a_dumped_row_of_the_metrics_processor(row, partition, value, offset):
+def test_a_dumped_row_of_the_metrics_processor_is_read_and_written_to_the_byte(row, partition, value, offset):
     key = TopicPartition("metrics", partition)
     assert METRICS.row_key(key) == row
     assert METRICS.parse_key(row) == key

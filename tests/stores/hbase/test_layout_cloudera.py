@@ -27,7 +27,7 @@ TIMES = st.integers(0, cloudera.MAX_EPOCH_MS)
         (b"kafkablog1:groupid-1:1497628530000", "kafkablog1", "groupid-1", 1497628530000, b"120"),
     ],
 )
-def test_a_dumped_row(row, topic, group, epoch_ms, text):
+def test_a_dumped_row_is_read_and_written_to_the_byte(row, topic, group, epoch_ms, text):
     assert cloudera.row_key(topic, group, epoch_ms) == row
     assert cloudera.epoch_of(row, cloudera.prefix(topic, group)) == epoch_ms
     assert cloudera.topic_of(row) == topic

@@ -106,12 +106,12 @@ def test_keys_written_in_another_way_are_no_keys(key):
         (b'{"v":1,"s":42,"a":{"t":5,"n":"max-time"}}', StoredOffset(42, Anchor(None, 5, names=Names.MAX_TIME))),
     ],
 )
-def test_values_to_the_byte(value, stored):
+def test_values_are_read_and_written_to_the_byte(value, stored):
     assert topic_rows.encode_value(stored).encode() == value
     assert topic_rows.decode_value(value) == Value(stored)
 
 
-def test_a_row_that_is_hidden():
+def test_a_deleted_row_keeps_only_its_time():
     assert topic_rows.encode_deleted(7) == '{"v":1,"d":7}'
     assert topic_rows.decode_value(b'{"v":1,"d":7}') == Value(None, 7)
     assert [Value(None, 7).written_at_ms, Value(StoredOffset(1)).written_at_ms] == [7, -1]

@@ -67,7 +67,9 @@ def never_skips(row: PartitionPlan) -> bool:
     return row.resume_offset is None or row.resume_offset <= TRUE
 
 
-def test_a_bare_row_in_a_store_with_room_for_anchors(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_rollback_puts_back_a_bare_row_in_a_store_with_room_for_anchors(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     own = MemoryStore(f"{request.node.nodeid} own")
     two = world(tmp_path, request.node.nodeid, own)
     assert two.anchors is not None
@@ -134,7 +136,7 @@ def test_an_anchor_that_lagged_lags_again_after_a_rollback_that_was_killed(
 
 @pytest.mark.parametrize("before", [stored(99, written_at_ms=NOW - 9), stored(99), StoredOffset(800)])
 @pytest.mark.parametrize("error", [Killed, Unreachable("The anchor store is away.")])
-def test_a_rollback_that_ends_between_offset_and_anchor(
+def test_a_rollback_that_ends_between_offset_and_anchor_lets_no_record_be_skipped(
     tmp_path: Path, request: pytest.FixtureRequest, before: StoredOffset, error: Any
 ) -> None:
     bare = BareStore(f"{request.node.nodeid} bare")

@@ -175,7 +175,7 @@ def test_if_one_anchor_loses_a_race_none_counts_as_written(store: Any, table: An
     assert (result.written, result.conflicts) == ((), (HERE,))
 
 
-def test_other_stores_pair_as_before(tmp_path: Path) -> None:
+def test_memory_and_checkpoint_stores_do_not_hand_offsets_over(tmp_path: Path) -> None:
     assert not isinstance(paired(open_store("memory:"), open_store("memory:x"), None), HandsOver)
     assert not isinstance(open_store(f"checkpoint:{tmp_path}", anchors="memory:x"), HandsOver)
 

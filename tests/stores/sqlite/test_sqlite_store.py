@@ -184,7 +184,7 @@ def test_a_newer_schema_is_refused(path):
     refuses_everything(path, "made by a newer version")
 
 
-def test_a_damaged_file(path):
+def test_a_damaged_file_is_refused(path):
     made(path)
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
@@ -193,7 +193,7 @@ def test_a_damaged_file(path):
         SqliteStore(str(path)).read("g")
 
 
-def test_a_row_damaged_by_another_program(path):
+def test_a_row_damaged_by_another_program_is_malformed_and_hides_no_other(path):
     store = made(path)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE reconciler_offsets SET names = 'last', fingerprint = 'short'")
@@ -366,7 +366,7 @@ def test_a_reader_who_may_not_write_the_file_leaves_no_lock_file_that_stops_the_
     assert os.listdir(open_directory) == ["offsets.db"]
 
 
-def test_a_file_that_may_not_be_read(open_directory):
+def test_a_file_that_may_not_be_read_is_refused(open_directory):
     path = open_directory / "offsets.db"
     made(path)
     os.chmod(path, 0o600)

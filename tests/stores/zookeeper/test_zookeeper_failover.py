@@ -191,7 +191,7 @@ def test_a_server_killed_in_the_middle_of_an_apply(
 @pytest.mark.parametrize(
     ("at", "written"), sampled([((1, UNANSWERED), 1), ((2, BEFORE), 1), ((2, UNANSWERED), 2)], keep=1)
 )
-def test_a_server_killed_between_the_transactions_of_an_apply_that_takes_several(
+def test_an_apply_is_completed_after_its_server_was_killed_between_two_transactions(
     world: World, clusters, mortal, between, plainly, chroot, monkeypatch, at: tuple[int, str], written: int
 ) -> None:
     from reconciler.stores.zookeeper import writing

@@ -383,7 +383,7 @@ def test_a_row_without_an_anchor_has_a_note_where_a_znode_is_beside_it(data, not
         (b"0:5,\xff", {0: 5}, [UNKNOWN_PARTITION]),
     ],
 )
-def test_the_sound_entries_of_a_text_that_is_no_listing(text, sound, bad):
+def test_damaged_entries_hide_no_sound_ones(text, sound, bad):
     entries, faulty = single_text.salvage(text)
     assert {number: entry.offset for number, entry in entries.items()} == sound
     assert faulty == bad
