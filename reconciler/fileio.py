@@ -29,7 +29,7 @@ ABOUT_FILES = ABOUT_DISKS | {
     *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
     *(errno.ENAMETOOLONG, errno.ELOOP),
 }
-"""Errors that a disk, or a path and its permissions, cause, and no bug."""
+"""Errors caused by a disk, by a path or by its permissions, and not by a bug."""
 _HEAD = 1024
 """Bytes of a file that show its kind."""
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})
@@ -69,8 +69,8 @@ def why(error: OSError | ValueError) -> str:
 def looked_at(path: str) -> os.stat_result | None:
     """The file or folder at a path; None if there certainly is none.
 
-    ``os.path.exists`` calls a place missing that this user may not look at, or whose disk or mount fails. Raises
-    Refused for the one, Unreachable for the other.
+    ``os.path.exists`` would call it missing in two more cases. Here these raise: Refused if this user may not look
+    there, Unreachable if the disk or mount fails.
     """
     try:
         return os.stat(path)
@@ -133,7 +133,7 @@ def refuse_special(path: Path) -> None:
 
 
 def refuse_unwritable(path: Path, *, replaces: Kind | None = None, other: str = "place", stdout: str = "") -> None:
-    """Raise ``ConfigError`` where ``write_whole`` could not put a file: before work that its result would be lost for.
+    """Raise ``ConfigError`` if ``write_whole`` would fail here. Called before work whose result would be lost then.
 
     ``replaces``: the only kind of file, besides an empty one, that may be replaced; None: any. ``stdout``: what to do
     instead of writing to ``-``, which other commands take for stdout.
@@ -227,9 +227,9 @@ def write_through(file: IO[bytes], data: bytes) -> None:
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a file, which may be made. Raises ``OSError``, also for a pipe or a device.
+    """A descriptor of a regular file; ``flags`` may create it. Raises ``OSError``, also for a pipe or a device.
 
-    Opening a pipe, or reading from one, would wait for its other end without a limit of time.
+    Opening a pipe, or reading from one, could wait forever for its other end.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     kind = os.fstat(descriptor).st_mode
@@ -278,7 +278,7 @@ def sync_names(folder: str | Path) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of an existing file; other processes wait for it. The kernel releases it when its holder dies.
 
-    It is the lock of the file that has the name when the wait ends: the one before may have been replaced meanwhile.
+    The file may be replaced during the wait: the lock held is that of the file that has the name when the wait ends.
     Raises ``ConfigError`` if another process, perhaps another user's, keeps it for ``LOCK_S``. On a file system without
     locks this does not wait, and only the stores' compare-and-set protects the rows.
     """

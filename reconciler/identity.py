@@ -183,7 +183,7 @@ def _offset(value: object) -> int | None:
 
 
 def json_text(value: object) -> bytes | None:
-    """A JSON value as an id's bytes: its compact text, a string without its quotes; null is no id, bytes are one."""
+    """A JSON value as an id's bytes: its compact text, a string without its quotes; null is not an id, bytes are."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):

@@ -54,7 +54,7 @@ def first_anchors(
 def _lagging(records: Mapping[PartitionPlan, Record], reader: LogReader) -> dict[PartitionPlan, int]:
     """The offset right behind the record of each row that has other records between that one and its resume offset.
 
-    These are matches: the query has gone on since its anchor was kept. Transaction markers alone are no lag.
+    These are matches: the query has gone on since its anchor was kept. Transaction markers alone do not count as lag.
     """
     asked = [
         (row, record.offset + 1, row.resume_offset)

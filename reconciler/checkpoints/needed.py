@@ -15,7 +15,7 @@ store:
 The rule, which leaves out too little rather than too much:
 
 - Two snapshots are kept: where the newest is damaged, Spark goes back to the one before (4.1 and later).
-- Of several attempts at one version, which one counts is only known from the commits: such a version is no snapshot.
+- Only the commits say which of several attempts at one version counts: such a version is never used as a snapshot.
 - A store without version N, or with a version missing before it, is kept whole, and so is every file that has none of
   these names.
 - A snapshot newer than N is of the batch that is repeated. The copy repeats it with fewer records if its end is not

@@ -18,26 +18,25 @@ from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import INT32_MAX
 
 SKIPS = "skips"
-"""The word of --accept that is no verdict."""
+"""The one word of --accept that is not a verdict."""
 DAY_S = 86_400
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999, epoch ms."""
 
 _MAY_HOLD_LOGINS = ("option", "kafka_option", "source_option")
-"""Options for Spark's sources."""
+"""Command line options that pass options to Spark's sources, logins among them."""
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """-c, which is required unless the environment names a configuration, or one is found here."""
-    named = os.environ.get(CONFIG_VARIABLE)
-    by_variable = Path(named) if named else None
+    by_variable = _config_of_environment()
     found = CONFIG_HERE if CONFIG_HERE.is_file() else None
     parser.set_defaults(by_variable=by_variable)
     parser.add_argument(
         "-c",
         "--config",
         metavar="FILE",
-        required=not named and found is None,
+        required=by_variable is None and found is None,
         default=by_variable or found,
         type=Path,
         help=f"the configuration, a TOML file (default: ${CONFIG_VARIABLE}, else ./{CONFIG_HERE})",
@@ -45,9 +44,8 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_optional_config(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """-c for commands that work without a configuration, too: the environment names one, none is looked for here."""
-    named = os.environ.get(CONFIG_VARIABLE)
-    by_variable = Path(named) if named else None
+    """-c for commands that also work without one: the environment may name it, the current folder is not searched."""
+    by_variable = _config_of_environment()
     parser.set_defaults(by_variable=by_variable)
     parser.add_argument(
         "-c",
@@ -57,6 +55,11 @@ def add_optional_config(parser: argparse.ArgumentParser, purpose: str) -> None:
         default=by_variable,
         help=f"{purpose} (default: ${CONFIG_VARIABLE}, else none)",
     )
+
+
+def _config_of_environment() -> Path | None:
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named) if named else None
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ _BROKER = re.compile(
     r"(?:(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[^\]\s]+\]|[^\s,;:@/\[\]]+)(?::[0-9]{1,5})?/?|[0-9a-f:]+)",
     re.IGNORECASE,
 )
-"""One broker of ``bootstrap_servers``, as librdkafka reads it; with another protocol it would wait in vain."""
+"""One broker of ``bootstrap_servers``, as librdkafka reads it. It would never get an answer over another protocol."""
 BROKERS_TOO = "metadata.broker.list"
 """Another name of the Kafka client for ``bootstrap.servers``; of two values it takes the later one."""
 _PORT = 9092

@@ -1,7 +1,7 @@
 """Whether two addresses lead to one store, or to one server: two jobs, or a job and its anchors, must not share rows.
 
 Addresses are compared by the place that they lead to, in a normal form for each scheme. Nothing is contacted, so two
-names of one host count as two places: whoever writes to both must not rely on this alone.
+names of one host count as two places: a program that writes to both must not rely on this alone.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Table:
         return value
 
     def _missing(self, key: str) -> None:
-        """Add a fault; a key that looks like a slip of this one is named, and is no second fault."""
+        """Add a fault. It names a key that looks like a misspelling of this one, which is then not a second fault."""
         near = _nearest(key, self._values, _ALIKE)
         if near is not None:
             del self._values[near]
@@ -193,7 +193,7 @@ class Table:
         return duration
 
     def table(self, key: str) -> Table:
-        """An empty one that is not there (``is_there``) if it is left out, or is no table."""
+        """The table; an empty one, not ``is_there``, if it is left out or is not a table."""
         is_there = isinstance(self._values.get(key), dict)
         values = self.take(key, dict, {})
         return Table(values, f"{self._name}.{key}" if self._name else key, self._faults, is_there=is_there)

@@ -58,8 +58,8 @@ class Read:
     ``offset`` lies in the log's range; a Chunk with ``out_of_range`` means that retention has moved the range.
     ``committed``: records of aborted and open transactions are left out, and an open one ends the log.
     ``full_until_ms``: behind the last record that was not created after this time, the log may merely count the others
-    (``Chunk.counted``). ``again``: the records that it has counted are needed after all. That is no further question,
-    so it is no probe of a finding.
+    (``Chunk.counted``). ``again``: the records that it has counted are needed after all. That is not a new question,
+    so it does not count as a probe of the finding.
     """
 
     offset: int
@@ -101,7 +101,7 @@ class Chunk:
 
 
 class Withheld(Chunk):
-    """In the place of records that could not be read within the limits. To use any part of it raises ``error``."""
+    """Stands in for records that could not be read within the limits. Using any part of it raises ``error``."""
 
     __slots__ = ("error",)
 
@@ -150,7 +150,7 @@ def ask_edges() -> Search[LogRange]:
 
 
 def ask_lookup(timestamp_ms: int) -> Search[int | None]:
-    """One time lookup in a round of its own. Before 1970 there is nothing: such a time is that of the first record."""
+    """One time lookup in a round of its own. A time before 1970 finds the first record."""
     (answer,) = yield (TimeLookup(max(0, timestamp_ms)),)
     return as_lookup(answer)
 

@@ -26,7 +26,7 @@ from reconciler.lab.traffic import ID_HEADER
 KILLED = 75
 """The exit code of a job that died within a batch on purpose."""
 MEETING_S = 300.0
-"""For the queries of a round to come to the same batch. They run in parallel, and one that has failed never comes."""
+"""Time for all queries of a round to reach the same batch. A query that has failed never reaches it."""
 IDS, COUNTS = "ids", "counts"
 
 

@@ -117,22 +117,23 @@ class RestartedMirror:
 
     def outcome(self, stage: Stage) -> Restarted:
         """Count what each start reads again and skips; the plans must have been made."""
-        there = copies(self._b, MIRRORED)
+        records = copies(self._b, MIRRORED)
 
-        def at(offsets: Mapping[int, int]) -> Alternative:
-            return alternative(there, offsets, self._processed)
+        def started_at(offsets: Mapping[int, int]) -> Alternative:
+            return alternative(records, offsets, self._processed)
 
         def planned(path: Path) -> Planned:
             job = parse_plan(path.read_text()).job()
             at_most = sum(row.replay_at_most or 0 for row in job.partitions)
-            return Planned(job.verdict, at_most, at({row.partition: row.resume_offset or 0 for row in job.partitions}))
+            offsets = {row.partition: row.resume_offset or 0 for row in job.partitions}
+            return Planned(job.verdict, at_most, started_at(offsets))
 
-        sent = len({name for _, _, name in there})
+        sent = len({name for _, _, name in records})
         return Restarted(
             sent,
-            len(there) - sent,
+            len(records) - sent,
             planned(_plan(stage)),
-            at(self._b.group_offsets(BILLING, MIRRORED)),
+            started_at(self._b.group_offsets(BILLING, MIRRORED)),
             planned(_unprepared_plan(stage)),
         )
 
@@ -209,11 +210,11 @@ class RestartedMirror:
         }
 
     def _until(self, arrived: Callable[[], bool], what: str) -> None:
-        def now() -> bool:
-            self._go_on()
+        def has_arrived() -> bool:
+            self._check_stop()
             return arrived()
 
-        self._mirror.wait_until(now, _PATIENCE_SECONDS, what)
+        self._mirror.wait_until(has_arrived, _PATIENCE_SECONDS, what)
 
     def _process(self) -> None:
         """Process the first records of each partition, and commit, as a group does that then falls behind."""
@@ -229,22 +230,23 @@ class RestartedMirror:
                     if message.error() is None:
                         self._processed.add(dict(message.headers())[traffic.ID_HEADER].decode())
                         left -= 1
-                self._go_on()
+                self._check_stop()
             while True:
                 try:
                     consumer.commit(asynchronous=False)
                     break
                 except KafkaException:  # no coordinator yet
-                    self._go_on()
+                    self._check_stop()
         consumer.close()
 
-    def _go_on(self) -> None:
+    def _check_stop(self) -> None:
+        """Raise ``_Stopped`` once the demo ends."""
         if self._over.is_set():
             raise _Stopped
 
 
 class _Stopped(Exception):
-    """The demo ends: so does the thread."""
+    """The demo ends, and the thread with it."""
 
 
 def configuration() -> str:

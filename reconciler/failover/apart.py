@@ -170,7 +170,7 @@ class StoreFailure:
 class StoresRead:
     """The rows by the store's address, the failures by the job's name, and the addresses that lack a job's rows.
 
-    ``left``: the jobs whose rows were not read, since nobody waited for them any more.
+    ``left``: the jobs whose rows were not read, since the check did not wait for them.
     """
 
     copies: Mapping[str, Copy]

@@ -265,7 +265,7 @@ def question_of(
         stored = StoredOffset(stored.offset, anchor)
     identity = place.job.identity
     if row is not None and anchor is not None and row.key != place.source and not place.translated:
-        identity = replace(identity, source_offset_of=None)  # its anchor's offset is no number of the source's
+        identity = replace(identity, source_offset_of=None)  # its anchor's offset is not one of the source's numbers
     return Question(
         stored=stored,
         cluster_id=cluster_id,

@@ -223,7 +223,7 @@ def unresolved(detail: str) -> Found:
 def is_handed_over(places: Sequence[JobPartition]) -> bool:
     """True if every partition has a row in the destination's numbering: other rows are what is left of the source.
 
-    In that of today's topic: in one that was recreated with more partitions, records were spread anew.
+    In that of today's topic: in one that was recreated with more partitions, records were redistributed.
     """
     existing = [at for at in places if at.exists]
     return bool(existing) and all(at.settled for at in existing)

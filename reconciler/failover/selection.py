@@ -177,8 +177,8 @@ class Corrections:
     def include(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a planned row is one of them.
 
-        A row that is right where the job will look is left alone, if it stays clear whose number it is: the job's next
-        one would else be taken for one of the cluster that it came from.
+        A row that is right where the job will look is left alone, if it stays clear whose number it is. Otherwise the
+        job's next number would be taken for one of the cluster that it came from.
 
         A new partition gets a row where its job needs one, and where the job had stored offset 0: it may start
         elsewhere without one.

@@ -70,7 +70,7 @@ def is_stateful(path: str) -> bool:
 
 
 def judged(sink: Sink, at: Standing, taken: Taken | None) -> SinkRow:
-    """The sink's row; ``taken`` is what it said before the checkpoint was read. Asks again where that may be old."""
+    """The sink's row. ``taken``: its answer before the checkpoint was read; a sink that seems behind is asked again."""
     lacking = lacks(sink, at, taken) and lacks(sink, at, ask(sink, at))
     return judge(sink, at, taken, lacking=lacking)
 
@@ -94,12 +94,13 @@ def refuse_start(name: str, sinks: Sequence[str], path: str | None, *, placed: b
 
 
 def repeated(job: JobPlan) -> Repeated:
-    """How many records come again, at most.
+    """How many processed records come again, at most.
 
-    A repeated batch brings those behind its proven end, or all of its records where the end is not proven: a mirror may
-    deliver the rest later. Those of a partition do not count that a person lets start beyond its proven offset, or
-    that has none. The batches before it bring those behind the offset at which the query starts. Where a person set
-    that offset, or accepted the finding, the person's decision counts: for them, not for the batch.
+    - Of a repeated batch: the records after its proven end; all of its records if the end is not proven, since a mirror
+      may deliver the rest later. A partition does not count if a person lets it start beyond its proven offset, or if
+      it has no proven offset.
+    - Of the batches before it: the records from the offset at which the query starts. They do not count if a person set
+      that offset or accepted the finding. Such a decision does not cover the batch.
     """
     rows = [row for row in job.partitions if row.verdict is not Verdict.NEW]
     starts = {row.key: row for row in rows if row.position == Position.START}

@@ -1,4 +1,4 @@
-"""Stored offsets that no anchor places: which of them the mirror's own offset pairs can place, and those pairs.
+"""Stored offsets without an anchor: those that the mirror's own pairs of offsets can locate, and these pairs.
 
 Such a number must be in the source's numbering. A row under the source's name is, unless both topics have one name:
 then the number may be the destination's own already, which the search takes into account. Where the job has a row of
@@ -71,7 +71,7 @@ def _later_than_corrected(at: JobPartition) -> int | None:
 def _of_unanchored(config: Config, places: Sequence[JobPartition], reader: LogReader) -> dict[Key, MirrorEvidence]:
     stops = config.policy.no_anchor is NoAnchor.STOP
     bare = [(at, offset) for at in places if at.exists and (offset := _bare_offset(at)) is not None]
-    if stops:  # what a record carries itself is no pair of the mirror's
+    if stops:  # a number that a record carries itself is not a pair of the mirror's
         bare = [each for each in bare if each[0].job.identity.source_offset_of is not None and not each[0].translated]
     if not bare:
         return {}

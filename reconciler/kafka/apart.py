@@ -1,4 +1,4 @@
-"""Reads in a process of their own, which may hold so much memory and no more.
+"""Reads in a process of their own, with a memory limit.
 
 The client library decompresses a batch of records as a whole before anything of it can be seen, and where memory runs
 out it aborts its process. A batch of 34 kB may hold gigabytes. So another process (``worker``) reads the records. While

@@ -1,6 +1,6 @@
 """How a command opens a cluster's log: its records are read by another process, if that is possible.
 
-What that process runs is the same reader (``worker``), so neither knows of the other: the choice is made here alone.
+That process (``worker``) runs the same reader. Neither module knows of the other: only this one chooses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reconciler.kafka.reader import KafkaLogReader
 def open_log(
     client: Mapping[str, Any], *, memory: int, timeout_s: float = 10.0, who: str = "destination"
 ) -> KafkaLogReader:
-    """A log whose records a process of its own reads, which may hold ``memory`` bytes (``kafka.apart``).
+    """A log whose records are read by a process of its own with a limit of ``memory`` bytes (``kafka.apart``).
 
     Settings that cannot be sent there (functions, as ``oauth_cb``) are used here, without that limit.
     """

@@ -2,11 +2,12 @@
 
 librdkafka (2.16) has a bug in requests to a group's coordinator: after a timeout because no broker could be reached, it
 aborts the process when brokers come back (``eonce->refcnt > 0``, librdkafka issue 4605), or never recovers. So each
-call first sends a harmless request to any broker (``await_answer``) and then gives the coordinator a full timeout; a
-client that once got no answer is not used again, nor one that asks with an old leader epoch.
+call first sends a harmless request to any broker (``await_answer``) and then gives the coordinator a full timeout. A
+client that got no answer is replaced, and so is one that asks with an old leader epoch.
 
 It can also miss that the controller is connected ("Failed while waiting for controller": on a busy machine it waited 64
-s for a broker that answered other clients). So what is only looked up there is asked once more, by a new client.
+s for a broker that answered other clients). So a request that only looks something up there is repeated once, by a new
+client.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Admin:
         self._client = self.connection.admin()
 
     def look_up(self, doing: str, ask: Ask[T], needs: Needs) -> T:
-        """As ``call``, for what the controller is asked and what changes nothing."""
+        """As ``call``, for a request to the controller that changes nothing."""
         try:
             return self.call(doing, ask, needs)
         except Unreachable as error:

@@ -1,4 +1,4 @@
-"""Records as bytes, for the way from the process that reads them to the one that judges them.
+"""Records as bytes, sent by the process that reads them to the one that judges them.
 
 One frame holds the chunks of many partitions: a JSON header and, column by column over all their records, plain numbers
 and bytes. Nothing that makes objects is read back, and a record is cut out only when it is used.
@@ -22,11 +22,11 @@ from reconciler.core.errors import NotRead
 from reconciler.core.probes import Chunk, Counted, Withheld
 
 COLUMNS = {"offsets": "q", "stamps": "q", "keys": "i", "values": "i"}
-"""Numbers of 8 or 4 bytes a record: offset, timestamp, lengths of key and value (-1: null)."""
+"""One number of 8 or 4 bytes per record: offset, timestamp, lengths of key and value (-1: null)."""
 KIND = 1
-"""Bytes a record for the kind of its timestamp."""
+"""Bytes per record for the kind of its timestamp."""
 RECORDS_A_FRAME = 8_192
-"""A frame ends with the chunk that reaches so many."""
+"""A frame ends with the chunk that reaches this number of records."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -34,18 +34,18 @@ log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1_000)
-def tell_of_headers(partition: str) -> None:
-    """Say once of a partition that the headers of some record there cannot be read. Such a record counts as without.
+def warn_of_headers(partition: str) -> None:
+    """Warn, once for each partition, that the headers of some of its records cannot be read: they count as absent.
 
-    Called where they are needed: a job whose ids are elsewhere need not know.
+    Called only where headers are needed: a job whose ids are elsewhere is not concerned.
     """
     log.warning("%s has records with a header name that is not UTF-8: their headers cannot be read here", partition)
 
 
 def readable(headers: Headers | str) -> Headers:
-    """A record's headers; none, and a warning, where they are the name of the partition that they cannot be read of."""
+    """A record's headers. A text instead of them is its partition's name: they could not be read, which is logged."""
     if isinstance(headers, str):
-        tell_of_headers(headers)
+        warn_of_headers(headers)
         return ()
     return headers
 
@@ -90,7 +90,7 @@ class Columns:
         self.content = content
         """All keys, then all values."""
         self.headers = headers
-        """Of those records that have any; the partition's name where they cannot be read."""
+        """The headers of the records that have any, by index; the partition's name where they cannot be read."""
 
     @cached_property
     def key_starts(self) -> Sequence[int]:
@@ -176,7 +176,7 @@ class Taken(NamedTuple):
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: Sequence[Any]
-    """Empty where no record has any; a text, as in ``Columns``, for those that cannot be read."""
+    """Empty if no record has any. As in ``Columns``, a text stands for headers that cannot be read."""
 
 
 def taken(messages: list[Any]) -> Taken:
@@ -195,10 +195,10 @@ def taken(messages: list[Any]) -> Taken:
 
 
 def headers_of(messages: list[Any]) -> list[Any]:
-    """The headers of messages as the client gives them; the partition's name in place of those that it cannot give.
+    """The headers of messages; the partition's name for a message whose headers the client cannot decode.
 
-    Two faults of the client (2.16): it returns what it has made of such headers, with the error set, which only a call
-    through ``map`` or the like raises; and it keeps that, which ends the process when it is read.
+    The client (2.16) has two faults: for such headers it returns a half-made list with the error set, and only a call
+    through ``map`` or the like raises that error; and it keeps the list, which ends the process when it is read.
     """
     found: list[Any] = []
     left = map(Message.headers, messages)
@@ -213,7 +213,7 @@ def headers_of(messages: list[Any]) -> list[Any]:
 
 
 def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Taken] = taken) -> list[bytes]:
-    """The numbers of requests and the chunks that answer them, in parts. ``taken`` knows the kind of their records."""
+    """The indexes of requests and the chunks that answer them, as parts of a frame. ``taken`` reads their records."""
     messages: list[Any] = []
     chunks, withheld = [], []
     for index, chunk in answers:
@@ -272,7 +272,7 @@ def _lengths(parts: list[bytes | None]) -> list[int]:
 
 
 def unpack(framed: memoryview) -> list[tuple[int, Chunk]]:
-    """The numbers of requests and their answers. Raises ValueError or KeyError for what ``pack`` did not make."""
+    """The indexes of requests and their answers. Raises ValueError or KeyError for bytes that ``pack`` did not make."""
     size = int.from_bytes(framed[:8], "little")
     about = json.loads(bytes(framed[8 : 8 + size]))
     position, numbers = 8 + size, []

@@ -2,7 +2,8 @@
 
 Both topics are read backwards from their ends, since a stored offset is near the newest pairs: at least ``LEAST`` of
 their records, and on until every partition in question has a pair before its offset (of its group, if one is asked
-for), or ``MOST`` were read. What cannot be read is no failure: the pairs are then unknown, and ``Known.note`` says why.
+for), or ``MOST`` were read. A topic that cannot be read is not an error: its pairs are unknown, and ``Known.note`` says
+why.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _audit_log(config: Config) -> Iterator[TrialResult]:
             yield fail("trust", f"The {name} {setting} {why}.", f"Correct [trust] {key}, or let this user write it.")
             continue
         try:
-            kind(Path(setting)).look()
+            kind(Path(setting)).check_existing()
         except ReconcilerError as error:  # to be repaired here, also a log whose end was altered
             yield fail("trust", error.message, error.hint or "")
         else:

@@ -67,7 +67,7 @@ def jobs_in(
 ) -> FoundStore:
     """The jobs of a store: of the groups ``wanted``, else of all that it lists, else of ``others``.
 
-    Raises the store's errors. Groups without offsets of a mirrored topic are no jobs.
+    Raises the store's errors. Groups without offsets of a mirrored topic are not jobs.
     """
     with closing(open_store()) as store:
         groups, unasked = list(wanted) or groups_of(store), 0

@@ -55,7 +55,7 @@ class IcebergSink:
     def last_taken(self, app_id: str | None) -> Taken:
         """This query's last epoch in the snapshots that still exist. A table that does not exist yet has none.
 
-        Epochs that were rolled back do not count: their snapshots are no ancestors of the current one.
+        Epochs that were rolled back do not count: their snapshots are not ancestors of the current one.
         """
         with self._at.errors():
             table, oldest = self._at.table(), None

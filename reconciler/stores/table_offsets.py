@@ -42,7 +42,7 @@ class Number(Enum):
     """The offset of the last processed record, as in a column with the records' offsets."""
 
     def stored(self, value: object) -> int:
-        """The next offset to read; below 0 nothing was processed yet. Raises ValueError for what is no offset."""
+        """The next offset to read; below 0 nothing was processed yet. Raises ValueError if it is not an offset."""
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"its offset is {shown(value)}, not a whole number")
         if self is Number.LAST and value >= 0:
@@ -197,7 +197,7 @@ def row_of(
     place: str = "",
     at_ms: int | None = None,
 ) -> Row:
-    """The row of a kept number; malformed for what is no offset, or no partition."""
+    """The row of a kept number; malformed if it is not an offset, or not of a partition."""
     where = ", ".join(filter(None, (kept.place, place)))
     try:
         if key.partition == UNKNOWN_PARTITION:
@@ -213,7 +213,7 @@ def row_of(
 def row_of_column(
     topic: object, partition: object, offset: object, kept: CommitOffsets, group: str, *, version: str
 ) -> Iterator[Row]:
-    """The row of the largest offset that a table's rows hold of a partition; none without a topic: it is no job's."""
+    """The row of the largest offset that a table's rows hold of a partition; none without a topic: no job wrote it."""
     if isinstance(topic, str) and topic:
         is_number = isinstance(partition, int) and 0 <= partition < 2**31
         number, value = (partition, offset) if is_number else (UNKNOWN_PARTITION, partition)

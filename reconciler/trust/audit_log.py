@@ -88,8 +88,8 @@ class AuditLog:
         with self._opened() as file:
             _head(file, self.path)
 
-    def look(self) -> None:
-        """Raise as ``check`` does for the file that is there; it is neither made nor locked."""
+    def check_existing(self) -> None:
+        """Raise as ``check`` does, if there is a file; none is made, and none locked."""
         with _writing(self.path):
             try:
                 file = open_regular(self.path)
@@ -276,7 +276,7 @@ class TornLine:
 def verified(path: Path) -> Iterator[Record | TornLine]:
     """Yield the log's records as long as the chain holds.
 
-    Raises Changed at the first line that was altered; ConfigError if the file cannot be read, or is no audit log. A
+    Raises Changed at the first line that was altered; ConfigError if the file cannot be read, or is not an audit log. A
     file without a record may still be one: an empty file, or the beginning of a first record.
     """
     head, torn = Head(), b""

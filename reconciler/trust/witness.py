@@ -46,8 +46,8 @@ class Witness:
         """Raise ConfigError if nothing can be appended now, or the file holds something else than heads."""
         self._append(b"")
 
-    def look(self) -> None:
-        """Raise as ``check`` does for the file that is there; it is not made."""
+    def check_existing(self) -> None:
+        """Raise as ``check`` does, if there is a file; none is made."""
         with self._keeping():
             self._is_ended()
 

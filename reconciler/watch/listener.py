@@ -183,7 +183,7 @@ class Site:
     def _scrape(self, query: str, headers: Mapping[str, str]) -> Response:
         """As prometheus_client's WSGI application answers: it knows the formats, gzip and ``name[]``.
 
-        It raises for a version in ``Accept`` that is no number (0.26). The header is ignored then, as RFC 9110 allows.
+        It (0.26) raises if a version in ``Accept`` is not a number. The header is ignored then, as RFC 9110 allows.
         """
         try:
             return self._scraped(query, headers.get("Accept", ""), headers.get("Accept-Encoding", ""))

@@ -2,7 +2,7 @@
 
 It is read beside the checks and is never a part of them. Where it cannot be read, the log reports it once. Ages go on
 growing from the last reading. Grades are unknown until the next one, which is neither none nor the last ones: a 0 would
-say that nothing is skipped, by checkpoints that nobody has read since. The alert rules keep a finding meanwhile.
+say that nothing is skipped, by checkpoints that have not been read since. The alert rules keep a finding meanwhile.
 """
 
 from __future__ import annotations

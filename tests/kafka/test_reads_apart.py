@@ -106,7 +106,7 @@ def test_a_header_name_that_is_not_utf8_leaves_its_record_without_headers(
         for reader in (apart, here):
             chunks = [reader.read([ReadRequest(place, offset, 1)])[0] for offset in range(3)]
             records = [record for chunk in chunks for record in chunk.records]
-            sent.tell_of_headers.cache_clear()
+            sent.warn_of_headers.cache_clear()
             assert [record.value for record in records] == [value for value, _ in expected]
             assert caplog.messages == [], "a job that needs no headers hears nothing of it"
             for _ in range(2):

@@ -181,7 +181,7 @@ HEAD_OF_1 = sentence(Path(LOG), 1, "1" * 64)
 def test_heads_go_on_after_a_line_that_was_cut_off(tmp_path: Path, end: str) -> None:
     path = tmp_path / "heads"
     path.write_text(end)
-    Witness(path).look()
+    Witness(path).check_existing()
     Witness(path).keep(sentence(Path(LOG), 2, "2" * 64))
     assert path.read_text().startswith(end)
     assert [each.line for each in heads_in(path)] == ([1, 2] if HEAD_OF_1 in end else [2])
@@ -203,8 +203,8 @@ def test_heads_that_may_only_be_appended_to_are_kept(tmp_path: Path, monkeypatch
 
 
 def test_looking_makes_no_file(tmp_path: Path) -> None:
-    Witness(tmp_path / "heads").look()
-    AuditLog(tmp_path / "log").look()
+    Witness(tmp_path / "heads").check_existing()
+    AuditLog(tmp_path / "log").check_existing()
     assert not any(tmp_path.iterdir())
 
 

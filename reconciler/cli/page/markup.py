@@ -41,7 +41,7 @@ def escaped(value: object, longest: int = LONGEST) -> Markup:
 
 
 def fill(template: str, **values: object) -> Markup:
-    """A template with its placeholders filled. Values that are no ``Markup`` are escaped."""
+    """A template with its placeholders filled. Values that are not ``Markup`` are escaped."""
     safe = {name: value if isinstance(value, Markup) else escaped(value) for name, value in values.items()}
     return Markup(_templates()[template].substitute(safe))
 
@@ -56,7 +56,7 @@ def join(parts: Iterable[Markup]) -> Markup:
 
 
 def document(title: str, body: Markup, script: str | None = None) -> str:
-    """The whole file: no network; no style and script but these, which its policy names by their hashes."""
+    """The whole file. It loads nothing; its policy allows only this style and this script, by their hashes."""
     style = asset("page.css")
     script_policy = fill("script_policy", hash=_hash(script)) + " " if script else ""
     return fill(

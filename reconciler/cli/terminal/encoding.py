@@ -1,10 +1,10 @@
-"""Stdout and stderr: characters that their encoding has not are written in ASCII, and they outlive their readers.
+"""Stdout and stderr made safe: they replace characters that their encoding lacks, and ignore a reader that has ended.
 
-Every text is made with Unicode's signs; the streams write what they cannot show in another way. One exception is the
-mark of a text that was cut to a column's width: there the width counts, so ``shown`` says which mark it will be.
+All text is composed in Unicode; a stream writes an ASCII replacement for a sign that it cannot show. One exception is
+the mark of a text that was cut to a column's width: there the width counts, so ``shown`` says which mark it will be.
 
-A pipe's reader may end before the command does, like ``head``, or a forwarder of logs that dies. The command then does
-what it would have done, and ends with the same code: a hook that ended with 0 would let its job start.
+A pipe's reader may end before the command does, like ``head``, or a forwarder of logs that dies. The command carries on
+and ends with the same exit code as without it: a hook that ended with 0 would let its job start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Pipe(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Have stdout and stderr write in ASCII what their encoding does not have, and outlive their readers."""
+    """Let stdout and stderr replace characters that their encoding lacks, and ignore a reader that has ended."""
     codecs.register_error(_ERRORS, _plain)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -102,7 +102,7 @@ def can_show(text: str, stream: TextIO | None = None) -> bool:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """The ASCII text for characters that could not be encoded, and where to go on."""
+    """The ASCII text for characters that could not be encoded, and the position to continue at."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text, at, written = error.object, error.start, ""

@@ -73,7 +73,7 @@ def _behind(now: Waiting) -> str:
 
 
 def _lag(now: Waiting) -> str:
-    """The longest lag and its partition. It stands last, where a narrow terminal cuts it off."""
+    """The longest lag and its partition: last in the line, where a narrow terminal cuts it off."""
     if now.by_ms is None or now.farthest is None:
         return ""
     name = "lag" if now.behind == 1 else "longest lag"

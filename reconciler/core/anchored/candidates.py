@@ -81,7 +81,7 @@ def _next_that_compares(
 
 
 def _scan(question: Question, matcher: Matcher, begin: int, end: int, budget: int) -> Search[Record | None]:
-    forgets = Processed(matcher, question.identity, 0, anchor_is_done=True)
+    not_asked = Processed(matcher, question.identity, 0, anchor_is_done=True)
     stretch = Stretch(begin, begin, end, budget, min(budget, FIRST_READ))
-    scan = yield from scan_for_anchor(matcher, forgets, stretch)
+    scan = yield from scan_for_anchor(matcher, not_asked, stretch)
     return scan.found

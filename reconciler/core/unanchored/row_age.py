@@ -16,13 +16,13 @@ ROW_CLOCK_MS = 600_000
 """How far the row's time may be behind the records that it covers: clocks differ, and a row can hold the time at which
 its batch was planned."""
 KAFKA_BEGAN_MS = 1_293_840_000_000
-"""2011, the year of Kafka's first release: an older row time is none, but a version or a count of seconds."""
+"""2011, the year of Kafka's first release. A smaller row time is not epoch ms, but a version or a count of seconds."""
 
 
 def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
     """The finding; ``unresolved`` where the record in front of its place is newer than the row.
 
-    Not where others write among the mirrored records, nor where the broker dates them.
+    The finding stays as it is where other writers write among the mirrored records, or where the broker dates them.
     """
     stored, at = question.stored, finding.record_offset
     written = stored.written_at_ms if stored is not None else None

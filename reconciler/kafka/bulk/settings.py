@@ -1,4 +1,4 @@
-"""Client settings of librdkafka for the other client; none, unless every one of them can be translated."""
+"""Client settings of librdkafka translated for the bulk reader: all of them, or none."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class LogExtent:
 def log_of(cluster: ClusterAccess, name: str) -> LogReader:
     """The cluster's log as Spark reads it: where that leaves out aborted records, up to the last stable offset.
 
-    Spark would wait in vain for what lies behind an open transaction.
+    Spark would wait forever for records behind an open transaction.
     """
     return cluster.reader(name, timeout_s=TIMEOUT_S, committed_only=reads_committed(cluster.options))
 

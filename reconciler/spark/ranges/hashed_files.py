@@ -153,7 +153,7 @@ class HashNamedFiles(RangeSink):
         """Raise ConfigError where Spark would write elsewhere than beside the catalogue.
 
         A path without a scheme is one of Hadoop's default file system to Spark, and one of this machine's disk here:
-        the driver on another machine would find no catalogue, and begin anew.
+        the driver on another machine would find no catalogue, and start over.
         """
         folder, scheme = self._catalogue.folder, directory.scheme
         if self._beside and isinstance(folder, LocalFolder) and scheme != "file":

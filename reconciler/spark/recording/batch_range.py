@@ -6,7 +6,7 @@ offsets where it starts and ends. These are internals of Spark, the same in 4.0.
 and whatever is not found as expected is an ``Unseen`` with its reason: the caller then looks into the batch itself.
 
 - B1  The frame is the batch itself: the very RDD that the execution made. A frame derived from it is not, since it may
-      lack records that somebody else is to process.
+      lack records that another query is to process.
 - B2  Every streaming source of the plan is Kafka's, so that no record of the batch can come from elsewhere.
 - B3  Every operator is known to pass each record on, or to drop it, in the batch that read it; unless the state
       continues with the offsets (a checkpoint). ``held_back`` refuses a store of rows for those that do not.

@@ -366,7 +366,7 @@ class Observer:
         unnamed = {at for at in batch.moved if not any(each.names(at) for each in watched)}
         missing = {*unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors), *unnamed}
         looked_up = self._look_up.last_before({at: batch.ends[at] for at in missing if batch.ends[at] > 0})
-        # Where the batch may have read records that nobody names, the anchor before is not that of its end.
+        # The batch may have read records that no observation names: then the earlier anchor is not that of its end.
         anchors |= {at: row.anchor for at, row in looked_up.items() if at in unnamed and row.anchor is not None}
         batch = batch.without(unnamed - set(anchors))
         recorder.keep(batch, anchors, partial(committed, looked_up=looked_up))

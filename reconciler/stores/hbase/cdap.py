@@ -290,7 +290,7 @@ class CdapStore(HBaseStore):
         return lost
 
     def _claim(self, write: _Write) -> bool:
-        """Step 2. A reader may settle the companion meanwhile: that is no change of the row."""
+        """Step 2. A reader may settle the companion meanwhile: that does not change the row."""
         before = write.before
         for _ in range(CLAIM_ATTEMPTS):
             if self._table.put_if_unchanged(companion_row(write.name), COLUMN, before.raw, write.intent):

@@ -2,7 +2,7 @@
 
 Import it only where a table is opened: pyiceberg takes a second to load. Its client of a REST catalog sets no time
 limit (``RestCatalog._create_session`` of 0.12), so that a request which its caller has given up would keep a thread and
-a connection for ever, and in a watcher one more each round. Other catalogs' clients keep the limits that they have.
+a connection forever, and in a watcher one more each round. Other catalogs' clients keep the limits that they have.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class HandedPair(PairedStore):
         return WriteResult(tuple(change.key for change in changes if change.key not in left), result.conflicts)
 
     def _finish_found(self, group: str, state: PairedState) -> bool:
-        return False  # a row laid aside is no interrupted write
+        return False  # a row laid aside is not an interrupted write
 
     def _now(self, group: str, changes: Sequence[Change]) -> PairedState:
         """Both stores' rows; none of a table that the job has yet to create."""

@@ -81,7 +81,7 @@ def anchor_of(own: Row, kept: AnchorRows) -> PairedAnchor:
 
 
 def lacks_anchor(row: Row) -> bool:
-    """True for a row that can be read, is no sentinel, and has no anchor of its own."""
+    """True for a row that can be read, is not a sentinel, and has no anchor of its own."""
     return row.malformed is None and not row.stored.is_sentinel and row.stored.anchor is None
 
 

@@ -267,7 +267,7 @@ class PairedStore:
     def _finish_found(self, group: str, state: PairedState) -> bool:
         """Finish writes that another process could not. A reader without permission to write still reads the rows.
 
-        In a read-only store, a row laid aside is no interrupted write: the writer that laid it aside will finish it.
+        In a read-only store, a row laid aside is not an interrupted write: the writer that laid it aside finishes it.
         """
         if not self.capabilities.writable:
             return False

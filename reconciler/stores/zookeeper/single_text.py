@@ -82,7 +82,7 @@ def _spaced_like(like: PartitionText | None, partition: int, offset: int) -> Par
 
 
 def parse(text: str | bytes) -> Listing:
-    """Read any text. Raises ``NotAListing``, and nothing else, where it is no listing."""
+    """Read any text. Raises ``NotAListing``, and nothing else, if it is not a listing."""
     if isinstance(text, bytes):
         try:
             text = text.decode("ascii")
@@ -117,7 +117,7 @@ def partitions(data: bytes) -> set[int]:
 
 
 def salvage(data: bytes) -> tuple[dict[int, PartitionText], list[int]]:
-    """The sound entries of a text that is no listing, and the partitions of the others.
+    """The sound entries of a text that is not a listing, and the partitions of the others.
 
     ``UNKNOWN_PARTITION`` is among those where it is not certain which partition an entry is about.
     """

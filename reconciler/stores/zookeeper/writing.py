@@ -11,7 +11,7 @@
       the znode is as that one left it, the later ones read their own rows alone. Notes that do not fit beside a change
       are written before it, in transactions of their own. They say what the rows say anyway until the change comes, so
       a writer may die after any of them.
-- W6  A note of this write itself is no change of the row: the later transactions take the row's version from before it.
+- W6  A note of this write itself does not change the row: the later transactions take the row's version from before it.
 """
 
 from __future__ import annotations
