@@ -14,7 +14,7 @@ from reconciler.kafka import opening
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.watch.listener import Access, ListenAddress, Site
 from reconciler.watch.metrics import Figures
-from reconciler.watch.mirrored import LastKnown
+from reconciler.watch.schedule import Requested
 
 Reload = Callable[[str], list[str]]
 
@@ -42,7 +42,8 @@ def reloaded(
             )
             caplog.clear()
             address = ListenAddress(host, 9464)
-            watch._prepare(options, figures, limit, site, lambda: False, LastKnown(), address).use()
+            process = watch.Process(options, figures, limit, site, Requested(), lambda _: None, address)
+            process.prepare().use()
             return [record.getMessage() for record in caplog.records]
 
         return reload

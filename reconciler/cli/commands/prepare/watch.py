@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 
 from reconciler.cli import arguments, context
@@ -78,14 +79,15 @@ def run(options: argparse.Namespace) -> ExitCode:
     # process that runs for a year must collect these after every batch; the objects that exist now are exempt.
     gc.freeze()
     config = context.read_config(options)
-    figures = Figures(clock_ms)
     if options.once:
-        return _once(options, config, figures)
+        return _once(options, config)
     with StopSignals(reload=True) as signals:
-        requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
+        figures = Figures(clock_ms)
         site = Site(figures.registry(), lambda: None, Access())
+        requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
         address = _address(options, config)
-        with _watch(options, config, figures, site, requested, signals.wait, address) as watch:
+        process = Process(options, figures, _limit(config, signals.wait), site, requested, signals.wait, address)
+        with closing(process.watch()) as watch:
             unanswered.silence()
             site.health = watch.health
             with _listening(address, site):
@@ -94,100 +96,107 @@ def run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _once(options: argparse.Namespace, config: Config, figures: Figures) -> ExitCode:
+def _once(options: argparse.Namespace, config: Config) -> ExitCode:
     """A signal ends it as it ends any command: metrics of some of the jobs would be read as those of all."""
     from prometheus_client import generate_latest
 
+    figures = Figures(clock_ms)
     registry = figures.registry()
-    with _watch(options, config, figures, Site(registry, lambda: None, Access()), Requested(), time.sleep) as watch:
+    site = Site(registry, lambda: None, Access())
+    process = Process(options, figures, _limit(config, time.sleep), site, Requested(), time.sleep)
+    with closing(process.watch()) as watch:
         watch.run(rounds=1)
         show_text(generate_latest(registry).decode())
         return worst(error.exit_code for error in watch.troubles.values())
 
 
+def _limit(config: Config, wait: Callable[[float], object]) -> RateLimit:
+    return RateLimit(config.watch.requests_per_second, time.monotonic, wait)
+
+
 # ---------------------------------------------------------------- from the configuration
 
 
-@contextmanager
-def _watch(
-    options: argparse.Namespace,
-    config: Config,
-    figures: Figures,
-    site: Site,
-    requested: Requested,
-    wait: Callable[[float], object],
-    address: ListenAddress | None = None,
-) -> Iterator[Watch]:
-    limit = RateLimit(config.watch.requests_per_second, time.monotonic, wait)
-    prepare = partial(_prepare, options, figures, limit, site, requested.stop, LastKnown(), address)
-    clock = time.monotonic
-    watch = Watch(prepare, figures, limit, requested, clock=clock, wait=wait, now_ms=clock_ms, tidy=gc.collect)
-    with closing(watch):
-        yield watch
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The parts of this process that outlive every reload of the configuration.
 
-
-def _prepare(
-    options: argparse.Namespace,
-    figures: Figures,
-    limit: RateLimit,
-    site: Site,
-    stopping: Callable[[], bool],
-    mirror: LastKnown,
-    listening: ListenAddress | None,
-) -> Setup:
-    """Load the configuration file and set up from it. Raises ConfigError if it is not usable.
-
-    ``listening`` is the address of this run's listener, which outlives every reload; None if there is none.
+    ``listening`` is the address of its listener; None if it has none.
     """
-    from reconciler.kafka.opening import open_log
-    from reconciler.stores.registry import open_store
 
-    config = context.read_config(options)
-    jobs = judged(config, options.job)
-    refuse_wrong(config, jobs, sinks=True)
-    every_s = options.every if options.every is not None else config.watch.every_ms / 1000
-    access = Access.of(config.watch)
-    address = _address(options, config)
-    # An outage must show in the next round, so a request may not take longer than the time between rounds.
-    timeout_s = min(config.search.request_timeout_s, max(LEAST_TIMEOUT_S, every_s / 2))
-    raw = open_log(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
-    reader = LimitedReader(raw, limit)
-    outside = Outside(
-        reader=reader,
-        open_store=partial(
-            open_store, kafka_client=config.destination.client, anchors=config.anchor_store, timeout_s=timeout_s
-        ),
-        monotonic=time.monotonic,
-        now_ms=clock_ms,
-        on_probes=figures.probed,
-    )
-    checker = JobChecker(
-        config,
-        outside,
-        check,
-        every_s=every_s,
-        once=options.once,
-        take=limit.take,
-        stopping=stopping,
-        mirror=mirror,
-    )
+    options: argparse.Namespace
+    figures: Figures
+    limit: RateLimit
+    site: Site
+    requested: Requested
+    wait: Callable[[float], object]
+    listening: ListenAddress | None = None
+    mirror: LastKnown = field(default_factory=LastKnown)
 
-    def use() -> None:
-        limit.set_rate(config.watch.requests_per_second)
-        site.access = access
-        if listening is not None:
-            _warn_if_open(listening, access)
-            if address != listening:
+    def watch(self) -> Watch:
+        return Watch(
+            self.prepare,
+            self.figures,
+            self.limit,
+            self.requested,
+            clock=time.monotonic,
+            wait=self.wait,
+            now_ms=clock_ms,
+            tidy=gc.collect,
+        )
+
+    def prepare(self) -> Setup:
+        """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
+        from reconciler.kafka.opening import open_log
+        from reconciler.stores.registry import open_store
+
+        options, config = self.options, context.read_config(self.options)
+        jobs = judged(config, options.job)
+        refuse_wrong(config, jobs, sinks=True)
+        every_s = options.every if options.every is not None else config.watch.every_ms / 1000
+        access, address = Access.of(config.watch), _address(options, config)
+        # An outage must show in the next round, so a request may not take longer than the time between rounds.
+        timeout_s = min(config.search.request_timeout_s, max(LEAST_TIMEOUT_S, every_s / 2))
+        raw = open_log(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
+        outside = Outside(
+            reader=LimitedReader(raw, self.limit),
+            open_store=partial(
+                open_store, kafka_client=config.destination.client, anchors=config.anchor_store, timeout_s=timeout_s
+            ),
+            monotonic=time.monotonic,
+            now_ms=clock_ms,
+            on_probes=self.figures.probed,
+        )
+        checker = JobChecker(
+            config,
+            outside,
+            check,
+            every_s=every_s,
+            once=options.once,
+            take=self.limit.take,
+            stopping=self.requested.stop,
+            mirror=self.mirror,
+        )
+
+        def topics_of(job: Job) -> frozenset[str]:
+            return frozenset(map(config.topics.destination_of, job.topics))
+
+        use = partial(self._use, config, access, address)
+        close, deadline_s = outside.reader.close, config.search.deadline_s
+        return Setup(jobs, topics_of, checker, every_s, deadline_s, close, use, once=options.once)
+
+    def _use(self, config: Config, access: Access, address: ListenAddress) -> None:
+        """Take over the configuration's rate, logins and certificate. Its address would need a restart."""
+        self.limit.set_rate(config.watch.requests_per_second)
+        self.site.access = access
+        if self.listening is not None:
+            _warn_if_open(self.listening, access)
+            if address != self.listening:
                 log.warning(
                     "[watch] listen is %s now, and watch still listens on %s. Restart it to change that.",
                     address,
-                    listening,
+                    self.listening,
                 )
-
-    def topics_of(job: Job) -> frozenset[str]:
-        return frozenset(map(config.topics.destination_of, job.topics))
-
-    return Setup(jobs, topics_of, checker, every_s, config.search.deadline_s, reader.close, use, once=options.once)
 
 
 def _address(options: argparse.Namespace, config: Config) -> ListenAddress:
