@@ -49,46 +49,37 @@ def location(base: str | os.PathLike[str], start: JobStart) -> str:
     folder's or base's; NeedsPerson where a sink of the start would drop the query's batches; Refused, Unreachable or
     OutcomeUnknown as the file system does.
     """
-    base, parent, name = checkpoint_base(base)
-    folder = open_folder(parent)
-    newest, free = _newest(folder, base, name)
-    if newest == 0:
+    own = _Base.at(base)
+    found = own.find()
+    if found.newest == 0:
         _refuse_by_sinks(start, None)
-        return _begin(folder, base, name, 1, start)
-    at = _numbered(name, newest)
+        return own.begin(1, start)
+    folder, path = own.folder_of(found.newest), own.path_of(found.newest)
     try:
-        note = _noted(folder, base, at)
+        note = own.note_in(folder)
     except FileNotFoundError:
-        if newest == 1 and start.side is Side.SOURCE:
-            _refuse_by_sinks(start, base)
-            return _begin(folder, base, name, 1, start)
+        if found.newest == 1 and start.side is Side.SOURCE:
+            _refuse_by_sinks(start, path)
+            return own.begin(1, start)
         note = None
-    if note is not None and note.folder not in (None, at):
+    if note is not None and note.folder not in (None, folder):
         raise ConfigError(
-            f"The checkpoint {at} beside {base} is a copy: its note names the folder {note.folder}.",
-            hint=f'Move the copy away. If {note.folder} was renamed, write "folder": "{at}", "base": "{name}" into '
-            f"{at}/{NOTE}.",
+            f"The checkpoint {folder} beside {own.path} is a copy: its note names the folder {note.folder}.",
+            hint=f'Move the copy away. If {note.folder} was renamed, write "folder": "{folder}", "base": "{own.name}" '
+            f"into {folder}/{NOTE}.",
         )
-    _refuse_of_another_base(note, base, at, name)
+    own.refuse_another(note, folder)
     if note is not None and _is_of(note, start):
-        _refuse_by_sinks(start, _numbered(base, newest))
-        return _numbered(base, newest)
+        _refuse_by_sinks(start, path)
+        return path
     _refuse_by_sinks(start, None)
     log.warning(
         "job %s begins a new query in %s: %s holds the offsets of an earlier stay",
         start.job,
-        _numbered(name, free),
-        at,
+        own.folder_of(found.free),
+        folder,
     )
-    return _begin(folder, base, name, free, start)
-
-
-def _refuse_of_another_base(note: _Note | None, base: str, at: str, name: str) -> None:
-    if note is not None and note.base not in (None, name):
-        raise ConfigError(
-            f"The checkpoint {at} beside {base} belongs to the base {note.base}, whose job goes on there.",
-            hint=f"Choose another base for this job. If it is that job, give checkpoint() the base {note.base}.",
-        )
+    return own.begin(found.free, start)
 
 
 def _refuse_by_sinks(start: JobStart, path: str | None) -> None:
@@ -105,18 +96,17 @@ def transaction_id(path: str, start: JobStart) -> str:
 
     A checkpoint that has no note, but a query, has that query's id. Raises as ``location`` does.
     """
-    path, parent, name = checkpoint_base(path)
-    folder = open_folder(parent)
+    own = _Base.at(path)
     try:
-        note = folder.read(f"{name}/{NOTE}")
+        note = own.parent.read(f"{own.name}/{NOTE}")
     except FileNotFoundError:
-        query = _query_of(path)
+        query = _query_of(own.path)
         if query is not None:
             return query
-        _begin(folder, path, name, 1, start)
-        note = folder.read(f"{name}/{NOTE}")
-    of_older_release = sha256(f"{name}\n".encode() + note).hexdigest()[:32]
-    return _read(note, f"{path}/{NOTE}").id or of_older_release
+        own.begin(1, start)
+        note = own.parent.read(f"{own.name}/{NOTE}")
+    of_older_release = sha256(f"{own.name}\n".encode() + note).hexdigest()[:32]
+    return _read(note, f"{own.path}/{NOTE}").id or of_older_release
 
 
 def _query_of(path: str) -> str | None:
@@ -128,77 +118,111 @@ def _query_of(path: str) -> str | None:
         return None
 
 
-def _newest(folder: Folder, base: str, name: str) -> tuple[int, int]:
-    """The number of the newest location there is, 0 for none, and the next one that is free.
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """The number of the newest location there is, 0 for none, and the next one that is free."""
 
-    Raises ConfigError where a note does not show it.
-    """
-    pattern = re.compile(rf"{re.escape(name)}(?:-([2-9]|[1-9]\d+))?")
-    numbers = {int(found[1] or 1) for each in folder.names() if (found := pattern.fullmatch(each))}
-    last = 0
-    while last + 1 in numbers:
-        last += 1
-    newest = next((each for each in range(last, 1, -1) if not _of_another_base(folder, base, name, each)), min(last, 1))
-    taken = set(range(1, last + 1))
-    for number in sorted(each for each in numbers if each > last):
-        at = _numbered(name, number)
+    newest: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The first location of a query: its ``path``, and its ``name`` in the folder ``parent`` that holds all of them."""
+
+    parent: Folder
+    path: str
+    name: str
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> _Base:
+        """Raises ConfigError as ``checkpoint_base`` does."""
+        whole, parent, name = checkpoint_base(path)
+        return cls(open_folder(parent), whole, name)
+
+    def path_of(self, number: int) -> str:
+        """The location with this number."""
+        return _numbered(self.path, number)
+
+    def folder_of(self, number: int) -> str:
+        """Its folder's name within ``parent``."""
+        return _numbered(self.name, number)
+
+    def note_in(self, folder: str) -> _Note:
+        """Raises FileNotFoundError if there is none: nothing was begun there."""
+        return _read(self.parent.read(f"{folder}/{NOTE}"), f"{self.path}: {folder}/{NOTE}")
+
+    def find(self) -> _Numbers:
+        """Raises ConfigError where a note does not show which location is the newest."""
+        pattern = re.compile(rf"{re.escape(self.name)}(?:-([2-9]|[1-9]\d+))?")
+        numbers = {int(found[1] or 1) for each in self.parent.names() if (found := pattern.fullmatch(each))}
+        last = 0
+        while last + 1 in numbers:
+            last += 1
+        newest = next((each for each in range(last, 1, -1) if not self._is_of_another(each)), min(last, 1))
+        taken = set(range(1, last + 1))
+        for number in sorted(each for each in numbers if each > last):
+            folder = self.folder_of(number)
+            try:
+                note = self.note_in(folder)
+            except FileNotFoundError:
+                continue
+            taken.add(number)
+            if note.is_of_another_base(folder, self.name):
+                continue
+            if note.folder is None:
+                raise ConfigError(
+                    f"{folder} beside {self.path} is a backup or the newest checkpoint: its note, of an older "
+                    "release, does not say which.",
+                    hint=f"Give a backup another name, such as backup-of-{folder}. If the query runs in it, write "
+                    f'"folder": "{folder}" into {folder}/{NOTE}.',
+                )
+            if note.folder == folder:
+                newest = number
+            else:
+                log.warning("the checkpoint %s is not used: it is a copy of %s", folder, note.folder)
+        free = newest + 1
+        while free in taken:
+            free += 1
+        return _Numbers(newest, free)
+
+    def _is_of_another(self, number: int) -> bool:
+        folder = self.folder_of(number)
         try:
-            note = _noted(folder, base, at)
-        except FileNotFoundError:  # nothing was begun there
-            continue
-        taken.add(number)
-        if note.is_of_another_base(at, name):
-            continue
-        if note.folder is None:
+            return self.note_in(folder).is_of_another_base(folder, self.name)
+        except FileNotFoundError:
+            return False
+
+    def begin(self, number: int, start: JobStart) -> str:
+        """Write the note of a new location, and return the location's path."""
+        folder = self.folder_of(number)
+        note = {
+            "format": FORMAT,
+            "cluster_id": start.cluster_id,
+            "bootstrap_servers": start.bootstrap_servers,
+            "correction": start.correction,
+            "id": secrets.token_hex(16),
+            "folder": folder,
+            "base": self.name,
+        }
+        try:
+            self.parent.publish(f"{folder}/{NOTE}", json.dumps(note).encode() + b"\n")
+        except FileExistsError:
+            log.debug("another query of job %s has begun %s at the same moment", start.job, folder)
+            self.refuse_another(self.note_in(folder), folder)
+        return self.path_of(number)
+
+    def refuse_another(self, note: _Note | None, folder: str) -> None:
+        """Raise ConfigError if the note names another base."""
+        if note is not None and note.base not in (None, self.name):
             raise ConfigError(
-                f"{at} beside {base} is a backup or the newest checkpoint: its note, of an older release, does not "
-                "say which.",
-                hint=f'Give a backup another name, such as backup-of-{at}. If the query runs in it, write "folder": '
-                f'"{at}" into {at}/{NOTE}.',
+                f"The checkpoint {folder} beside {self.path} belongs to the base {note.base}, whose job goes on there.",
+                hint=f"Choose another base for this job. If it is that job, give checkpoint() the base {note.base}.",
             )
-        if note.folder == at:
-            newest = number
-        else:
-            log.warning("the checkpoint %s is not used: it is a copy of %s", at, note.folder)
-    free = newest + 1
-    while free in taken:
-        free += 1
-    return newest, free
-
-
-def _of_another_base(folder: Folder, base: str, name: str, number: int) -> bool:
-    at = _numbered(name, number)
-    try:
-        return _noted(folder, base, at).is_of_another_base(at, name)
-    except FileNotFoundError:  # nothing was begun there
-        return False
-
-
-def _noted(folder: Folder, base: str, at: str) -> _Note:
-    return _read(folder.read(f"{at}/{NOTE}"), f"{base}: {at}/{NOTE}")
 
 
 def _numbered(path: str, number: int) -> str:
     return path if number == 1 else f"{path}-{number}"
-
-
-def _begin(folder: Folder, base: str, name: str, number: int, start: JobStart) -> str:
-    at = _numbered(name, number)
-    note = {
-        "format": FORMAT,
-        "cluster_id": start.cluster_id,
-        "bootstrap_servers": start.bootstrap_servers,
-        "correction": start.correction,
-        "id": secrets.token_hex(16),
-        "folder": at,
-        "base": name,
-    }
-    try:
-        folder.publish(f"{at}/{NOTE}", json.dumps(note).encode() + b"\n")
-    except FileExistsError:
-        log.debug("another query of job %s has begun %s at the same moment", start.job, at)
-        _refuse_of_another_base(_noted(folder, base, at), base, at, name)
-    return _numbered(base, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +262,8 @@ def _read(note: bytes, place: str) -> _Note:
 
 def _is_of(note: _Note, start: JobStart) -> bool:
     """True if the location was begun in this stay."""
-    if start.correction > note.correction:  # an older one, or none, is what another machine's folder of plans holds
+    # Only a larger one ends the stay: another machine's folder of plans may hold an older one, or none.
+    if start.correction > note.correction:
         return False
     if note.cluster_id is None or start.cluster_id is None:
         return bool(shared_brokers(note.bootstrap_servers, start.bootstrap_servers))

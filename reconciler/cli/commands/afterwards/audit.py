@@ -115,20 +115,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     from reconciler.spark.audit import audit
     from reconciler.spark.audit.failovers import audit_stays
     from reconciler.spark.audit.failovers.stays import is_several
-    from reconciler.spark.audit.result import AT_LEAST_ONCE, EXACTLY_ONCE
     from reconciler.spark.target import ClusterAccess
 
     config = context.read_config(options)
-    for path, kind in ((options.json, outputs.AUDIT), (options.html, outputs.PAGE)):
-        if path:  # an hour's computation must not be lost for one
-            refuse_unwritable(path, replaces=kind, stdout="--format json prints the result.")
-    if options.json and options.html and options.json.resolve() == options.html.resolve():
-        raise ConfigError(f"--json and --html both name {options.html}.", hint="Give each a file of its own.")
+    _refuse_unwritable_results(options)
     plans = [context.read_plan(path, applied=True) for path in options.plans]
     job = _job(config, plans, options.job)
     several = is_several(plans)
-    since_ms = _since(options.since)
-    until = stored_until(config, job, _last(plans)) if options.until == "stored" else None
+    how = _rules(options, config, job, plans)
     asked = {name: arguments.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     if options.examples < 0:
         raise ConfigError(f"--examples {options.examples} is below 0.")
@@ -141,16 +135,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     with own_session("reconciler audit", asked["conf"], kafka=True, tell=partial(log.info, "%s")) as spark:
         output = _output(spark, options, rows)
         source = config.source.client if config.source is not None and not options.no_source else None
-        how: dict[str, Any] = {
-            "id": _id(options.config, job),
-            "job": job.name,
-            "unique": True if options.unique_ids else "partition" if job.identity.has_unique_ids else None,
-            "semantics": EXACTLY_ONCE if options.exactly_once else AT_LEAST_ONCE,
-            "since_ms": since_ms,
-            "until": until,
-            "examples_of_each": options.examples,
-            "parquet": options.parquet,
-        }
         result: AuditResult | StaysResult
         if several:
             assert output is not None
@@ -173,6 +157,31 @@ def run(options: argparse.Namespace) -> ExitCode:
         result = replace(result, unknown=(*result.unknown, rows.unread))
     _give(result, options)
     return result.exit_code
+
+
+def _refuse_unwritable_results(options: argparse.Namespace) -> None:
+    """Raise ConfigError for files that cannot be written: an hour's computation must not be lost for one."""
+    for path, kind in ((options.json, outputs.AUDIT), (options.html, outputs.PAGE)):
+        if path:
+            refuse_unwritable(path, replaces=kind, stdout="--format json prints the result.")
+    if options.json and options.html and options.json.resolve() == options.html.resolve():
+        raise ConfigError(f"--json and --html both name {options.html}.", hint="Give each a file of its own.")
+
+
+def _rules(options: argparse.Namespace, config: Config, job: Job, plans: Sequence[Plan]) -> dict[str, Any]:
+    """The arguments that ``audit`` and ``audit_stays`` share: what is compared, and how much of it is reported."""
+    from reconciler.spark.audit.result import AT_LEAST_ONCE, EXACTLY_ONCE
+
+    return {
+        "id": _id(options.config, job),
+        "job": job.name,
+        "unique": True if options.unique_ids else "partition" if job.identity.has_unique_ids else None,
+        "semantics": EXACTLY_ONCE if options.exactly_once else AT_LEAST_ONCE,
+        "since_ms": _since(options.since),
+        "until": stored_until(config, job, _last(plans)) if options.until == "stored" else None,
+        "examples_of_each": options.examples,
+        "parquet": options.parquet,
+    }
 
 
 def _give(result: AuditResult | StaysResult, options: argparse.Namespace) -> None:
