@@ -1,4 +1,4 @@
-"""The names that a sentence tells beside one that is not there."""
+"""The names that a message suggests for a name that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reconciler checkpoint`` as it is typed: what it prints, its exit codes, and what it warns of."""
+"""``reconciler checkpoint`` on the command line: its output, its exit codes and its warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints on HDFS: read, copied and renamed there over WebHDFS, which says no in ways of its own."""
+"""Checkpoints on HDFS: read, copied and renamed there over WebHDFS, which reports errors in its own way."""
 
 from __future__ import annotations
 

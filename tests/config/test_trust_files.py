@@ -1,4 +1,4 @@
-"""``[trust]``: its three files are three, and what it requires is required."""
+"""``[trust]``: its files are different ones, and settings that would have no effect are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses that cannot be ones are told before a cluster is asked, which may be away and waited for."""
+"""Wrong addresses are reported before a cluster is asked: an unreachable one would be waited for first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHECKS = ("check", "plan", "hook", "drill", "watch")
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Nothing may be asked of any cluster."""
+    """An estate whose destination fails the test if it is asked anything."""
     world = World(tmp_path, monkeypatch)
     Estate(world)
     world.file("lines", "")

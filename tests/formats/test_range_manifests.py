@@ -1,4 +1,4 @@
-"""Manifests of offset ranges: what is whole reads back, what is torn is known as torn, and the rest is refused."""
+"""Manifests of offset ranges: complete ones are read back, torn ones are recognised, all others are refused."""
 
 import hashlib
 import json

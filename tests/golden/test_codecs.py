@@ -1,4 +1,4 @@
-"""What stores that need a server hold, by their codecs: keys and values to the byte."""
+"""The keys and values of stores that need a server, as their codecs write them, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``init`` makes of topics, of records, of client settings and of a store, without servers."""
+"""What ``init`` proposes from topics, records, client settings and a store. Without servers."""
 
 from __future__ import annotations
 

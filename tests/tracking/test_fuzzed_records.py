@@ -1,4 +1,4 @@
-"""Identities of records: any setting is one or is refused, and any record has an id and a time, or has none."""
+"""Identities of records: any setting is accepted or refused, and no record makes reading its id or time fail."""
 
 from __future__ import annotations
 

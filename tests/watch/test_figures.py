@@ -1,4 +1,4 @@
-"""What is scraped: a job's figures as they are replaced, gone with what they were of, and never half."""
+"""What a scrape sees: a job's figures replaced in one step, and removed with their job, topic or verdict."""
 
 from __future__ import annotations
 

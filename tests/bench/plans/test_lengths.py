@@ -1,4 +1,4 @@
-"""A search in a log of 10^12 records, as docs/explanation/performance.md tells it."""
+"""A search in a log of 10^12 records, as docs/explanation/performance.md describes it."""
 
 from __future__ import annotations
 

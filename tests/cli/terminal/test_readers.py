@@ -1,4 +1,4 @@
-"""A program that reads the output may end: a command does what it would have done, and ends with the same code."""
+"""The reader of a command's output may end early: the command still does its work, with the same exit code."""
 
 from __future__ import annotations
 

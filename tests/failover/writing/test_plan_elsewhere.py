@@ -1,4 +1,4 @@
-"""Plans that are whole and are not for here: another time, configuration, cluster, topic, partition, record."""
+"""Plans that are intact and do not apply here: another time, configuration, cluster, topic, partition, record."""
 
 from __future__ import annotations
 

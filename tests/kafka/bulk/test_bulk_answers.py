@@ -1,4 +1,4 @@
-"""Brokers' answers as the reader of many partitions takes them: what is certain is answered, and all else is left.
+"""Brokers' answers as the reader of many partitions takes them: certain answers are used, others are left.
 
 The answers are encoded by aiokafka's own description of the protocol, and the batches by its builder.
 """

@@ -1,4 +1,4 @@
-"""Records that are only counted: always the last ones of an answer, and never one that may be as old as is asked."""
+"""Records that are only counted: always the last ones of an answer, and all newer than the limit of the request."""
 
 from __future__ import annotations
 

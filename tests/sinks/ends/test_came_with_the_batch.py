@@ -1,4 +1,4 @@
-"""A partition that the killed batch was the first to read, and that the destination has not got yet.
+"""A partition that the killed batch was the first to read, and that the destination does not have yet.
 
 MirrorMaker looks for new partitions from time to time only. The topic has one name on both clusters, or two.
 """
