@@ -35,7 +35,7 @@ from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
-from reconciler.failover.positions import both, ends_of, planned_ends, uneven, without_uneven
+from reconciler.failover.positions import end_job, planned_ends, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.fileio import read_regular, why
 from reconciler.formats.checkpoint.edit import entry_with, initial_with
 from reconciler.formats.checkpoint.layout import END, NEXT, Checkpoint, batch_of
@@ -145,7 +145,7 @@ def clone(
     with _the_outside(known, settings, outside) as world:
         if found.repeats_a_batch:
             translate(found, chosen)  # a plan that does not fit is refused before anything is asked
-            chosen = without_uneven(_with_ends(known, chosen, settings, world), uneven(found))
+            chosen = without_uneven_ends(_with_ends(known, chosen, settings, world), uneven_ends(found))
         moved = translate(found, chosen)
         sinks = beside_its_sinks(settings, chosen, found, moved, fspath(path))
         chosen, moved, at_most = whole_or_empty(found, chosen, moved, sinks, policy)
@@ -191,8 +191,8 @@ def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside
     if ends is None and config is not None:
         (configured,) = config.chosen(job.name)
         if traits(configured.store).corrected_in_copy:
-            (ends,) = check(config, [ends_of(config, configured)], outside).plan.jobs
-    return job if ends is None else both(job, ends)
+            (ends,) = check(config, [end_job(config, configured)], outside).plan.jobs
+    return job if ends is None else with_end_rows(job, ends)
 
 
 def _parsed(plan: PlanSource) -> Plan:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.positions import moves
+from reconciler.failover.positions import moves_with_job
 from reconciler.failover.sinks import refuse
 from reconciler.formats.checkpoint.edit import offsets_text
 from reconciler.formats.checkpoint.layout import (
@@ -199,7 +199,7 @@ def _moves(reading: Reading, places: Sequence[Reading], topics: Sequence[_Topic]
     whole = {topic for each in places if each.source == reading.source for topic, _ in each.kafka or ()}
     known = {name for topic in topics for name in (topic.source, topic.name)}
     source = f"Source {reading.source} of the checkpoint"
-    return moves(whole, known, source, "the plan's job", ", then make a new plan")
+    return moves_with_job(whole, known, source, "the plan's job", ", then make a new plan")
 
 
 def _refuse_unknown(found: Checkpoint, places: Sequence[Reading], topics: Sequence[_Topic]) -> None:

@@ -14,7 +14,7 @@ from reconciler.core.anchors import Record, fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import MatchedBy
 from reconciler.failover.outside import Outside
-from reconciler.failover.positions import ends_of
+from reconciler.failover.positions import end_job
 from reconciler.failover.writing.apply import prepare, refuse
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
@@ -56,7 +56,7 @@ def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside
     """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` and ``refuse`` do."""
     (configured,) = config.chosen(job.name)
     for position in sorted({row.position for row in job.partitions}):
-        asked = ends_of(config, configured) if position == END else configured
+        asked = end_job(config, configured) if position == END else configured
         rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
         one = replace(job, name=asked.name, group=asked.group, partitions=rows)
         for change in prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside):

@@ -13,8 +13,8 @@ from reconciler.checkpoints.translate import Translation, refuse_undecided, tran
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import PROVEN, STOPS
-from reconciler.failover.positions import behind_end
-from reconciler.failover.sinks import is_stateful, repeated, sure_of_sinks
+from reconciler.failover.positions import records_again_after_end
+from reconciler.failover.sinks import is_stateful, repeated, rows_or_refusal
 from reconciler.formats.checkpoint.layout import END, START, Checkpoint, readings
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
@@ -38,7 +38,7 @@ def beside_its_sinks(
     again = repeated(job)
     by_hand = [row for row in job.partitions if row.set_by_hand]
     again = replace(again, of_batch=max(again.of_batch, unproven(found, moved, job, decided=by_hand)))
-    return sure_of_sinks(configured.sinks, found, job.name, again, stateful=is_stateful(path))
+    return rows_or_refusal(configured.sinks, found, job.name, again, stateful=is_stateful(path))
 
 
 def whole_or_empty(
@@ -52,7 +52,7 @@ def whole_or_empty(
     where a partition must not start, or the batch cannot be empty.
     """
     rows = list(sinks)
-    at_most, sent_again = unproven(found, moved, job), sum(behind_end(row) for row in job.partitions)
+    at_most, sent_again = unproven(found, moved, job), sum(records_again_after_end(row) for row in job.partitions)
     refuse_undecided(replace(job, partitions=tuple(_stopping_anyway(job))), policy)
     batch = -1 if found.last is None else found.last.batch
     if at_most and rows and all(row.last_taken != batch for row in rows):

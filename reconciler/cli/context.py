@@ -181,9 +181,9 @@ def outside_with_engine(config: Config, options: argparse.Namespace) -> Iterator
 def check_jobs(config: Config, options: argparse.Namespace, by_hand: ByHand) -> Checked:
     """The check that the options ask for. Raises ConfigError if an address stops all jobs; logs what stops some."""
     from reconciler.failover.apart import check_each
-    from reconciler.failover.positions import judged
+    from reconciler.failover.positions import jobs_to_check
 
-    jobs = judged(config, options.job)
+    jobs = jobs_to_check(config, options.job)
     refuse_wrong(config, jobs, sinks=True)
     with outside_with_engine(config, options) as outside:
         return check_each(config, jobs, outside, by_hand)

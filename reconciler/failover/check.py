@@ -130,11 +130,11 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     starts = _search(config, jobs, outside, by_hand)
     plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
-    if ending := positions.ending(config, jobs):
+    if ending := positions.end_jobs(config, jobs):
         lacking = ByHand(accepted=by_hand.accepted & {Verdict.MISSING})
         ends = _search(config, [job for job, _ in ending], outside, lacking).plans
         furthest = {job.name: uneven for job, uneven in ending}
-        plans |= {job.name: positions.both(plans[job.name], job, furthest[job.name]) for job in ends}
+        plans |= {job.name: positions.with_end_rows(plans[job.name], job, furthest[job.name]) for job in ends}
     to_write = _to_write(plans, starts, config)
     if any(config.chosen(name)[0].sinks for name in plans):
         from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms
@@ -393,7 +393,7 @@ def replay_sum(rows: Iterable[PartitionPlan]) -> str:
     """The replay over some partitions, as text. Of a repeated batch, what a mirror has sent again behind its end."""
     every = list(rows)
     bounded = [row for row in every if row.replay_at_most is not None and row.position != Position.END]
-    of_batch = sum(positions.behind_end(row) for row in every)
+    of_batch = sum(positions.records_again_after_end(row) for row in every)
     records = counted(of_batch + sum(row.replay_at_most or 0 for row in bounded), "record")
     is_exact = not of_batch and all(row.replay_exact is not None for row in bounded)
     return records if is_exact else f"at most {records}"

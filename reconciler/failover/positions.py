@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 Furthest = Mapping[tuple[str, int], int]
 """By topic (as in the checkpoint) and partition: the furthest end of a batch that its sources end differently."""
-NOWHERE: Furthest = {}
+NO_UNEVEN_ENDS: Furthest = {}
 
 
-def judged(config: Config, names: Sequence[str]) -> tuple[Job, ...]:
-    """The jobs of these names; without one all, but for those whose ends are judged with their starts.
+def jobs_to_check(config: Config, names: Sequence[str]) -> tuple[Job, ...]:
+    """The jobs of these names. Without names: all but those for ends, which are checked with their starts.
 
     By itself such an end would stop where its batch is repeated empty.
     """
@@ -44,7 +44,7 @@ def judged(config: Config, names: Sequence[str]) -> tuple[Job, ...]:
 def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
     """The ends of running batches as jobs: one for each of ``jobs`` that has sinks, unless the configuration has it.
 
-    The anchors of an end are kept in the job's own group, as ``recording`` does; ``ends_of`` finds them there.
+    The anchors of an end are kept in the job's own group, as ``recording`` does; ``end_job`` finds them there.
     """
     return [
         replace(job, name=f"{job.name} (end of batch)", store=end_of_batch(job.store), sinks=())
@@ -62,10 +62,10 @@ def _named_end(config: Config, job: Job) -> Job | None:
     return next((each for each in config.jobs if each.store == store), None)
 
 
-def ending(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
-    """The jobs of the ends, one for each of ``jobs`` whose checkpoint repeats a batch, with the same names.
+def end_jobs(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
+    """For each of ``jobs`` whose checkpoint repeats a batch, the job that stands for that batch's end, with its name.
 
-    Each with the ends that its sources do not share (``uneven``).
+    With each: the ends that the checkpoint's sources do not share (``uneven_ends``).
 
     Raises ConfigError for a job that lists only a part of the topics that a source of its checkpoint reads.
     """
@@ -78,7 +78,7 @@ def ending(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
     for job, checkpoint in found:
         _refuse_part_of_source(config, job, checkpoint)
     return [
-        (replace(ends_of(config, job), name=job.name), uneven(checkpoint))
+        (replace(end_job(config, job), name=job.name), uneven_ends(checkpoint))
         for job, checkpoint in found
         if checkpoint.repeats_a_batch
     ]
@@ -89,10 +89,10 @@ def _refuse_part_of_source(config: Config, job: Job, found: Checkpoint) -> None:
     known = set(job_topics(config, job))
     for each in found.positions:
         read = {topic for topic, _ in (*(each.start or ()), *(each.end or ()))}
-        moves(read, known, f'Source {each.name} of the checkpoint of job "{job.name}"', "the job")
+        moves_with_job(read, known, f'Source {each.name} of the checkpoint of job "{job.name}"', "the job")
 
 
-def moves(read: Set[str], known: Set[str], source: str, job: str, then: str = "") -> bool:
+def moves_with_job(read: Set[str], known: Set[str], source: str, job: str, then: str = "") -> bool:
     """True if a source reads topics of the job. Raises ConfigError if it reads others, too.
 
     ``source`` and ``job`` are the sentence's subjects, ``then`` ends its hint.
@@ -106,10 +106,10 @@ def moves(read: Set[str], known: Set[str], source: str, job: str, then: str = ""
     return bool(read & known)
 
 
-def ends_of(config: Config, job: Job) -> Job:
-    """The configured job for the ends of another one's checkpoint; that job itself, with this address, if none is.
+def end_job(config: Config, job: Job) -> Job:
+    """The job that stands for the end of a batch of ``job``: the configured one, else ``job`` with the end's address.
 
-    It has all topics of that one, whichever it lists: a batch ends for each of them.
+    It has all topics of ``job``, whichever it lists: a batch ends for each of them.
     """
     return replace(_named_end(config, job) or job, store=end_of_batch(job.store), topics=job.topics)
 
@@ -119,7 +119,7 @@ def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
     return next((each for each in plan.jobs if each.store == end_of_batch(job.store)), None)
 
 
-def uneven(found: Checkpoint) -> Furthest:
+def uneven_ends(found: Checkpoint) -> Furthest:
     """The partitions that a repeated batch's sources read up to different offsets, as a self-join's may."""
     from reconciler.formats.checkpoint.layout import by_partition
 
@@ -127,7 +127,7 @@ def uneven(found: Checkpoint) -> Furthest:
     return {(at.topic, at.partition): max(offsets) for at, offsets in ends.items() if len(set(offsets)) > 1}
 
 
-def both(starts: JobPlan, ends: JobPlan, furthest: Furthest = NOWHERE) -> JobPlan:
+def with_end_rows(starts: JobPlan, ends: JobPlan, furthest: Furthest = NO_UNEVEN_ENDS) -> JobPlan:
     """One job's rows for both positions.
 
     A partition that came with the batch has no start. Where the destination lacks it, its end stops the job.
@@ -140,17 +140,17 @@ def both(starts: JobPlan, ends: JobPlan, furthest: Furthest = NOWHERE) -> JobPla
         if row.key in end_of:
             rows.append(_end(row, end_of.pop(row.key)))
     rows += [row for row in end_of.values() if row.verdict in STOPS and row.source_topic in topics]
-    return without_uneven(replace(starts, partitions=tuple(rows)), furthest)
+    return without_uneven_ends(replace(starts, partitions=tuple(rows)), furthest)
 
 
-def without_uneven(job: JobPlan, furthest: Furthest) -> JobPlan:
-    """The job, with the batch repeated empty where its sources end at different offsets (``uneven``)."""
+def without_uneven_ends(job: JobPlan, furthest: Furthest) -> JobPlan:
+    """The job, with the batch repeated empty where its sources end at different offsets (``uneven_ends``)."""
     starts = {row.key: row for row in job.partitions if row.position == Position.START}
     rows = [_one_end(row, starts.get(row.key), furthest) for row in job.partitions]
     return replace(job, partitions=tuple(rows))
 
 
-def behind_end(row: PartitionPlan) -> int:
+def records_again_after_end(row: PartitionPlan) -> int:
     """The most records of a repeated batch that come again behind its proven end, sent again by a mirror.
 
     0 for all rows but such an end: a batch without a proven one is repeated empty.

@@ -42,9 +42,9 @@ def _with_sinks(job: Job, plan: JobPlan, *, is_corrected: bool) -> JobPlan:
     if not job.sinks:
         return plan
     if traits(job.store).corrected_in_copy:
-        rows = of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else AS_IT_IS)
+        rows = rows_of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else AS_IT_IS)
     elif is_corrected:
-        rows = of_new_checkpoint(job.sinks, repeated(plan))
+        rows = rows_of_new_checkpoint(job.sinks, repeated(plan))
     else:
         rows = tuple(
             SinkRow(open_sink(each).shown, None, None, None, SinkOutcome.UNKNOWN, "the job continues on its checkpoint")
@@ -53,7 +53,7 @@ def _with_sinks(job: Job, plan: JobPlan, *, is_corrected: bool) -> JobPlan:
     return replace(plan, sinks=rows)
 
 
-def of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = AS_IT_IS) -> tuple[SinkRow, ...]:
+def rows_of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = AS_IT_IS) -> tuple[SinkRow, ...]:
     """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``Standing``."""
     from reconciler.stores.checkpoint import read_checkpoint
 
@@ -61,7 +61,7 @@ def of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = AS_IT_IS) -
     name = read_checkpoint(path).query_id
     taken = [ask(sink, Standing(name, -1, committed=True)) for sink in opened]
     at = standing(read_checkpoint(path), again, stateful=is_stateful(path))
-    return tuple(judged(sink, at, each) for sink, each in zip(opened, taken, strict=True))
+    return tuple(judged_row(sink, at, each) for sink, each in zip(opened, taken, strict=True))
 
 
 def is_stateful(path: str) -> bool:
@@ -69,13 +69,15 @@ def is_stateful(path: str) -> bool:
     return bool(open_folder(path).names("state"))
 
 
-def judged(sink: Sink, at: Standing, taken: Taken | None) -> SinkRow:
+def judged_row(sink: Sink, at: Standing, taken: Taken | None) -> SinkRow:
     """The sink's row. ``taken``: its answer before the checkpoint was read; a sink that seems behind is asked again."""
     lacking = lacks(sink, at, taken) and lacks(sink, at, ask(sink, at))
     return judge(sink, at, taken, lacking=lacking)
 
 
-def of_new_checkpoint(sinks: Iterable[str], again: Repeated = AS_IT_IS, *, placed: bool = True) -> tuple[SinkRow, ...]:
+def rows_of_new_checkpoint(
+    sinks: Iterable[str], again: Repeated = AS_IT_IS, *, placed: bool = True
+) -> tuple[SinkRow, ...]:
     """A row for each sink of a query that begins with a new checkpoint; ``placed``: at offsets that were stored."""
     return tuple(begun_anew(sink, again, placed=placed) for sink in map(open_sink, sinks))
 
@@ -83,14 +85,14 @@ def of_new_checkpoint(sinks: Iterable[str], again: Repeated = AS_IT_IS, *, place
 def refuse_start(name: str, sinks: Sequence[str], path: str | None, *, placed: bool) -> None:
     """Raise NeedsPerson where a sink would drop the batches of job ``name``, whose query starts on this checkpoint.
 
-    ``path`` None, and one where no query has run yet: it begins a new one. ``placed`` as in ``of_new_checkpoint``. What
-    its offsets repeat was judged, or accepted, when they were corrected.
+    ``path`` None, or one where no query has run yet: it begins a new one. ``placed`` as in ``rows_of_new_checkpoint``.
+    What its offsets repeat was judged, or accepted, when they were corrected.
     """
     if path is not None:
         with suppress(NotCreated):
-            refuse(name, of_checkpoint(sinks, path))
+            refuse(name, rows_of_checkpoint(sinks, path))
             return
-    refuse(name, of_new_checkpoint(sinks, placed=placed))
+    refuse(name, rows_of_new_checkpoint(sinks, placed=placed))
 
 
 def repeated(job: JobPlan) -> Repeated:
@@ -118,12 +120,12 @@ def _of_end(row: PartitionPlan, start: PartitionPlan | None) -> int:
     return max(row.replay_at_most or 0, of_batch)
 
 
-def sure_of_sinks(
+def rows_or_refusal(
     sinks: Iterable[str], found: Checkpoint, name: str, again: Repeated, *, stateful: bool
 ) -> tuple[SinkRow, ...]:
     """The rows for the copy of a checkpoint. Raises NeedsPerson where the job ``name`` must not start on it."""
     at = standing(found, again, stateful=stateful)
-    rows = tuple(judged(sink, at, ask(sink, at)) for sink in map(open_sink, sinks))
+    rows = tuple(judged_row(sink, at, ask(sink, at)) for sink in map(open_sink, sinks))
     refuse(name, rows)
     return rows
 

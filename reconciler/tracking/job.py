@@ -80,25 +80,18 @@ class TrackedJob:
     count: int = 0
 
     def missing(self, now_ms: int) -> dict[TopicPartition, TrackedOffset]:
-        """The stored offsets that have no anchor yet, and whose partition exists at the source."""
+        """The stored offsets to look up. ``looked`` gets the results of those that need no look-up or may have none."""
         cluster, found = self.cluster, {}
         assert cluster is not None
         for key, row in self.rows.items():
-            info = cluster.topics.get(key.topic)
             if row.stored.is_sentinel or self._is_elsewhere(key) or self._is_in_doubt(key):
                 continue
+            info = cluster.topics.get(key.topic)
             if info is None or not info.has(key.partition):
                 self.looked[key] = LookbackResult(None, "the source has no such partition")
                 continue
-            main = self._kept(key).main
-            if main is not None and main.stored.anchor is None:
-                self.looked[key] = LookbackResult(None, OWN_ROW)
-                continue
-            if row.numbering is not None and self._is_of_another(main):
-                self.looked[key] = LookbackResult(None, OF_ORIGINAL)
-                continue
-            if key in self.of_mirror:
-                self.looked[key] = LookbackResult(None, self.of_mirror[key])
+            if (why := self._why_without(key, row)) is not None:
+                self.looked[key] = LookbackResult(None, why)
                 continue
             own = row.stored.anchor if row.numbering is None else None  # a copy's is that of its beginning
             if own is not None and own.numbered_by(cluster.cluster_id, info.topic_id):
@@ -109,6 +102,15 @@ class TrackedJob:
                     row.stored.offset, cluster.cluster_id, info.topic_id, info.compacted, at_ms, now_ms
                 )
         return found
+
+    def _why_without(self, key: TopicPartition, row: Row) -> str | None:
+        """Why no anchor may be kept for the row; None if one may."""
+        main = self._kept(key).main
+        if main is not None and main.stored.anchor is None:
+            return OWN_ROW
+        if row.numbering is not None and self._is_of_another(main):
+            return OF_ORIGINAL
+        return self.of_mirror.get(key)
 
     def changes(self) -> list[Change]:
         """The anchors to save, and the removal of rows for past offsets that an interrupted write left behind."""

@@ -11,7 +11,7 @@ from reconciler.cli.commands.failover.checkpoint import _made_text
 from reconciler.config.file import load_config
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check, outcome
-from reconciler.failover.positions import both
+from reconciler.failover.positions import with_end_rows
 from reconciler.kafka.memory import MemoryLog
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.taken import Taken
@@ -74,14 +74,14 @@ def test_a_batch_ends_where_it_starts_in_a_partition_that_is_new_at_the_destinat
 def test_a_partition_without_records_in_the_batch_ends_at_its_start_whatever_came_meanwhile(stored: int | None) -> None:
     starts = job(row(0, stored, 4, verdict=Verdict.NEW))
     ends = job(row(0, stored, 9, verdict=Verdict.NEW), store="checkpoint:/c?position=end")
-    start, end = both(starts, ends).partitions
+    start, end = with_end_rows(starts, ends).partitions
     assert (end.position, end.verdict, end.replay_at_most) == ("end", Verdict.NEW, 0)
     assert (end.resume_offset, end.record_offset) == (start.resume_offset, start.record_offset)
 
 
 def test_a_partition_that_came_with_the_batch_ends_behind_its_last_record() -> None:
     ends = job(row(0, 5, 5), store="checkpoint:/c?position=end")
-    _, end = both(job(row(0, None, 0, verdict=Verdict.NEW)), ends).partitions
+    _, end = with_end_rows(job(row(0, None, 0, verdict=Verdict.NEW)), ends).partitions
     assert (end.verdict, end.resume_offset) == (Verdict.MOVED, 5)
 
 

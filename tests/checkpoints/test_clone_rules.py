@@ -18,7 +18,7 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.failover.positions import both
+from reconciler.failover.positions import with_end_rows
 from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
@@ -366,7 +366,7 @@ def test_an_end_in_front_of_its_start_or_not_proven_is_the_start_and_its_replay_
 ) -> None:
     verdict = Verdict.MOVED if resume else Verdict.UNRESOLVED
     ends = job(row(0, 36, resume, verdict=verdict), store="checkpoint:/c?position=end")
-    start, end = both(job(proven(0, 30, 3)), ends).partitions
+    start, end = with_end_rows(job(proven(0, 30, 3)), ends).partitions
     assert (start.position, start.resume_offset) == ("start", 3)
     assert (end.position, end.resume_offset, end.verdict, end.replay_at_most) == ("end", 3, Verdict.BOUNDED, 6)
 

@@ -113,12 +113,12 @@ class Moving:
 
 
 def test_a_query_that_runs_meanwhile_is_not_taken_for_one_whose_batches_are_lost() -> None:
-    from reconciler.failover.sinks import judged
+    from reconciler.failover.sinks import judged_row
 
     sink, at = Moving(), Standing("q", 4, committed=True)
     before = sink.last_taken(None)
     assert lacks(sink, at, before)
-    assert judged(sink, at, before).outcome is SinkOutcome.FITS
+    assert judged_row(sink, at, before).outcome is SinkOutcome.FITS
     assert judge(sink, at, before, lacking=True).outcome is SinkOutcome.UNSEEN
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from reconciler.failover.sinks import of_checkpoint, of_new_checkpoint
+from reconciler.failover.sinks import rows_of_checkpoint, rows_of_new_checkpoint
 from reconciler.sinks.guard import Repeated
 from tests import ROOT
 from tests.sinks.tables.delta_table import Delta
@@ -96,7 +96,7 @@ def a_copy_that_is_late(query: Query, write: Writer) -> str:
     query.begin(3)
     copy = Path(query.clone().new_path)
     write(range(3, 4))
-    return of_checkpoint(query.sinks, str(copy))[0].outcome
+    return rows_of_checkpoint(query.sinks, str(copy))[0].outcome
 
 
 WAYS: dict[str, Callable[[Query, Writer], str]] = {
@@ -113,13 +113,13 @@ WAYS: dict[str, Callable[[Query, Writer], str]] = {
     ),
     "a copy, after batches that `track` has not seen": not_tracked,
     "a new checkpoint, on the same sink, at the offsets that the job has stored": lambda query, write: (
-        of_new_checkpoint(query.sinks)[0].outcome
+        rows_of_new_checkpoint(query.sinks)[0].outcome
     ),
     "a new checkpoint, on the same sink, at offsets before the last record that was processed": lambda query, write: (
-        of_new_checkpoint(query.sinks, Repeated(before=3))[0].outcome
+        rows_of_new_checkpoint(query.sinks, Repeated(before=3))[0].outcome
     ),
     "a new checkpoint, on the same sink, with no stored offset": lambda query, write: (
-        of_new_checkpoint(query.sinks, placed=False)[0].outcome
+        rows_of_new_checkpoint(query.sinks, placed=False)[0].outcome
     ),
     "the original, after its copy has run": after_its_copy,
     "the original, after its copy has repeated one batch, empty": after_its_copy_was_empty,

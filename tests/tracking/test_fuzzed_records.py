@@ -12,7 +12,7 @@ from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.identity import UNITS_PER_MS, identity_from_spec
+from reconciler.identity import UNITS_PER_MS, IdentitySettings, identity_from_settings, identity_from_spec
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.spark.identity_columns import BatchIdentity, last_record
 from reconciler.stores.kafka import topic_rows
@@ -66,7 +66,7 @@ def test_any_setting_is_an_identity_or_is_refused_with_a_sentence(runs: int) -> 
     other = st.sampled_from(["opaque", "increasing", *UNITS_PER_MS]) | ODD_TEXTS
 
     def claim(settings: tuple[str, str, str, str]) -> None:
-        identity = attempt(partial(identity_from_spec, *settings), USAGE, longest=AS_TYPED)
+        identity = attempt(partial(identity_from_settings, IdentitySettings(*settings)), USAGE, longest=AS_TYPED)
         if identity is not None:
             identity.anchor_of(Made(json.dumps(PAYLOAD).encode()), cluster_id="b", topic_id="t")
 

@@ -31,7 +31,7 @@ output. All figures are sums over these numbers, so equal records are counted as
 - A5  ``unknown`` lists everything that was not compared. No result is clean unless every record of the logs was: not
       without a source and an output, nor with records that have no id, or that no log has any more.
 
-``spans`` and ``result`` are plain Python; other modules import pyspark.
+``resumed_rows`` and ``result`` are plain Python; other modules import pyspark.
 """
 
 from reconciler.spark.audit.output import Columns, Output

@@ -119,7 +119,7 @@ def write_parquet(spark: SparkSession, folder: str, result: AuditResult, all_fou
 
 def _topics(places: Places) -> list[tuple[int, str, str]]:
     """Each place's number, and its topic's name at both clusters."""
-    named = {span.place: span.row.topic for span in places.planned.spans}
+    named = {resumed.place: resumed.row.topic for resumed in places.planned.resumed_rows}
     return [(number, place.topic, named[place]) for number, place in enumerate(places.all)]
 
 

@@ -12,7 +12,7 @@ from reconciler.core.errors import Changed, Unreachable
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
-from reconciler.spark.audit.spans import AuditedJob, ResumedRow
+from reconciler.spark.audit.resumed_rows import AuditedJob, ResumedRow
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.reading import reads_committed
 from reconciler.spark.target import ClusterAccess
@@ -31,7 +31,7 @@ class ReadStretch:
     the job has read is not known, and ``until`` is the resume offset.
     """
 
-    span: ResumedRow
+    resumed: ResumedRow
     at: TopicPartition
     start: int
     end: int
@@ -87,35 +87,35 @@ def look_at_destination(
 ) -> LogExtent:
     """The destination's stretches. Raises Changed if it is not the planned log; Unreachable, Refused."""
     with closing(log_of(cluster, "destination")) as reader:
-        found = reader.describe({span.row.topic for span in planned.spans})
+        found = reader.describe({resumed.row.topic for resumed in planned.resumed_rows})
         if found.cluster_id != planned.destination_cluster_id:
             raise Changed(
                 f"The plan is for cluster {planned.destination_cluster_id}, and [destination] is {found.cluster_id}.",
                 hint="Audit with the configuration that the plan was made with.",
             )
-        for span in planned.spans:
-            if not is_planned_log(found, span.row.key, span.row.topic_id):
+        for resumed in planned.resumed_rows:
+            if not is_planned_log(found, resumed.row.key, resumed.row.topic_id):
                 raise Changed(
-                    f"{span.row.key} is no longer the log that the plan is about: it was deleted or recreated.",
+                    f"{resumed.row.key} is no longer the log that the plan is about: it was deleted or recreated.",
                     hint="Its records cannot be compared any more; audit the other topics with another --job.",
                 )
-        places = {span.row.key: span for span in planned.spans}
+        places = {resumed.row.key: resumed for resumed in planned.resumed_rows}
         edges = edges_of(reader, places, since_ms)
         known = {*places, *planned.undecided}
         silent = with_records(reader, (at for at in _all_places(found) if at not in known), since_ms)
     stretches = []
-    for at, span in places.items():
+    for at, resumed in places.items():
         edge = edges[at]
-        position, cut = (until or {}).get(at, edge.end), span.resume_offset
+        position, cut = (until or {}).get(at, edge.end), resumed.resume_offset
         stop = min(edge.end, max(position or 0, cut))
-        stretches.append(ReadStretch(span, at, edge.start, edge.end, cut, stop, edge.log_start, position is None))
+        stretches.append(ReadStretch(resumed, at, edge.start, edge.end, cut, stop, edge.log_start, position is None))
     return LogExtent(cluster, found.cluster_id, tuple(stretches), silent)
 
 
 def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int | None) -> LogExtent:
     """The source's stretches. Raises Unreachable if it is dead, Changed if it is no longer the job's log."""
     with closing(log_of(cluster, "source")) as reader:
-        found = reader.describe({span.row.source_topic for span in planned.spans})
+        found = reader.describe({resumed.row.source_topic for resumed in planned.resumed_rows})
         if planned.source_cluster_id not in (None, found.cluster_id) or found.cluster_id == (
             planned.destination_cluster_id
         ):
@@ -124,21 +124,21 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
                 hint="Correct [source], or audit without it.",
             )
         places = {}
-        for span in planned.spans:
-            at, info = span.row.source_key, found.topics.get(span.row.source_topic)
-            if info is not None and info.has(span.row.partition):
-                places[at] = span
-            elif span.processed_until:
+        for resumed in planned.resumed_rows:
+            at, info = resumed.row.source_key, found.topics.get(resumed.row.source_topic)
+            if info is not None and info.has(resumed.row.partition):
+                places[at] = resumed
+            elif resumed.processed_until:
                 raise Changed(
                     f"The source has no {at} any more, which the job has read.",
                     hint="Audit without the source.",
                 )
         edges = edges_of(reader, places, since_ms)
-        require_anchors(reader, {at: span.row for at, span in places.items()}, edges)
+        require_anchors(reader, {at: resumed.row for at, resumed in places.items()}, edges)
         silent = with_records(reader, (at for at in _all_places(found) if at not in places), since_ms)
     stretches = tuple(
-        ReadStretch(span, at, edge.start, edge.end, span.processed_until, edge.end, edge.log_start)
-        for at, span in places.items()
+        ReadStretch(resumed, at, edge.start, edge.end, resumed.processed_until, edge.end, edge.log_start)
+        for at, resumed in places.items()
         for edge in [edges[at]]
     )
     return LogExtent(cluster, found.cluster_id, stretches, silent)
@@ -152,8 +152,8 @@ def gaps(destination: LogExtent, source: LogExtent | None) -> set[TopicPartition
     """The destination's partitions of which no log has all records that the job should have read after the cut."""
     here = source.stretches if source is not None else ()
     # Where partitions do not correspond, a partition's records may have come from any.
-    partly = {s.span.row.topic for s in here if s.is_cut_off and s.span.remapped}
-    known = {s.span.row.key for s in here if not s.is_cut_off and s.span.row.topic not in partly}
+    partly = {s.resumed.row.topic for s in here if s.is_cut_off and s.resumed.remapped}
+    known = {s.resumed.row.key for s in here if not s.is_cut_off and s.resumed.row.topic not in partly}
     return {s.at for s in destination.stretches if s.is_short or (s.is_cut_off and s.at not in known)}
 
 
@@ -163,7 +163,7 @@ def unshown(source: LogExtent | None, *, has_output: bool) -> list[TopicPartitio
     The destination may hold them in front of the resume offset. A partition without a stored offset begins anywhere.
     """
     stretches = () if has_output or source is None else source.stretches
-    return [s.at for s in stretches if s.is_cut_off and s.span.row.stored_offset is not None]
+    return [s.at for s in stretches if s.is_cut_off and s.resumed.row.stored_offset is not None]
 
 
 def left_out(planned: AuditedJob, destination: LogExtent, source: LogExtent | None, *, has_output: bool) -> bool:

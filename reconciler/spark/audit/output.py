@@ -10,8 +10,8 @@ from pyspark.sql import functions as f
 
 from reconciler.core.errors import ConfigError
 from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS, OFFSET, By, content_of, hashed
+from reconciler.spark.audit.resumed_rows import ALL_PARTITIONS
 from reconciler.spark.audit.sightings import DESTINATION_SIDES, SOURCE_SIDES, Places, small_table
-from reconciler.spark.audit.spans import ALL_PARTITIONS
 from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
 
 NOWHERE = -1

@@ -51,8 +51,8 @@ from reconciler.spark.audit.result import (
     require_known,
     split_doubled,
 )
+from reconciler.spark.audit.resumed_rows import ALL_PARTITIONS, AuditedJob, AuditUnit, ResumedRow, planned
 from reconciler.spark.audit.sightings import AFTER, BEYOND, DESTINATION_SIDES, PROCESSED, UNPROCESSED, Places, sightings
-from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, AuditUnit, ResumedRow, planned
 from reconciler.spark.audit.tally import Rules, judged, sums, tally, together
 from reconciler.spark.columns import kept
 from reconciler.spark.target import ClusterAccess
@@ -225,7 +225,9 @@ class _Audit:
         offsets_only = self.naming.by is By.OFFSET and self.here is None
         columns = self.output.columns if self.output else None
         topics = self.places.of_topics
-        both = {span.row.topic for span in self.planned.spans if span.row.topic == span.row.source_topic}
+        both = {
+            resumed.row.topic for resumed in self.planned.resumed_rows if resumed.row.topic == resumed.row.source_topic
+        }
         cut_off = {s.at.topic for s in self.here.stretches if s.start > 0} if self.here else set()
         return Rules(
             source_lives=self.here is not None,
@@ -239,19 +241,19 @@ class _Audit:
         )
 
     def _result(self, place: AuditUnit, found: Mapping[str, Any], reordered: int, semantics: str) -> PartitionResult:
-        spans = [span for span in self.planned.spans if span.place == place]
-        single = spans[0] if place.partition != ALL_PARTITIONS else None
-        at_most = [span.row.replay_at_most for span in spans]
-        exact = [span.row.replay_exact for span in spans]
+        resumed_rows = [resumed for resumed in self.planned.resumed_rows if resumed.place == place]
+        single = resumed_rows[0] if place.partition != ALL_PARTITIONS else None
+        at_most = [resumed.row.replay_at_most for resumed in resumed_rows]
+        exact = [resumed.row.replay_exact for resumed in resumed_rows]
         announced = None if None in at_most else sum(count or 0 for count in at_most)
         figures = {name: int(found.get(name) or 0) for name in FIGURES}
         read_again = int(found.get("read_again") or 0)
         split = split_doubled(figures["doubled"], read_again, announced, semantics)
         figures |= {"reordered": reordered, "doubled_as_announced": split[0], "doubled_beyond": split[1]}
-        until = [s.until for s in self.there.stretches if s.span is single]
+        until = [s.until for s in self.there.stretches if s.resumed is single]
         return PartitionResult(
             source_topic=place.topic,
-            topic=spans[0].row.topic,
+            topic=resumed_rows[0].row.topic,
             partition=single.row.partition if single else None,
             stored_offset=single.row.stored_offset if single else None,
             resume_offset=single.resume_offset if single else None,
@@ -262,12 +264,12 @@ class _Audit:
             destination_read=_read(self.there, single),
             counts={name: int(found.get(name) or 0) for name in COUNTS},
             figures=figures,
-            has_gap=any(span.row.key in self.gaps for span in spans),
+            has_gap=any(resumed.row.key in self.gaps for resumed in resumed_rows),
         )
 
 
-def _read(log: LogExtent | None, span: ResumedRow | None) -> ReadOffsets | None:
-    found = [s for s in log.stretches if s.span is span] if log is not None and span is not None else []
+def _read(log: LogExtent | None, resumed: ResumedRow | None) -> ReadOffsets | None:
+    found = [s for s in log.stretches if s.resumed is resumed] if log is not None and resumed is not None else []
     return ReadOffsets(found[0].start, found[0].end) if found else None
 
 

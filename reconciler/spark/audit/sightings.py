@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from reconciler.spark.audit.looking import LogExtent, ReadStretch
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.result import COUNTS
-from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditedJob, AuditUnit
+from reconciler.spark.audit.resumed_rows import ALL_PARTITIONS, AuditedJob, AuditUnit
 from reconciler.spark.ranges.reading import read
 
 SIDES = COUNTS
@@ -37,7 +37,7 @@ class Places:
 
     @cached_property
     def all(self) -> tuple[AuditUnit, ...]:
-        return tuple(sorted({span.place for span in self.planned.spans}))
+        return tuple(sorted({resumed.place for resumed in self.planned.resumed_rows}))
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ _CUTS = "log_topic string, part int, topic int, place int, cut bigint, until big
 
 
 def _cut(stretch: ReadStretch, places: Places) -> tuple[str, int, int, int, int, int]:
-    place = stretch.span.place
+    place = stretch.resumed.place
     numbers = (places.of_topics[place.topic], places.numbers[place])
     return (stretch.at.topic, stretch.at.partition, *numbers, stretch.cut, stretch.until)
 

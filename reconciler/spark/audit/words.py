@@ -9,7 +9,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.spark.audit.looking import LogExtent, gaps, of_unplaced, unshown
 from reconciler.spark.audit.naming import By, Naming
 from reconciler.spark.audit.result import AuditResult
-from reconciler.spark.audit.spans import AuditedJob
+from reconciler.spark.audit.resumed_rows import AuditedJob
 from reconciler.spark.audit.tally import Rules
 
 
@@ -137,7 +137,7 @@ def _of_logs(planned: AuditedJob, destination: LogExtent, source: LogExtent | No
         cut = [str(s.at) for s in source.stretches if s.log_start > 0]
         if cut:
             yield f"The source has deleted the first records of {some(cut)}: they are not known."
-    spread = sorted({span.row.topic for span in planned.spans if span.remapped})
+    spread = sorted({resumed.row.topic for resumed in planned.resumed_rows if resumed.remapped})
     if spread:
         yield f"Partitions of {some(spread)} do not correspond: compared as a whole, and not by order."
 

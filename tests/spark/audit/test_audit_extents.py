@@ -14,7 +14,7 @@ from reconciler.formats.plan_rows import PlanAnchor
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.looking import LogExtent, gaps, left_out, look_at_destination, look_at_source
-from reconciler.spark.audit.spans import planned
+from reconciler.spark.audit.resumed_rows import planned
 from reconciler.spark.audit.tally import Rules
 from reconciler.spark.audit.words import _of_logs, _of_unshown
 from reconciler.spark.target import ClusterAccess

@@ -21,8 +21,8 @@ from reconciler.formats.plan import Plan, digest
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, looking
+from reconciler.spark.audit.resumed_rows import planned
 from reconciler.spark.audit.run import _source as source_or_none
-from reconciler.spark.audit.spans import planned
 from reconciler.spark.target import ClusterAccess
 from tests.spark.audit import world as audit_world
 from tests.spark.audit.world import History, Worlds, output_frame, plan_of, record, write

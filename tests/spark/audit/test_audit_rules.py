@@ -24,8 +24,8 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, digest
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.audit import Columns
 from reconciler.spark.audit.result import COUNTS, FIGURES, AuditResult, Example, PartitionResult, split_doubled
+from reconciler.spark.audit.resumed_rows import ALL_PARTITIONS, AuditUnit, planned
 from reconciler.spark.audit.sightings import Places
-from reconciler.spark.audit.spans import ALL_PARTITIONS, AuditUnit, planned
 from reconciler.spark.columns import require_type
 from reconciler.stores.registry import open_store
 
@@ -50,7 +50,7 @@ def plan(*rows: PartitionPlan, cluster: str = "b", name: str = "clicks") -> Plan
 
 def test_several_plans_of_one_failover_are_one_audit() -> None:
     found = planned([plan(row(1)), plan(row(0, stored_offset=7))])
-    assert [(span.row.partition, span.processed_until) for span in found.spans] == [(0, 7), (1, 0)]
+    assert [(resumed.row.partition, resumed.processed_until) for resumed in found.resumed_rows] == [(0, 7), (1, 0)]
     assert found.source_name("a.events") == found.source_name("events") == "events"
     assert found.source_name("other") is None
 
@@ -80,14 +80,14 @@ def test_plans_that_are_not_of_one_failover_are_refused(plans: list[Plan], why: 
 
 def test_a_checkpoint_that_stopped_within_a_batch_continues_at_its_start() -> None:
     found = planned([plan(row(0, 5, position="start"), row(0, 9, position="end"))])
-    assert [span.resume_offset for span in found.spans] == [5]
+    assert [resumed.resume_offset for resumed in found.resumed_rows] == [5]
 
 
 def test_undecided_partitions_and_remapped_topics_are_recognized() -> None:
     found = planned([plan(row(0), row(1, None, Verdict.UNRESOLVED))])
     assert found.undecided == (("a.events", 1),)
     spread = planned([plan(row(0, verdict=Verdict.REMAPPED), row(1))])
-    assert {span.place for span in spread.spans} == {AuditUnit("events", ALL_PARTITIONS)}
+    assert {resumed.place for resumed in spread.resumed_rows} == {AuditUnit("events", ALL_PARTITIONS)}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
-from reconciler.failover.positions import judged
+from reconciler.failover.positions import jobs_to_check
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.listener import Access, ListenAddress, Listener, Site
@@ -151,7 +151,7 @@ class Process:
         from reconciler.stores.registry import open_store
 
         options, config = self.options, context.read_config(self.options)
-        jobs = judged(config, options.job)
+        jobs = jobs_to_check(config, options.job)
         refuse_wrong(config, jobs, sinks=True)
         every_s = options.every if options.every is not None else config.watch.every_ms / 1000
         access, address = Access.of(config.watch), _address(options, config)

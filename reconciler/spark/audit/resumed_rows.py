@@ -42,7 +42,7 @@ class ResumedRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditedJob:
-    """All spans of one job, from one plan or several, and the clusters they are about.
+    """The rows of one job that have a resume offset, from one plan or several, and the clusters that they are about.
 
     ``undecided`` are destination partitions without an offset in the plan: the job could not start there.
     """
@@ -51,13 +51,13 @@ class AuditedJob:
     destination_cluster_id: str
     source_cluster_id: str | None
     digests: tuple[str, ...]
-    spans: tuple[ResumedRow, ...]
+    resumed_rows: tuple[ResumedRow, ...]
     undecided: tuple[TopicPartition, ...]
 
     @property
     def destinations(self) -> dict[str, str]:
         """The source's name of each destination topic."""
-        return {span.row.topic: span.row.source_topic for span in self.spans}
+        return {resumed.row.topic: resumed.row.source_topic for resumed in self.resumed_rows}
 
     def source_name(self, topic: str) -> str | None:
         """The source's name of a topic that has either cluster's name."""
@@ -91,7 +91,7 @@ def planned(plans: Iterable[Plan], job: str | None = None) -> AuditedJob:
         destination_cluster_id=chosen[0][0].cluster_id,
         source_cluster_id=sources.pop() if len(sources) == 1 else None,
         digests=tuple(plan.to_json()["sha256"] for plan, _ in chosen),
-        spans=tuple(
+        resumed_rows=tuple(
             ResumedRow(row, row.resume_offset, row.topic in spread)
             for row in sorted(rows, key=lambda row: (row.source_topic, row.partition))
             if row.resume_offset is not None
