@@ -51,27 +51,50 @@ class Listing:
         partition's, or goes to the end; with None the entry goes, and one of the commas around it.
         Each takes constant time: a write may edit all of ten thousand partitions.
         """
-        entries = {entry.partition: entry for entry in self.entries}
-        gaps, end = dict(zip(entries, self.gaps, strict=False)), self.gaps[-1]
+        listing = _Editing(self)
         for partition, edit in edits.items():
-            old = entries.get(partition)
             if edit is None:
-                if old is not None:
-                    is_first, gap = next(iter(entries)) == partition, gaps.pop(partition)
-                    del entries[partition]
-                    if not entries:
-                        end = gap + end
-                    elif is_first:
-                        gaps[next(iter(entries))] = gap
-                continue
-            if old is None and not entries:
-                gaps[partition], end = end, ""
-            elif old is None:
-                second = next(islice(entries, 1, 2), None)
-                gaps[partition] = "," if second is None else gaps[second]
-            like = old or next(iter(entries.values()), None)
-            entries[partition] = edit if isinstance(edit, PartitionText) else _spaced_like(like, partition, edit)
-        return Listing(tuple(entries.values()), (*(gaps[number] for number in entries), end))
+                listing.remove(partition)
+            else:
+                listing.put(partition, edit)
+        return listing.result()
+
+
+class _Editing:
+    """A listing while it is edited: each entry and the gap before it by partition, and the end."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._entries = {entry.partition: entry for entry in listing.entries}
+        self._gaps = dict(zip(self._entries, listing.gaps, strict=False))
+        self._end = listing.gaps[-1]
+
+    def remove(self, partition: int) -> None:
+        if partition not in self._entries:
+            return
+        is_first, gap = next(iter(self._entries)) == partition, self._gaps.pop(partition)
+        del self._entries[partition]
+        if not self._entries:
+            self._end = gap + self._end
+        elif is_first:
+            self._gaps[next(iter(self._entries))] = gap
+
+    def put(self, partition: int, edit: int | PartitionText) -> None:
+        old = self._entries.get(partition)
+        if old is None:
+            self._gaps[partition] = self._gap_of_new()
+        like = old or next(iter(self._entries.values()), None)
+        self._entries[partition] = edit if isinstance(edit, PartitionText) else _spaced_like(like, partition, edit)
+
+    def _gap_of_new(self) -> str:
+        """What stands before an entry that goes to the end: like the second's, else a comma."""
+        if not self._entries:
+            gap, self._end = self._end, ""
+            return gap
+        second = next(islice(self._entries, 1, 2), None)
+        return "," if second is None else self._gaps[second]
+
+    def result(self) -> Listing:
+        return Listing(tuple(self._entries.values()), (*(self._gaps[number] for number in self._entries), self._end))
 
 
 def _spaced_like(like: PartitionText | None, partition: int, offset: int) -> PartitionText:
