@@ -177,11 +177,11 @@ class Traits:
     on_destination: bool = False
     """Its rows live in the destination cluster: they share that cluster's outages and rate limit."""
     client_per_group: bool = False
-    """It keeps a client, with threads and connections, for each group it has read."""
+    """The store keeps a client, with threads and connections, for each group it has read."""
     starts_by_reset: bool = False
     """A consumer starts a partition without a row by its own ``auto.offset.reset``: at the latest, unless it is set."""
     corrected_in_copy: bool = False
-    """It is a Structured Streaming checkpoint: a correction is a copy of it, never a write to it."""
+    """The store is a Structured Streaming checkpoint: a correction is a copy of it, never a write to it."""
     corrected_by_job: bool = False
     """Only its job writes to it: a correction is handed to the job at its start (``HandsOver``)."""
 

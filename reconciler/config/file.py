@@ -44,7 +44,7 @@ __all__ = ["Cluster", "Config", "Job", "Policy", "SearchSettings", "TopicNames",
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
 MOST_BITS = 4096
-"""Of an integer. Python prints none of more than 4,300 decimal digits (``sys.get_int_max_str_digits``)."""
+"""The longest integer. Python prints none of more than 4,300 decimal digits (``sys.get_int_max_str_digits``)."""
 _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"})
 """Properties of the Kafka client that load libraries, or start a command."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")

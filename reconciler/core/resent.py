@@ -92,7 +92,7 @@ class _Tail:
         self._records: list[tuple[Record, bytes | None]] = []
         self._marks: dict[bytes, Mark] = {}
         self._hidden: dict[bytes, Record] = {}
-        """Of each id that was seen in aborted and open transactions first, the last copy there."""
+        """The last copy there of each id that was first seen in an aborted or open transaction."""
         self._nameless: int | None = None
         self._wanted: set[bytes] = set()
         """Ids of unprocessed records up to the last one that was sent again, which did not come again yet."""

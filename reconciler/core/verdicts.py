@@ -96,7 +96,7 @@ class Finding:
     detail: str = ""
     skips: Skips | None = None
     record_fingerprint: str | None = None
-    """Of the record at ``record_offset``, where that need not be the anchor's."""
+    """The fingerprint of the record at ``record_offset``, where that need not be the anchor's."""
     by_row_time: bool = False
     """True where nothing but the time of the store's row says where the job is."""
 

@@ -34,7 +34,7 @@ STORE_FAILURES = 2
 STORE_REST_S = 600.0
 """Longer than a check lasts: a store that was left alone is not tried again."""
 MOST_CLIENTS = 10
-"""At a time, of a store that keeps a client for each group."""
+"""Jobs at a time, for a store that keeps a client for each group."""
 
 log = logging.getLogger("reconciler.check")
 
@@ -155,7 +155,7 @@ class Copy:
         return [row for row in self.rows[group] if wanted is None or row.key.topic in wanted]
 
     def close(self) -> None:
-        """It holds nothing open."""
+        """Nothing is held open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def is_of_third(ours: Row, theirs: Row | None) -> bool:
 
 
 def topic_ids(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
-    """By topic, the ids of the topics in whose numbering the rows' offsets are, by their anchors."""
+    """The ids of the topics in whose numbering the rows' offsets are, by topic, as their anchors say."""
     found: dict[str, set[str]] = {}
     for row in rows:
         anchor = None if row.stored.is_sentinel else row.stored.anchor

@@ -86,7 +86,7 @@ def _of_unanchored(config: Config, places: Sequence[JobPartition], reader: LogRe
 
 
 def _wanted(at: JobPartition, offset: int) -> Wanted:
-    """Of a number that the mirror may have translated only the group's checkpoints know the source's."""
+    """The pairs to read for a place. Only checkpoints know the source's number of a translated one."""
     from reconciler.mirror.reading import Wanted
 
     if at.translated:
@@ -95,7 +95,7 @@ def _wanted(at: JobPartition, offset: int) -> Wanted:
 
 
 def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
-    """With the positions that Connect committed, where they may tell whose the offset syncs are."""
+    """``known`` with the positions that Connect committed, if they may show whose the offset syncs are."""
     from reconciler.mirror.positions import read_positions
 
     alias = config.topics.alias

@@ -351,7 +351,7 @@ def raise_or_accept(row: PartitionPlan) -> str:
 
 
 def _or_accept(row: PartitionPlan) -> str:
-    """Of the end of a batch a person decides nothing but that it may be missing."""
+    """The only decision on the end of a batch is that it may be missing."""
     return "" if row.position == Position.END else f", or --accept {row.verdict.value}"
 
 

@@ -74,7 +74,7 @@ less than this part of the partitions without a record got one in so many second
 LEADERS_S = 1.0
 """The client's own timer finds leaders in so many seconds; asking for them never takes longer."""
 Kind = tuple[int, str]
-"""Of a client that reads: its fetch size in bytes, and its isolation level."""
+"""A kind of consumer: its fetch size in bytes, and its isolation level."""
 AT_ONCE = 1_000
 """Partitions in one look-up of offsets. librdkafka's own work grows faster than they do: 10,000 take 0.05 s of CPU in
 calls of so many, and 0.37 s in one call."""
@@ -118,7 +118,7 @@ class KafkaLogReader:
         self._connection = Connection(client, timeout_s=timeout_s, whose=who)
         self._consumers: dict[Kind, Consumer] = {}
         self._topics: dict[Kind, Collection[str]] = {}
-        """Of the last read by each consumer that has read."""
+        """The topics of each consumer's last read."""
         self._admin: AdminClient | None = None
         self._answer_bytes = ANSWER_BYTES
 

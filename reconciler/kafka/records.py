@@ -144,7 +144,7 @@ class Gathering:
         self.refused_position = False
         """The client has said of a position that it is gone: it may say so again, and then to the next read."""
         self.bytes = 0
-        """Of the values so far."""
+        """Bytes of the values so far."""
         topics = {topic for topic, _ in self._places}
         # Nearly always there is one topic, and then the partition's number is a sufficient key.
         self._by_number = {number: place for (_, number), place in self._places.items()} if len(topics) == 1 else None

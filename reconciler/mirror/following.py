@@ -73,7 +73,7 @@ class Heartbeats:
 
 
 def _last_sent_ms(records: Iterable[Record]) -> int | None:
-    """By the order of the log: a later heartbeat says more than one with a later time."""
+    """When the last heartbeat in the log was sent, even if an earlier one has a later time."""
     sent_ms = None
     for record in records:
         try:
@@ -94,7 +94,7 @@ class _NewRecords:
         self._ids: dict[str, str | None] = {}
 
     def read(self, reader: LogReader) -> Mapping[TopicPartition, Sequence[Record]]:
-        """Those since the last call, ``MOST_A_ROUND`` of a partition at most, in the order of the log."""
+        """The records since the last call, at most ``MOST_A_ROUND`` of a partition, in the order of the log."""
         described = reader.describe(self._names).topics if self._names else {}
         info = next((described[name] for name in self._names if name in described), None)
         if info is None:

@@ -33,7 +33,7 @@ def newest_ms(reader: LogReader, partitions: Sequence[TopicPartition]) -> dict[T
 
 
 def lags_ms(rows: Sequence[PartitionPlan], identity: Identity, reader: LogReader) -> dict[TopicPartition, int]:
-    """By partition, how much older than the anchor the record before the resume offset is, in ms.
+    """How much older than the anchor the record before the resume offset is, in ms, by partition.
 
     ``rows`` are all ``behind``; one read serves all. Partitions that are empty or have no times, and those beyond the
     first ``MOST_ASKED``, are left out. Raises Unreachable and Refused as the reader does.

@@ -208,7 +208,7 @@ def _require_in_order(selected: DataFrame, name: str) -> None:
 
 
 def _left_out_from(selected: DataFrame) -> DataFrame:
-    """By topic, the first of the batches that are left out: the newest, or an earlier one that it may repeat.
+    """The first of the batches that are left out, by topic: the newest, or an earlier one that it may repeat.
 
     A repetition of a batch holds the same records. So the first is the last batch before which everything is in order:
     in each partition, the offsets of all earlier batches lie before those of it and of later ones. Spark does all this,

@@ -251,7 +251,7 @@ def _note(found: Checkpoint, key: TopicPartition, starts: Sequence[int], ends: S
 
 
 def _last_step(found: Checkpoint, key: TopicPartition) -> int | None:
-    """By how many offsets the log's last two entries differ."""
+    """The number of offsets by which the log's last two entries differ."""
     at = [
         max(
             (each.kafka[key.topic, key.partition] for each in entry.sources if each.kafka and key in each.kafka),

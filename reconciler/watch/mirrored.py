@@ -106,7 +106,7 @@ class MirrorWatch:
         return True
 
     def delivered_ms(self, jobs: Iterable[GatheredJob], reader: LogReader) -> dict[str, int]:
-        """By the destination's topic, when the newest delivered record was made, epoch ms."""
+        """When the newest delivered record of each of the destination's topics was made, epoch ms."""
         places = {at.destination for job in jobs for at in job.places if at.exists}
         asked = [place for place in places if place.partition < MOST_PARTITIONS]
         times = self._try("The newest delivered records", lambda: newest_ms(reader, asked))

@@ -16,7 +16,7 @@ from reconciler.core.errors import ExitCode
 
 CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c; else ./reconciler.toml"}
 OPTIONAL_CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c"}
-"""Of commands that work without one: they do not look for ./reconciler.toml."""
+"""For commands that also work without a configuration: they do not look for ./reconciler.toml."""
 EXPLAINED = ("anchor", "verdict")
 """Words that a command's help explains where it uses them."""
 WIDEST = 100

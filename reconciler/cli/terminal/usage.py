@@ -103,14 +103,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(self.format_usage(), self.prog, message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As argparse's, which discards an error: help that a full disk has not taken was not shown."""
+        """As argparse's method, which ignores errors: help that a full disk did not take was not shown."""
         if message and file is sys.stdout:
             file.write(message)
         else:
             super()._print_message(message, file)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """As argparse's; what was printed is written by then, or the error shows that it was not."""
+        """As argparse's method, after writing out what was printed: an error then shows that it was not written."""
         sys.stdout.flush()
         super().exit(status, message)
 

@@ -44,9 +44,9 @@ SETTLED_MS = 60_000
 NEAR = 10_000
 """Records behind the last sync of a mirror that was killed while it delivered fast, in any case."""
 SHORTLY_MS = 30_000
-"""From a record's own time to its sync's, where the mirror delivers as records come: measured, 10 to 40 ms."""
+"""The longest time from a record to its sync, if the mirror delivers records as they come; measured: 10 to 40 ms."""
 PAUSE_MS = 5_000
-"""Between two syncs of one delivery. A mirror that starts takes longer to its first."""
+"""The longest pause between two syncs of one delivery. A starting mirror takes longer to write its first."""
 CLOSE = 1_000
 """Numbers between two syncs of one delivery: ``offset.lag.max`` is 100 by default."""
 MOST_ASKED = 100

@@ -49,7 +49,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Unprepared:
-    """By place, what is found with syncs and by checkpoints alone.
+    """The findings by place: with syncs, and by checkpoints alone.
 
     ``unknown``: places whose number at the source is not known, or that already have an offset of this cluster.
     """

@@ -12,9 +12,9 @@ from reconciler.kafka.sent import Taken
 from reconciler.ports import ReadRequest
 
 FORMAT = 2
-"""Of batches, since Kafka 0.11."""
+"""The format of batches since Kafka 0.11."""
 KINDS = b"\x01", b"\x02"
-"""Of timestamps, as librdkafka counts them: made by the producer, and by the broker. A batch counts from 0."""
+"""Kinds of timestamps in librdkafka's numbers: set by the producer, and by the broker. A batch counts from 0."""
 _OFFSET, _STAMP, _KIND = attrgetter("offset"), attrgetter("timestamp"), attrgetter("timestamp_type")
 _KEY, _VALUE, _HEADERS = attrgetter("key"), attrgetter("value"), attrgetter("headers")
 
@@ -41,9 +41,9 @@ class Place:
         self._newer: list[Any] = []
         self._oldest = 0
         self.counted: Counted | None = None
-        """Those of ``_newer``, once the answer is complete."""
+        """The records of ``_newer``, once the answer is complete."""
         self.bytes = 0
-        """Of the records' values."""
+        """Bytes of the records' values."""
 
     def take(self, batches: memoryview, high: int) -> bool:
         """Whether the answer is complete: as many records as are wanted, or all up to the high watermark.
@@ -103,7 +103,7 @@ class Place:
 
 
 def _size(records: list[Any]) -> int:
-    """Of their values."""
+    """Bytes of their values."""
     try:
         return sum(map(len, map(_VALUE, records)))
     except TypeError:  # some are null

@@ -35,7 +35,7 @@ EACH_BYTES, LARGER_BYTES = 64 * 1024, 1024 * 1024
 """Of a partition in one answer, as librdkafka is told for its first two tries: the second for partitions whose next
 batch is above the first. A still larger batch is left to it."""
 ALL_BYTES = 2 * 1024 * 1024
-"""Of one answer, which has at least one batch, however large."""
+"""Bytes of one answer, which has at least one batch, however large."""
 UNDER_WAY = 2
 """Requests that are not answered yet: a broker prepares one answer while the records of another are taken."""
 DIVIDED_FROM = 200

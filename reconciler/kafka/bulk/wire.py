@@ -97,7 +97,7 @@ class Leaders(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Of one partition: an error's code, the high watermark, and batches."""
+    """One partition's part of an answer: an error's code, the high watermark, and batches."""
 
     name: Name
     error: int
@@ -106,7 +106,7 @@ class Fetched(NamedTuple):
 
 
 def leaders(content: memoryview) -> Leaders:
-    """Of an answer to ``Metadata``; partitions without a leader are left out."""
+    """The leaders in an answer to ``Metadata``; partitions without a leader are left out."""
     at, brokers = INT.size, {}
     count, at = _int(content, at)
     for _ in range(count):
@@ -132,7 +132,7 @@ def leaders(content: memoryview) -> Leaders:
 
 
 def fetched(content: memoryview) -> Iterator[Fetched]:
-    """Of an answer to ``Fetch``."""
+    """The partitions in an answer to ``Fetch``."""
     topics, at = _int(content, INT.size)
     for _ in range(topics):
         topic, at = _string(content, at)

@@ -124,7 +124,7 @@ class _Counts:
         self.short = _above(self.su - self.da - self.dl)
         """Unprocessed records that the job does not find after the resume offset."""
         self.skipped = f.least(self.short, _above(self.db - self.sp))
-        """Of these, records that the destination has before it."""
+        """Those of these records that the destination has before it."""
         self.absent = self.short - self.skipped
         self.again = _above(self.da - self.su)
         """Copies after the resume offset beyond those of unprocessed records."""

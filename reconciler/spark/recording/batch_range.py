@@ -103,7 +103,7 @@ class BatchRanges:
     def __init__(self, *, state_goes_along: bool) -> None:
         self._state_goes_along = state_goes_along
         self._held_back: OfLastRun[str | None] = OfLastRun()
-        """By run of a query, the operator that is not known to pass every record on."""
+        """The operator that is not known to pass every record on, by run of a query."""
 
     def of(self, batch: DataFrame) -> tuple[SourceRange, ...] | Unseen:
         """The Kafka sources' ranges of the batch that is running now. Runs no Spark job."""
@@ -163,7 +163,7 @@ class OfLastRun(Generic[T]):
 
 
 def shared_ends(batch: DataFrame) -> Mapping[tuple[str, int], int] | Unseen:
-    """Of each partition that several sources read, where the one that is behind ends. Empty for a query of one source.
+    """The smallest end of each partition that several sources read. Empty for a query of one source.
 
     For a frame that was derived from the batch, too.
     """

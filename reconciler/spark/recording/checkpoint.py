@@ -93,7 +93,7 @@ def lowest(each_source: Iterable[layout.Offsets | None]) -> Offsets:
 
 
 def sides_of(sources: Iterable[Any]) -> list[Sides]:
-    """Of each source in a report, the Kafka offsets where the batch began and ended."""
+    """The Kafka offsets where the batch began and ended, for each source in a report."""
     return [(_kafka(each["startOffset"]), _kafka(each["endOffset"])) for each in sources]
 
 

@@ -199,7 +199,7 @@ class Recording:
         )
 
     def _shared_ends(self, batch: DataFrame) -> Mapping[tuple[str, int], int]:
-        """Of each partition that several sources read, where the one that is behind ends.
+        """The smallest end of each partition that several sources read: that of the source that is behind.
 
         Raises ConfigError if there are several sources and this is unknown: of two in one partition, the one that is
         ahead would be stored. A checkpoint has each source's own offset.

@@ -41,7 +41,7 @@ class Observed:
 
 
 def added(ends: Iterable[TopicPartition], observed: Iterable[Observed]) -> set[TopicPartition]:
-    """Of these partitions, those of observed topics that no observation names."""
+    """Those of these partitions whose topics are observed, and that no observation names."""
     all_of_them = list(observed)
     return {
         at
@@ -56,7 +56,7 @@ class LookUp:
     def __init__(self, target: AnchorTarget, cluster: SourceCluster) -> None:
         self._target, self._cluster = target, cluster
         self._done: dict[TopicPartition, int] = {}
-        """By partition that was added, the offset that its row was stored for."""
+        """The offset for which the row of each added partition was stored."""
         self._refused: set[TopicPartition] = set()
         """Partitions that were added and that the log has named."""
 

@@ -131,7 +131,7 @@ class Observer:
         """Begins the names of this observer's observations: a late report of a closed one's query is not its own."""
         self._units: dict[str, str] = {}
         self._watched: dict[str, Watched] = {}
-        """Of the observations in ``_units``, those that only count records."""
+        """The observations in ``_units`` that only count records."""
         self._observed: dict[str, Observed] = {}
         """The others."""
         self._look_up = LookUp(recorder.target, recorder.cluster)
@@ -140,7 +140,7 @@ class Observer:
             recorder.target, recorder.cluster, topics=None, state_goes_along=self._state_goes_along
         )
         self._modes: dict[str, str | None] = {}
-        """By run of a query, its output mode, which reports do not have."""
+        """The output mode of each run of a query: reports do not have it."""
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
         self._run: tuple[str, int] | None = None
         self._unstored: deque[tuple[Any, ClusterInfo | None]] = deque(maxlen=MOST_UNSTORED)
@@ -317,7 +317,7 @@ class Observer:
         return True
 
     def _elsewhere(self, topics: set[str], watched: Sequence[Watched | Observed]) -> set[str]:
-        """Of a report's topics, those that this cluster does not have: of a source elsewhere.
+        """The topics of a report that this cluster does not have: they are of a source elsewhere.
 
         In a store of rows, only those that fit an expression: no other topic is looked up.
         """

@@ -147,7 +147,7 @@ class RangeEnds:
         return PointRead(without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group), gone)
 
     def _gone(self, empty: Mapping[TopicPartition, OffsetSpan]) -> frozenset[TopicPartition]:
-        """Of the ranges in which no record was found, those in which the log begins now."""
+        """The ranges in which no record was found, and in which the log begins now."""
         if not empty:
             return frozenset()
         reader = self._reader(committed_only=any(span.committed_only for span in empty.values()))

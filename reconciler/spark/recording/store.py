@@ -115,7 +115,7 @@ class SourceCluster:
         return info
 
     def lacks(self, topics: set[str]) -> set[str]:
-        """Of the topics, those that the cluster does not have. What is known of the others stays."""
+        """Those of the topics that the cluster does not have. What is known of the others stays."""
         known = self._info
         unknown = topics - set(known.topics) if known is not None else topics
         if not unknown:

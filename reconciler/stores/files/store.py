@@ -104,7 +104,7 @@ class FilesStore:
         self._walk = walk
         self._warned: set[str] = set()
         self._parsed: dict[str, tuple[bytes, Manifest]] = {}
-        """By name, the manifests of the last reading. Each is read again; parsing costs far more than comparing."""
+        """The manifests of the last reading, by name. Each is read again; parsing costs far more than comparing."""
 
     # ------------------------------------------------------------ reading
 

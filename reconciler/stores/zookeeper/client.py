@@ -27,7 +27,7 @@ SESSION_S = 10.0
 AT_ONCE = 500
 """Requests under way together."""
 ANY_VERSION = -1
-"""Of a write that names no version."""
+"""The version of a write that accepts any."""
 PROBE = "reconciler-permission-probe"
 """A znode that permission tests name. It is never created."""
 
@@ -111,7 +111,7 @@ class Ensemble:
         return self._read(paths, "get_children_async")
 
     def existing(self, paths: Collection[str]) -> set[str]:
-        """Those of the znodes that exist. It needs no permission."""
+        """Those of the znodes that exist. Asking needs no permission."""
         return {path for path, answer in self._read(paths, "exists_async").items() if answer is not None}
 
     def _read(self, paths: Collection[str], method: str) -> dict[str, Any]:

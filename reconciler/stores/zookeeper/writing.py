@@ -34,9 +34,9 @@ from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 T = TypeVar("T")
 
 TRANSACTION_BYTES = 400_000
-"""Of changes. A server takes requests of 1 MB (``jute.maxbuffer``). A row is about 0.6 kB."""
+"""Bytes of changes in one transaction. A server takes requests of 1 MB (``jute.maxbuffer``). A row is about 0.6 kB."""
 REQUEST_BYTES = 800_000
-"""Of changes, the whole text of the shared znode, and the notes of its other rows."""
+"""The bytes of changes, of the whole text of the shared znode, and of the notes of its other rows."""
 ATTEMPTS = 20
 """Tries to write a batch while other programs change it between reading and transaction."""
 _OVERHEAD_BYTES = 200

@@ -19,7 +19,7 @@ from reconciler.spark.columns import kept
 from reconciler.spark.ranges.reading import read
 
 NAME_BYTES = 16
-"""Of a name's hash: two of 10^9 names are equal with a chance of 10^-21."""
+"""Bytes of a name's hash that are kept: two of 10^9 names are equal with a chance of 10^-21."""
 SINK = -1
 SCHEMA = "name binary, cluster int, read int, ahead int, at bigint"
 KINDS = ("lost", "possibly_lost", "doubled", "unknown_rows")
