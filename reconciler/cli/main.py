@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = _main(list(sys.argv[1:] if arguments is None else arguments))
             if not within_another:
-                signals.over()
+                signals.end_handling()
             if arguments is None:
                 if code >= ExitCode.NEEDS_PERSON:
                     # An error's frames keep Kafka clients alive in cycles. A client that still runs when the process
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             if within_another:
                 raise
-            signals.over()
+            signals.end_handling()
             with suppress(OSError, ValueError):
                 sys.stdout.flush()  # what the interrupt left in the buffer comes before the last line
             log.error("Interrupted. %s", written.text())

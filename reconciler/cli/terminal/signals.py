@@ -177,7 +177,7 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
+def uninterrupted_cleanup() -> Iterator[None]:
     """Do not interrupt cleanup in this block again: it has its own timeouts."""
     _process.unhurried += 1
     try:
@@ -190,11 +190,11 @@ def unhurried() -> Iterator[None]:
 def writing() -> Iterator[None]:
     """Wrap the writes to a store: do not start them after a lost interrupt, and do not cut their cleanup short."""
     check()
-    with unhurried():
+    with uninterrupted_cleanup():
         yield
 
 
-def over() -> None:
+def end_handling() -> None:
     """Stop raising interrupts: the command has ended, and only its exit code is left to return."""
     if threading.current_thread() is threading.main_thread():
         _process.end()
@@ -205,21 +205,21 @@ def is_handling() -> bool:
     return _process.handling
 
 
-def came() -> int | None:
+def received() -> int | None:
     """The signal received since the command started, even if its interrupt got lost."""
     return _process.number if _process.handling else None
 
 
 def check() -> None:
     """Raise the interrupt that was received, if any, before a step that must not follow one."""
-    number = came()
+    number = received()
     if number is not None and threading.current_thread() is threading.main_thread():
         raise Interrupt(number)
 
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether an interrupt ended the command, also where a library raised ``error`` in its place."""
-    return came() is not None or lies_behind(error)
+    return received() is not None or lies_behind(error)
 
 
 def lies_behind(error: BaseException | None) -> bool:

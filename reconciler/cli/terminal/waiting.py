@@ -90,7 +90,7 @@ def stoppable(display: WaitDisplay) -> Iterator[None]:
                 yield
                 signals.check()  # an interrupt that got lost must not lead to a write
             finally:
-                number = signals.came()
+                number = signals.received()
     except BaseException as stop:
         if number is None and not signals.is_interrupt(stop):
             raise

@@ -107,13 +107,13 @@ def _kafka(reported: object) -> layout.Offsets | None:
 # ---------------------------------------------------------------- deciding
 
 
-def believed(kept: AnchorRows, offset: int | None) -> StoredOffset | None:
+def row_made_for(kept: AnchorRows, offset: int | None) -> StoredOffset | None:
     """The row made for exactly this offset. Of two, the one laid aside is the later."""
     rows = [row.stored for row in (kept.aside, kept.main) if row is not None and row.stored.offset == offset]
     return rows[0] if rows else None
 
 
-def anchored(
+def anchor_of_end(
     batch: BatchBounds, at: TopicPartition, anchor: Anchor | None, before: StoredOffset | None
 ) -> Anchor | None:
     """The anchor for the end of a batch; None if the last record before it is not known.
@@ -130,7 +130,7 @@ def anchored(
     return anchor
 
 
-def settled(
+def changes_to_settle(
     batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], _: Mapping[TopicPartition, Anchor], __: int
 ) -> list[Change]:
     """The anchor store's changes while a batch runs whose last records are not known: the last batch's anchors settle.
@@ -140,13 +140,13 @@ def settled(
     changes: list[Change] = []
     for at in batch.ends:
         there = kept.get(at, NOTHING)
-        before = believed(there, batch.starts.get(at))
+        before = row_made_for(there, batch.starts.get(at))
         if before is not None:
             changes += _keeping(at, there.main, before)
     return changes
 
 
-def in_flight(
+def changes_of_running(
     batch: BatchBounds,
     kept: Mapping[TopicPartition, AnchorRows],
     anchors: Mapping[TopicPartition, Anchor],
@@ -158,18 +158,18 @@ def in_flight(
 
     ``gone`` are partitions of whose last records in this batch nothing is known.
     """
-    changes = settled(batch, kept, anchors, now_ms)
+    changes = changes_to_settle(batch, kept, anchors, now_ms)
     for at, end in batch.without(gone).ends.items():
         there, start = kept.get(at, NOTHING), batch.starts.get(at)
-        before = believed(there, start)
-        anchor = anchored(batch, at, anchors.get(at), before)
+        before = row_made_for(there, start)
+        anchor = anchor_of_end(batch, at, anchors.get(at), before)
         if anchor is None or (end == start and before is not None and before.anchor == anchor):
             continue
         changes += _keeping(aside_of(at), there.aside, StoredOffset(end, anchor, now_ms))
     return changes
 
 
-def committed(
+def changes_of_committed(
     batch: BatchBounds,
     kept: Mapping[TopicPartition, AnchorRows],
     anchors: Mapping[TopicPartition, Anchor],
@@ -181,7 +181,7 @@ def committed(
     changes: list[Change] = []
     for at, end in batch.ends.items():
         there = kept.get(at, NOTHING)
-        anchor = anchored(batch, at, anchors.get(at), believed(there, batch.starts.get(at)))
+        anchor = anchor_of_end(batch, at, anchors.get(at), row_made_for(there, batch.starts.get(at)))
         new = StoredOffset(end, anchor, now_ms) if anchor is not None else (looked_up or {}).get(at)
         if new is not None:
             changes += _keeping(at, there.main, new)
@@ -193,14 +193,17 @@ def _keeping(at: TopicPartition, there: Row | None, new: StoredOffset) -> list[C
     return [] if there is not None and same(there.stored, new) else [Change(at, version_of(there), new)]
 
 
-def unknown(
+def ends_without_anchor(
     batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], anchors: Mapping[TopicPartition, Anchor]
 ) -> Offsets:
     """The ends for which neither the batch nor the anchor store has an anchor."""
 
     def is_known(at: TopicPartition, there: AnchorRows) -> bool:
-        before = believed(there, batch.starts.get(at))
-        return believed(there, batch.ends[at]) is not None or anchored(batch, at, anchors.get(at), before) is not None
+        before = row_made_for(there, batch.starts.get(at))
+        return (
+            row_made_for(there, batch.ends[at]) is not None
+            or anchor_of_end(batch, at, anchors.get(at), before) is not None
+        )
 
     return {at: end for at, end in batch.ends.items() if not is_known(at, kept.get(at, NOTHING))}
 
@@ -235,12 +238,12 @@ class CheckpointRecorder(GroupRecorder):
 
         None where its last records are ``gone``, so that the anchors there lag.
         """
-        decide = partial(in_flight, gone=gone)
+        decide = partial(changes_of_running, gone=gone)
         self.keep(BatchBounds.planned(self._read(batch_id)), self.named(ends), decide)
 
     def settle(self, batch_id: int) -> None:
         """Keep the last batch's anchors, and none for the running one."""
-        self.keep(BatchBounds.planned(self._read(batch_id)), {}, settled)
+        self.keep(BatchBounds.planned(self._read(batch_id)), {}, changes_to_settle)
 
     def keep(self, batch: BatchBounds, anchors: Mapping[TopicPartition, Anchor], decide: Decide) -> None:
         """Write the changes that ``decide`` returns, by compare-and-set on the rows it was given."""

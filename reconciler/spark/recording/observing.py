@@ -47,10 +47,10 @@ from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.checkpoint import (
     BatchBounds,
     CheckpointRecorder,
-    committed,
+    changes_of_committed,
+    ends_without_anchor,
     recorder_for,
     sides_of,
-    unknown,
 )
 from reconciler.spark.recording.held_back import holder, output_mode, refusal
 from reconciler.spark.recording.listening import listen, stop_listening
@@ -364,12 +364,12 @@ class Observer:
     ) -> None:
         anchors = recorder.named(ends)
         unnamed = {at for at in batch.moved if not any(each.names(at) for each in watched)}
-        missing = {*unknown(batch, recorder.kept({at.topic for at in batch.ends}), anchors), *unnamed}
+        missing = {*ends_without_anchor(batch, recorder.kept({at.topic for at in batch.ends}), anchors), *unnamed}
         looked_up = self._look_up.last_before({at: batch.ends[at] for at in missing if batch.ends[at] > 0})
         # The batch may have read records that no observation names: then the earlier anchor is not that of its end.
         anchors |= {at: row.anchor for at, row in looked_up.items() if at in unnamed and row.anchor is not None}
         batch = batch.without(unnamed - set(anchors))
-        recorder.keep(batch, anchors, partial(committed, looked_up=looked_up))
+        recorder.keep(batch, anchors, partial(changes_of_committed, looked_up=looked_up))
 
     def _require_one_query(self, query: str) -> None:
         if self._query is None:

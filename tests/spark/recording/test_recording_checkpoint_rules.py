@@ -14,7 +14,13 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.recording import foreach_batch
-from reconciler.spark.recording.checkpoint import BatchBounds, CheckpointRecorder, committed, sides_of, unknown
+from reconciler.spark.recording.checkpoint import (
+    BatchBounds,
+    CheckpointRecorder,
+    changes_of_committed,
+    ends_without_anchor,
+    sides_of,
+)
 from reconciler.spark.recording.foreach_batch import Recording
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
@@ -219,7 +225,7 @@ def test_a_writer_that_changes_the_anchors_each_time_is_reported(query: Query) -
 
 def heard(query: Query, number: int, start: int, end: int, *ends: LastRecord) -> None:
     batch = BatchBounds(number, {A: start}, {A: end})
-    query.recorder.keep(batch, query.recorder.named(ends), committed)
+    query.recorder.keep(batch, query.recorder.named(ends), changes_of_committed)
 
 
 def done(query: Query, number: int, end: int) -> None:
@@ -256,12 +262,12 @@ def test_an_anchor_that_names_the_next_record_is_not_carried_to_another_offset(q
     next_one = Anchor(10, 5, None, "0" * 32, "here", "id", Names.NEXT)
     done(query, 0, 10)
     batch = BatchBounds(0, {A: 10}, {A: 10})
-    query.recorder.keep(batch, {}, partial(committed, looked_up={A: StoredOffset(10, next_one, 1)}))
+    query.recorder.keep(batch, {}, partial(changes_of_committed, looked_up={A: StoredOffset(10, next_one, 1)}))
     assert query.row() == (10, 10, 0)
     batch = BatchBounds(1, {A: 10}, {A: 15})
     kept = query.recorder.kept({"events"})
-    assert committed(batch, kept, {}, 99) == []
-    assert unknown(batch, kept, {}) == {A: 15}
+    assert changes_of_committed(batch, kept, {}, 99) == []
+    assert ends_without_anchor(batch, kept, {}) == {A: 15}
 
 
 def test_a_report_names_offsets_as_text_or_as_json() -> None:

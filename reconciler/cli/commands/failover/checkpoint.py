@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.action == "show":
         _show(describe(options.path), options.format)
         return ExitCode.OK
-    with signals.unhurried():  # removing an unfinished copy from a remote file system may take long
+    with signals.uninterrupted_cleanup():  # removing an unfinished copy from a remote file system may take long
         if (config := context.config_if_named(options)) is not None:
             made = _clone_trusted(config, options)
         else:

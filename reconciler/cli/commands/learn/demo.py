@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say
-from reconciler.cli.terminal.signals import sigterm_interrupts, unhurried
+from reconciler.cli.terminal.signals import sigterm_interrupts, uninterrupted_cleanup
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.visible import command
 from reconciler.fileio import making
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    with sigterm_interrupts(), unhurried():  # stopping the clusters has its own timeouts
+    with sigterm_interrupts(), uninterrupted_cleanup():  # stopping the clusters has its own timeouts
         return _run(options)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli import arguments
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_json
-from reconciler.cli.terminal.signals import sigterm_interrupts, unhurried
+from reconciler.cli.terminal.signals import sigterm_interrupts, uninterrupted_cleanup
 from reconciler.cli.terminal.table import Cell, count_cell, print_table
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, ExitCode
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     from reconciler.lab.standing import StandingLab
 
     lab = StandingLab(options.folder, _say)
-    with sigterm_interrupts(), unhurried():  # stopping servers has its own timeouts
+    with sigterm_interrupts(), uninterrupted_cleanup():  # stopping servers has its own timeouts
         return {"up": _up, "status": _status, "produce": _produce, "kill": _kill, "down": _down}[options.action](
             lab, options
         )
