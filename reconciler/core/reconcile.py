@@ -23,7 +23,7 @@ NO_OFFSET = "no stored offset"
 NO_PAIR = "the anchor's record is at or after the stored offset: the pair does not belong together"
 
 
-def judged(search: Callable[..., Search[Finding]], *given: Any) -> Search[Finding]:
+def unresolved_if_unread(search: Callable[..., Search[Finding]], *given: Any) -> Search[Finding]:
     """A search whose partition is unresolved if its records cannot be read."""
     try:
         return (yield from search(*given))
@@ -33,7 +33,7 @@ def judged(search: Callable[..., Search[Finding]], *given: Any) -> Search[Findin
 
 def reconcile(question: Question) -> Search[Finding]:
     """One partition's finding; see ``_reconcile``."""
-    return (yield from judged(_reconcile, _without_no_time(question)))
+    return (yield from unresolved_if_unread(_reconcile, _without_no_time(question)))
 
 
 def _without_no_time(question: Question) -> Question:

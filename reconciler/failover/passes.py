@@ -16,7 +16,7 @@ from reconciler import engine
 from reconciler.clock import stamp
 from reconciler.core.anchors import IdOrder
 from reconciler.core.question import Question
-from reconciler.core.reconcile import judged, place, place_at_time, reconcile
+from reconciler.core.reconcile import place, place_at_time, reconcile, unresolved_if_unread
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key
@@ -194,7 +194,9 @@ class Passes:
             lag = max((at.anchor_lag for at in places if not (at.settled or at.is_unanchored)), default=0)
             for key in keys:
                 question = replace(self.questions[key], anchor_lag=lag)
-                inquiries[key] = Inquiry(key[1], partial(judged, remap, question, span.earliest_ms, span.latest_ms))
+                inquiries[key] = Inquiry(
+                    key[1], partial(unresolved_if_unread, remap, question, span.earliest_ms, span.latest_ms)
+                )
         found.update(self.ask(inquiries))
         return found
 
