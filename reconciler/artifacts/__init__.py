@@ -24,6 +24,7 @@ from reconciler.artifacts.sets import (
     connector_set,
     kafka_set,
     pyspark_version,
+    scala_of,
 )
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "cache_directory",
     "java_executable",
     "kafka_jars",
+    "scala_of",
     "spark_kafka_connector",
 ]
 

@@ -185,6 +185,8 @@ def _select(jars: JarSet, recipe: Recipe, fetched: Path, ready: Path) -> Path:
     if jars.scala_library and not any(ready.glob("scala-library-*.jar")):
         for jar in (_pyspark_home() / "jars").glob("scala-library-2.13.*.jar"):
             shutil.copyfile(jar, ready / jar.name)  # Spark's resolver never brings it, as Spark has its own
+        if not any(ready.glob("scala-library-*.jar")):
+            raise _AttemptFailed("it leaves out Scala's library, and this PySpark has none for Scala 2.13 (4.0 has).")
     missing = [f"{name}-{version}" for _, name, version in asked if not (ready / f"{name}-{version}.jar").is_file()]
     missing += [name for name in jars.keep if len(list(ready.glob(f"{name}-[0-9]*.jar"))) != 1]
     if missing:

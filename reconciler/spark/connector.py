@@ -93,16 +93,16 @@ def chosen_connector(names: Iterable[str]) -> str | None:
 
 def require_fitting(names: Iterable[str], pyspark_version: str) -> bool:
     """True if a Kafka connector is among the file names, paths or coordinates; ConfigError if it does not fit."""
-    from reconciler.artifacts import STAND_INS
+    from reconciler.artifacts import STAND_INS, scala_of
 
-    own = _minor(pyspark_version)
+    own, scala = _minor(pyspark_version), scala_of(pyspark_version)
     fitting = {own, _minor(STAND_INS.get(own, own))}
     found = [match for name in names if (match := _CONNECTOR.search(name.strip()))]
     for match in found:
-        if match["scala"] != "2.13" or _minor(match["version"]) not in fitting:
+        if match["scala"] != scala or _minor(match["version"]) not in fitting:
             raise ConfigError(
                 f"The Kafka connector {match[0]} does not fit pyspark {pyspark_version}, which needs one for Scala "
-                f"2.13 and Spark {own}: it would load, then fail in the middle of a query.",
+                f"{scala} and Spark {own}: it would load, then fail in the middle of a query.",
                 hint="Remove it from spark.jars, spark.jars.packages or --packages; with_kafka() then adds the "
                 "right one.",
             )
@@ -156,7 +156,7 @@ def _pyspark_version() -> str:
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError as error:
-        raise ConfigError("pyspark is not installed.", hint="Install it: pip install 'pyspark>=4.0,<4.4'.") from error
+        raise ConfigError("pyspark is not installed.", hint="Install it: pip install 'pyspark>=3.5,<4.4'.") from error
 
 
 def _minor(version: str) -> str:

@@ -30,7 +30,7 @@ __all__ = ["DATA_LOSS", "chosen_connector", "own_session", "refused", "spark_mes
 _SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_CONF_DIR", "SPARK_HOME")
 """Set where spark-submit or a cluster configures Spark."""
 DATA_LOSS = "Some data may have been lost"
-"""In Spark's message where ``failOnDataLoss`` ends a query (4.0 to 4.3)."""
+"""In Spark's message where ``failOnDataLoss`` ends a query (3.5 to 4.3)."""
 
 
 @contextmanager

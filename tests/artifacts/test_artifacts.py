@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -193,14 +194,32 @@ def test_a_spark_whose_connector_is_not_to_be_had_gets_the_one_that_was_tried_wi
     assert asked == ["4.3.1", "4.3.0", "4.2.0"], "Spark's own comes first"
 
 
+def test_a_spark_whose_connector_is_not_to_be_had_gets_the_newest_of_its_earlier_patch_releases(
+    mvn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.1.4")
+    jars = {name.replace("sql-kafka-0-10_2.13-4.2.0", "sql-kafka-0-10_2.13-4.1.2"): b for name, b in CONNECTOR.items()}
+    runs = mvn(jars, "if '13</artifactId><version>4.1.2' not in pom: print('[ERROR] none'); sys.exit(1)")
+    assert {jar.name for jar in fetch()} == set(jars)
+    asked = re.findall(r"spark-sql-kafka-0-10_2.13</artifactId><version>([\d.]+)<", runs.read_text())
+    assert list(dict.fromkeys(asked)) == ["4.1.4", "4.1.3", "4.1.2"]
+
+
+def test_pyspark_3_gets_a_connector_for_its_scala(mvn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.5.7")
+    jars = {name.replace("_2.13-4.2.0", "_2.12-3.5.7"): content for name, content in CONNECTOR.items()}
+    mvn(jars)
+    assert {jar.name for jar in fetch()} == set(jars)
+
+
 def test_without_maven_it_says_so_when_maven_was_asked_for(tools: Path) -> None:
     with pytest.raises(ConfigError, match="no mvn on the PATH"):
         fetch()
 
 
 def test_an_old_pyspark_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.5.7")
-    with pytest.raises(ConfigError, match=r"PySpark 3\.5\.7 is installed, .* needs 4\.0 or newer"):
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.4.4")
+    with pytest.raises(ConfigError, match=r"PySpark 3\.4\.4 is installed, .* needs 3\.5 or newer"):
         fetch()
 
 
@@ -268,3 +287,13 @@ def test_no_java_is_said_with_what_to_install(tools: Path, broken: bool) -> None
         (tools / "java").unlink()
     with pytest.raises(ConfigError, match=r"there is none here.*openjdk-17"):
         artifacts.java_executable()
+
+
+def test_kafka_without_scalas_library_is_refused_and_the_reason_is_named(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark 3.5 has none for Scala 2.13, and its resolver never brings one."""
+    spark_submit(tmp_path / "pyspark")
+    monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
+    with pytest.raises(Unreachable, match=r"leaves out Scala's library, and this PySpark has none for Scala 2\.13"):
+        artifacts.kafka_jars(lambda _: None)

@@ -13,6 +13,7 @@ from reconciler.ports import TopicPartition
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from tests.spark.sent import Kafka, Sent
+from tests.spark.sessions import since_pyspark
 
 pytestmark = pytest.mark.system
 
@@ -133,6 +134,7 @@ def test_a_changed_digit_of_the_offset_log_is_believed_neither_here_nor_by_spark
     assert sorted(this.rows().values()) == [5, 6]
 
 
+@since_pyspark(4, 2)
 @pytest.mark.usefixtures("named_sources")
 def test_named_sources_in_the_second_format_of_the_offset_log_are_read(
     query: Callable[..., Query], tmp_path: Path

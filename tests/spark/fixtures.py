@@ -11,13 +11,14 @@ import pytest
 
 from tests.spark.archived import make_spark_archive, share_classes
 from tests.spark.sent import Kafka
-from tests.spark.sessions import local_session, set_for_now
+from tests.spark.sessions import PYSPARK, local_session, set_for_now
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 """Spark's tasks, also those of child processes, run in this Python, not in the first ``python3`` in the path."""
 
 
-FEW_PROCESSES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+STREAMING = "org.apache.spark.sql.execution.streaming"
+FEW_PROCESSES = f"{STREAMING}{'.checkpointing' if PYSPARK >= (4, 1) else ''}.FileSystemBasedCheckpointFileManager"
 """Leaves the files that the default leaves, which runs ``readlink`` several times for each that it renames. Queries
 that are programs of their own have the default: those of README, tutorial and demo, and the sources of clones."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,14 @@ def test_one_in_sparks_own_directory_is_enough(monkeypatch):
 def test_one_of_another_version_is_refused(options):
     with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.2\.0"):
         connector.with_kafka(Builder(**options))
+
+
+@pytest.mark.parametrize(("scala", "fits"), [("2.12", True), ("2.13", False)])
+def test_pyspark_3_needs_a_connector_for_scala_2_12(monkeypatch, scala: str, fits: bool):
+    monkeypatch.setattr(connector, "_pyspark_version", lambda: "3.5.7")
+    builder = Builder(spark_jars_packages=f"org.apache.spark:spark-sql-kafka-0-10_{scala}:3.5.7")
+    with nullcontext() if fits else pytest.raises(ConfigError, match=r"needs one for Scala 2\.12 and Spark 3\.5"):
+        assert connector.with_kafka(builder)._options == builder._options
 
 
 def test_one_that_was_tried_with_another_spark_takes_its_place_and_that_is_said(monkeypatch):

@@ -152,11 +152,9 @@ class CheckJob:
 
     def run(self, tasks: Sequence[bytes], orders: Orders) -> list[Answer]:
         """Every task's answer. Ends at the first error: other tasks would wait for the same brokers."""
-        from pyspark import inheritable_thread_target
-
         shared = self._context.broadcast(orders)
         reports = self._context.accumulator((), _Joined())
-        collect = inheritable_thread_target(self._session)(self._collect)
+        collect = self._with_local_properties(self._collect)
         try:
             with ThreadPoolExecutor(1) as pool:
                 running = pool.submit(collect, tasks, shared, reports)
@@ -167,6 +165,16 @@ class CheckJob:
         finally:
             with suppress(Exception):  # a stopped session has destroyed it
                 shared.destroy()
+
+    def _with_local_properties(self, collect: Callable[..., list[Answer]]) -> Callable[..., list[Answer]]:
+        """``collect`` for another thread, with this thread's properties of the session, such as its scheduler pool."""
+        from pyspark import __version__, inheritable_thread_target
+
+        takes_session = not __version__.startswith("3.")
+        wrapped: Callable[..., list[Answer]] = (
+            inheritable_thread_target(self._session)(collect) if takes_session else inheritable_thread_target(collect)
+        )
+        return wrapped
 
     def _awaited(self, running: Future[list[Answer]], reports: Any) -> list[Answer]:
         seen = 0

@@ -2,8 +2,9 @@
 
 Spark fixes a batch's range before the batch runs. On classic Spark the driver can see it: the batch's thread names the
 query, the query has the execution of the running batch, and each Kafka source in that execution's plan carries the
-offsets where it starts and ends. These are internals of Spark, the same in 4.0.4, 4.2.1 and 4.3.0. So each is checked,
-and whatever is not found as expected is an ``Unseen`` with its reason: the caller then looks into the batch itself.
+offsets where it starts and ends. These are internals of Spark, the same in 4.0.4, 4.1.4, 4.2.1 and 4.3.0, and but for
+the scan's relation in 3.5.7. So each is checked, and whatever is not found as expected is an ``Unseen`` with its
+reason: the caller then looks into the batch itself.
 
 - B1  The frame is the batch itself: the very RDD that the execution made. A frame derived from it is not, since it may
       lack records that another query is to process.
@@ -33,7 +34,8 @@ T = TypeVar("T")
 
 QUERY_ID = "sql.streaming.queryId"
 """The property in which Spark gives a batch's thread the id of its query (``StreamExecution.QUERY_ID_KEY``)."""
-SCAN, KAFKA = "StreamingDataSourceV2ScanRelation", "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
+SCAN, SCAN_OF_3_5 = "StreamingDataSourceV2ScanRelation", "StreamingDataSourceV2Relation"
+KAFKA = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
 SERVERS = "kafka.bootstrap.servers"
 CLUSTER_ID_S = 5
 SILENT = "LocalRelation"
@@ -69,6 +71,7 @@ PASSES_ON = frozenset(
         "Deduplicate",
         "DeduplicateWithinWatermark",
         SCAN,
+        SCAN_OF_3_5,
         SILENT,
     }
 )
@@ -136,12 +139,12 @@ class BatchRanges:
             kind = _kind(leaf)
             if kind == SILENT:
                 continue
-            if kind != SCAN or leaf.stream().getClass().getName() != KAFKA:
+            if kind not in (SCAN, SCAN_OF_3_5) or leaf.stream().getClass().getName() != KAFKA:
                 return Unseen("the query has a source that is not Spark's current Kafka source")
             starts, ends = (kafka_offsets(each.get().json()) for each in (leaf.startOffset(), leaf.endOffset()))
             if starts is None or ends is None:
                 return Unseen("the source's offsets are not Kafka's")
-            options = leaf.relation().options()  # finds names in any case
+            options = _options(leaf)
             committed_only = options.get("kafka.isolation.level") == "read_committed"
             found.append(SourceRange(starts, ends, options.get(SERVERS) or "", committed_only, options))
         if len(leaves) > 1:
@@ -202,6 +205,15 @@ def running_query(batch: DataFrame) -> Any:
 def _sources(running: Any) -> list[Any]:
     """The leaves of the running batch's plan that are streams; one source may have several."""
     return [leaf for leaf in each_of(running.lastExecution().logical().collectLeaves()) if leaf.isStreaming()]
+
+
+def _options(leaf: Any) -> Any:
+    """All options of a Kafka source, in the JVM: a map that finds names in any case."""
+    if _kind(leaf) == SCAN:
+        return leaf.relation().options()
+    field = leaf.scan().getClass().getDeclaredField("options")
+    field.setAccessible(True)
+    return field.get(leaf.scan())
 
 
 def _planned(running: Any) -> list[Offsets]:

@@ -16,6 +16,7 @@ stands for its batch's id, and:
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -98,7 +99,14 @@ def sides_of(sources: Iterable[Any]) -> list[Sides]:
 
 
 def _kafka(reported: object) -> layout.Offsets | None:
-    """Kafka's offsets; None for another source's. A report in JSON holds them as decoded JSON, others as text."""
+    """Kafka's offsets; None for another source's.
+
+    A report in JSON holds them as decoded JSON, others as its text; PySpark 4.1's ``recentProgress`` as the text of a
+    Python dictionary.
+    """
+    if isinstance(reported, str) and reported.startswith("{'"):
+        with suppress(ValueError, SyntaxError):
+            reported = ast.literal_eval(reported)
     with suppress(FieldError):
         return kafka_offsets(reported if isinstance(reported, str) else json.dumps(reported))
     return None

@@ -12,7 +12,7 @@ checkpoint are: its state goes along in the copy.
       (``spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows``).
 
 The operators' names are those of a query's progress (``stateOperators``) and of the physical plan
-(``StateStoreWriter.shortName``), the same in 4.0.4, 4.2.1 and 4.3.0.
+(``StateStoreWriter.shortName``), the same in 3.5.7, 4.0.4, 4.1.4, 4.2.1 and 4.3.0.
 """
 
 from __future__ import annotations

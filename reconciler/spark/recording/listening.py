@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -18,7 +19,7 @@ def listen(streams: Any, hear: Callable[[Any], None], started: Callable[[Any], N
             started(event)
 
         def onQueryProgress(self, event: Any) -> None:
-            hear(event.progress)
+            hear(as_mapping(event.progress))
 
         def onQueryIdle(self, event: Any) -> None: ...
 
@@ -27,6 +28,12 @@ def listen(streams: Any, hear: Callable[[Any], None], started: Callable[[Any], N
     listener = Listener()
     streams.addListener(listener)
     return listener
+
+
+def as_mapping(progress: Any) -> Mapping[str, Any]:
+    """A listener's report by field. PySpark 3.5 gives it as an object, and as JSON."""
+    report: Mapping[str, Any] = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    return report
 
 
 def stop_listening(streams: Any, listener: Any) -> None:

@@ -63,7 +63,10 @@ def text_of(row: Any) -> str | None:
     """The observed text of a report's row, which has no other column.
 
     In Spark Connect's ``recentProgress`` the row has the fields ``values`` and ``schema`` instead (PySpark 4.0 to 4.3).
+    In PySpark 3.5's reports it is an object of JSON.
     """
+    if isinstance(row, Mapping):
+        return next(iter(row.values()), None)
     names = getattr(row, "__fields__", ())
     text: str | None = row["values"][0] if list(names) == ["values", "schema"] else row[0]
     return text

@@ -273,7 +273,8 @@ class Observer:
         self._run = _batch(progress)  # if this report comes again, it is a repeated one
 
     def _take(self, progress: Any, *, late: ClusterInfo | None) -> bool:
-        found = {name: row for name, row in progress["observedMetrics"].items() if name in self._units}
+        observed_metrics = progress.get("observedMetrics") or {}  # a report in JSON leaves it out where there are none
+        found = {name: row for name, row in observed_metrics.items() if name in self._units}
         if not found:
             return False
         run, number = _batch(progress)

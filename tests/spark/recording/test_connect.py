@@ -16,6 +16,7 @@ from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.spark.environments import packages
 from tests.spark.sent import Kafka, Sent
+from tests.spark.sessions import since_pyspark
 from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
@@ -102,6 +103,7 @@ def run_job(place: Path, *addresses: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@since_pyspark(4, 0)
 def test_recording_and_observing_work_over_spark_connect(kafka: Kafka, topic_name: str, tmp_path: Path) -> None:
     kafka.create(topic_name, 1)
     kafka.send(topic_name, [Sent(0, b"k%d" % n, json.dumps({"id": n}).encode()) for n in range(5)])

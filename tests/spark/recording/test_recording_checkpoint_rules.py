@@ -270,12 +270,14 @@ def test_an_anchor_that_names_the_next_record_is_not_carried_to_another_offset(q
     assert ends_without_anchor(batch, kept, {}) == {A: 15}
 
 
-def test_a_report_names_offsets_as_text_or_as_json() -> None:
+def test_a_report_names_offsets_in_the_form_of_its_pyspark() -> None:
     as_text = {"startOffset": '{"events":{"0":3}}', "endOffset": '{"events":{"0":9,"1":4}}'}
     as_json = {"startOffset": None, "endOffset": {"more": {"0": 7}}}
+    of_4_1 = {"startOffset": "None", "endOffset": "{'other': {'0': 5}}"}
     rate = {"startOffset": "3", "endOffset": "4"}
-    found = BatchBounds.reported(5, sides_of([as_text, as_json, rate]))
-    assert found == BatchBounds(5, {A: 3}, {A: 9, B: 4, TopicPartition("more", 0): 7})
+    found = BatchBounds.reported(5, sides_of([as_text, as_json, of_4_1, rate]))
+    more, other = TopicPartition("more", 0), TopicPartition("other", 0)
+    assert found == BatchBounds(5, {A: 3}, {A: 9, B: 4, more: 7, other: 5})
 
 
 @pytest.mark.parametrize("starts", [(9, 4), (4, 9)])

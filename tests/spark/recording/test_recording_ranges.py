@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.stores.registry import open_store
 from tests.spark.recording.world import SEARCHES, Job, records
+from tests.spark.sessions import since_pyspark
 
 pytestmark = pytest.mark.system
 
@@ -181,6 +182,7 @@ def test_of_two_sources_in_one_partition_the_one_that_is_behind_decides(job, top
     assert (SEARCHES in caplog.text) is callable(how.get("id"))
 
 
+@since_pyspark(4, 2)
 @pytest.mark.usefixtures("named_sources")
 def test_of_two_named_sources_the_one_that_is_behind_decides(job, topic_name, caplog):
     assert stored_beside_one_behind(job, topic_name, name="ahead") == (2, 6)

@@ -145,6 +145,9 @@ def tallied(seen: DataFrame, clusters: int, *, unique: bool) -> Iterator[Found]:
         *(f.sum(f.when(~has_name, f.col(column))).alias(f"nameless{side}") for side, column in sides.items()),
     )
     any_finding = sum((f.col(kind) for kind in KINDS[1:]), f.col(KINDS[0])) > 0
-    with kept(observed.where(any_finding), "DISK_ONLY") as names:
+    # Spark 3.5 reports no observation if no row is kept, and ``get`` would wait for ever: hence one more row.
+    findings = observed.where(any_finding)
+    added = seen.sparkSession.range(1).select(*(f.lit(None).cast(kind).alias(name) for name, kind in findings.dtypes))
+    with kept(findings.unionByName(added), "DISK_ONLY") as names:
         names.count()
-        yield Found({name: int(value or 0) for name, value in observation.get.items()}, names)
+        yield Found({name: int(value or 0) for name, value in observation.get.items()}, names.where(has_name))
