@@ -45,13 +45,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from reconciler.clock import clock_ms
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.folder import LocalFolder, open_folder
 from reconciler.formats.decimal_text import some
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.hadoop import Directory
-from reconciler.spark.ranges.offsets import require_atomic
+from reconciler.spark.ranges.offsets import as_they_are, refuse_conflicts, require_atomic
 from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, STAGED, BatchPart, Catalogue, CatalogueEntry
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
@@ -73,6 +75,8 @@ class HashNamedFiles(RangeSink):
     (``compression``).
     """
 
+    needs_rows = True
+
     def __init__(
         self,
         path: str,
@@ -93,13 +97,21 @@ class HashNamedFiles(RangeSink):
         self._unfinished = unfinished
         self._options = dict(options or {})
         self._again: CatalogueEntry | None = None
+        self._rows: Mapping[TopicPartition, Row] = {}
         self._begun: CatalogueEntry | None = None
         """The batch of this run as the catalogue has it: a rival may undo it, and begin it again with other rows."""
         self._directory: Directory | None = None
+        self._store: OffsetStore | None = None
+        self._has_rewritten = False
 
     def check(self, store: OffsetStore) -> None:
         """Raise Refused for a store that may write only some of a batch's rows."""
         require_atomic(store, "a restart could not decide whether a batch was saved")
+        self._store = store
+
+    def has_rewritten(self) -> bool:
+        found, self._has_rewritten = self._has_rewritten, False
+        return found
 
     # ------------------------------------------------------------ before a batch
 
@@ -115,6 +127,7 @@ class HashNamedFiles(RangeSink):
                 self._catalogue.folder.make()
         self._directory = directory
         self._again = None
+        self._rows = rows
         stored = {at: row.stored for at, row in rows.items()}
         # The largest first: if it was saved, it may hold all of a smaller one, which then was not.
         for entry in sorted(self._catalogue.begun(), key=lambda each: each.offsets, reverse=True):
@@ -123,8 +136,11 @@ class HashNamedFiles(RangeSink):
                     f"{self._path} is the output of group {entry.group}, not of {group}.",
                     hint="Give each job its own path.",
                 )
-            saved, is_lost = output.is_saved(entry, stored), self._catalogue.has(entry.name + LOST)
+            saved, is_lost = output.is_saved(entry, stored), self._mark_of(entry, LOST) is not None
             if saved is None and not is_lost:
+                if self._are_older(group, stored):
+                    self._has_rewritten = True
+                    return
                 saved = self._decided_by_person(entry)
             if saved and not self._is_held_by_others(entry):
                 self._finish(entry)
@@ -174,6 +190,10 @@ class HashNamedFiles(RangeSink):
         found = [self._catalogue.find(name + DONE) for name in names]
         return output.holds_all([other for other in found if other is not None], entry)
 
+    def _are_older(self, group: str, stored: Mapping[TopicPartition, StoredOffset]) -> bool:
+        """Whether other runs have written the rows since they were read, and begun what these cannot tell."""
+        return self._store is not None and {row.key: row.stored for row in self._store.read(group)} != stored
+
     def _decided_by_person(self, entry: CatalogueEntry) -> bool:
         if self._unfinished != "stop":
             _log.warning("the batch %s of %s is decided by hand: %s", entry.name, self._path, self._unfinished)
@@ -199,7 +219,7 @@ class HashNamedFiles(RangeSink):
         if self._catalogue.put(batch.name + BEGUN, entry):
             self._begun = output.loads(output.dumps(entry), batch.name + BEGUN)
             return True
-        there = self._catalogue.load(batch.name + BEGUN)
+        there = self._catalogue.find(batch.name + BEGUN)  # None: another run has just finished or undone it
         if there is None or not _starts_alike(there, entry):
             raise Changed(
                 f"Another run has begun the batch {batch.name} of {self._path} from other rows.",
@@ -213,8 +233,9 @@ class HashNamedFiles(RangeSink):
 
     def abandon(self, batch: RangeBatch) -> None:
         """Have ``settle`` undo the batch, unless the rows show that its offsets were saved after all."""
-        if self._catalogue.has(batch.name + BEGUN):
-            self._catalogue.put(batch.name + LOST, CatalogueEntry(batch.name, batch.group))
+        there = self._catalogue.find(batch.name + BEGUN)
+        if there is not None:
+            self._mark(there, LOST)
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the batch's files, unless they count already or a run has staged all of them."""
@@ -226,7 +247,7 @@ class HashNamedFiles(RangeSink):
                 self._path,
             )
             return
-        if self._catalogue.find(batch.name + STAGED) is not None:
+        if self._begun is not None and self._mark_of(self._begun, STAGED) is not None:
             _log.info("the files of batch %s of %s were written before", batch.name, self._path)
             return
         directory, attempt = self._opened(), f"{batch.name}-{secrets.token_hex(4)}"
@@ -250,12 +271,31 @@ class HashNamedFiles(RangeSink):
 
     def _staged(self, batch: RangeBatch, names: tuple[str, ...]) -> bool:
         """Have these files count with the batch; False if another run has staged its own, finished or undone it."""
-        if not self._catalogue.put(batch.name + STAGED, CatalogueEntry(batch.name, batch.group, names)):
+        if self._begun is None or not self._mark(self._begun, STAGED, names):
             return False
         if self._is_begun(batch):
             return True
+        done = self._catalogue.find(batch.name + DONE)
+        if done is not None and set(names) <= set(done.files):
+            return True  # another run has found them here, and finished the batch with them
         self._catalogue.folder.remove(batch.name + STAGED)
         return False
+
+    def _mark(self, begun: CatalogueEntry, kind: str, files: tuple[str, ...] = ()) -> bool:
+        """Write what is said of this very batch; False if it was written before. A mark of one that was begun under
+        this name earlier, and undone, is replaced: its run wrote it too late."""
+        entry = replace(begun, files=files)
+        if self._catalogue.put(begun.name + kind, entry):
+            return True
+        if self._mark_of(begun, kind) is not None:
+            return False
+        self._catalogue.folder.remove(begun.name + kind)
+        return self._catalogue.put(begun.name + kind, entry)
+
+    def _mark_of(self, begun: CatalogueEntry, kind: str) -> CatalogueEntry | None:
+        """What was written of this very batch. A mark of an earlier version of this product does not say which."""
+        found = self._catalogue.find(begun.name + kind)
+        return found if found is None or not found.parts or replace(found, files=()) == begun else None
 
     def _is_begun(self, batch: RangeBatch) -> bool:
         """False if another run has finished or undone what this one has begun; it may have begun it again."""
@@ -273,9 +313,10 @@ class HashNamedFiles(RangeSink):
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         self._require_begun(batch)  # another run may have undone it since, and removed its files
-        if all(self._catalogue.find(batch.name + kind) is None for kind in (STAGED, DONE)):
+        assert self._begun is not None, "begun"
+        if self._mark_of(self._begun, STAGED) is None and self._catalogue.find(batch.name + DONE) is None:
             raise self._taken_over(batch)
-        if self._catalogue.has(batch.name + LOST):
+        if self._mark_of(self._begun, LOST) is not None:
             raise Changed(
                 f"Another run of group {batch.group} has given up the batch {batch.name} of {self._path}.",
                 hint="Run one job per group. Started again, this one undoes the batch and plans it again.",
@@ -284,7 +325,8 @@ class HashNamedFiles(RangeSink):
             save()
         except Changed:
             # Its offsets were not saved, but another run may have saved the very same: the next run sees that.
-            self.abandon(batch)
+            if self._is_begun(batch):
+                self.abandon(batch)
             raise
         if self._is_begun(batch) and self._begun is not None:  # else another run has seen the offsets, and finished it
             self._finish(self._begun)
@@ -292,7 +334,7 @@ class HashNamedFiles(RangeSink):
     # ------------------------------------------------------------ the steps after the offsets
 
     def _finish(self, entry: CatalogueEntry) -> None:
-        staged = self._catalogue.find(entry.name + STAGED)
+        staged = self._mark_of(entry, STAGED)
         # Nothing is staged where the batch counted before, or an earlier version of this product wrote its files.
         files = staged.files if staged is not None else tuple(self._files_of(entry.name))
         self._catalogue.put(entry.name + DONE, replace(entry, files=files))
@@ -303,12 +345,25 @@ class HashNamedFiles(RangeSink):
         self._forget(entry.name)
 
     def _undo(self, entry: CatalogueEntry) -> None:
+        self._fence(entry)
         _log.warning("the batch %s of %s, which was under way, is undone", entry.name, self._path)
         self._catalogue.folder.remove(entry.name + STAGED)  # first, so that it never names files that are gone
         if not self._catalogue.has(entry.name + DONE):  # else it counted before, and its offsets were set back
             for name in self._files_of(entry.name):
                 self._opened().remove(name)
         self._forget(entry.name)
+
+    def _fence(self, entry: CatalogueEntry) -> None:
+        """Rewrite the rows that the batch would replace, as they are: a run that still wants to save it is too late.
+
+        Raises Changed if they are not those any more by which the batch is undone: perhaps it was saved just now.
+        """
+        replaced = (self._rows.get(part.range.at) for part in entry.parts if part.after is not None)
+        changes = as_they_are(row for row in replaced if row is not None)
+        if changes and self._store is not None:
+            self._has_rewritten = True
+            written = self._store.write(entry.group, changes, reason=f"undone: {entry.name}", now_ms=clock_ms())
+            refuse_conflicts(written.conflicts, entry.group, self._store)
 
     def _forget(self, name: str) -> None:
         for aside in self._opened().names(WRITING, f"{name}-*"):  # of runs that were killed while they wrote

@@ -171,12 +171,17 @@ class Catalogue:
 
     def begun(self) -> list[CatalogueEntry]:
         """Batches that are under way, or were when their run was killed."""
-        names = sorted(name for name in self.folder.names() if name.endswith(BEGUN))
-        found = [self.load(name) for name in names]
-        for name, entry in zip(names, found, strict=True):
+        found = []
+        for name in sorted(name for name in self.folder.names() if name.endswith(BEGUN)):
+            try:
+                entry = self.load(name)
+            except FileNotFoundError:  # another run has finished or undone it since it was listed
+                continue
             if entry is None:  # incomplete: its run was killed before it wrote anything else
                 self.folder.remove(name)
-        return [entry for entry in found if entry is not None]
+            else:
+                found.append(entry)
+        return found
 
     def has(self, name: str) -> bool:
         """Whether the catalogue has this file, without a list of all files: each batch asks."""
@@ -206,8 +211,11 @@ class Catalogue:
         try:
             self.folder.publish(name, dumps(entry))
         except FileExistsError:
-            if self.load(name) is not None:
-                return False
+            try:
+                if self.load(name) is not None:
+                    return False
+            except FileNotFoundError:
+                return False  # another run has removed it since: it was there
             self.folder.remove(name)
             self.folder.publish(name, dumps(entry))
         return True
@@ -366,7 +374,7 @@ def _is_row(now: StoredOffset | None, then: StoredOffset | None) -> bool:
 
 def _same(now: StoredOffset | None, then: StoredOffset | None) -> bool:
     if now is None or then is None:
-        return now is then
+        return all(each is None or each.is_sentinel for each in (now, then))
     if now.anchor is None or then.anchor is None:
         return (now.offset, now.anchor) == (then.offset, then.anchor)
     one, other = now.anchor, then.anchor

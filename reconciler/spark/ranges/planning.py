@@ -238,6 +238,15 @@ def _gone_on_elsewhere(
     return tuple(sorted(doubtful))
 
 
+def mirrors_elsewhere(rows: Mapping[TopicPartition, Row], topics: Iterable[str], log: LogEdges) -> list[TopicPartition]:
+    """The group's rows of these topics' mirrors, or of what they mirror, that are numbers of another cluster."""
+    return [
+        at
+        for at, row in rows.items()
+        if not _numbered_here(row.stored, log, at) and any(_is_mirror(at.topic, topic) for topic in topics)
+    ]
+
+
 def _is_mirror(one: str, other: str) -> bool:
     """True if one of the topics has the name of the other's mirror, as MirrorMaker gives it by default."""
     return one.endswith(f".{other}") or other.endswith(f".{one}")

@@ -26,7 +26,6 @@ Every save is a compare-and-set on the rows that the batch was planned from: of 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -39,7 +38,8 @@ from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
 from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.ranges import reading
-from reconciler.spark.ranges.offsets import GroupOffsets
+from reconciler.spark.ranges.attempts import require_single_attempts
+from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are
 from reconciler.spark.ranges.planning import (
     BY_DEFAULT,
     CORRECT_THEM,
@@ -49,10 +49,11 @@ from reconciler.spark.ranges.planning import (
     Policy,
     RangePlan,
     lost_sentence,
+    mirrors_elsewhere,
     name_of,
     plan,
 )
-from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
+from reconciler.spark.ranges.sinks import RangeBatch, RangeSink, settled
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ class RangeBatches:
         self._opened: dict[int, tuple[RangeSink | None, GroupOffsets]] = {}
         """By the sink's ``id``. The sink is kept with it: another one would get the id of one that is gone."""
         self._reader: LogReader | None = None
+        self._is_alone = False
+        """Whether this process has shut out runs of the group at the other cluster of a failover."""
         self._searches = identity.has_columns
         self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
         """By partition and its topic's id, offsets that hold no record: from one up to, and without, the other."""
@@ -220,9 +223,8 @@ class RangeBatches:
 
     def _plan(self, offsets: GroupOffsets, sink: RangeSink | None) -> RangeBatch | None:
         group = self._target.group
-        rows = offsets.read()  # once: what the sink repeats because of these rows must be saved over them
-        if sink is not None:
-            sink.settle(self._spark, group, rows)
+        # Read once: what the sink repeats because of these rows must be saved over them.
+        rows = offsets.read() if sink is None else settled(sink, self._spark, offsets)
         edges = reading.look(self._log(), self._topics)
 
         def planned_now() -> RangePlan:
@@ -230,14 +232,17 @@ class RangeBatches:
             return plan(rows, edges, self._topics, group=group, caps=self._caps, policy=self._policy, empty=empty)
 
         planned = planned_now()
-        if planned.begin:
+        begin = dict(planned.begin)
+        if sink is not None and sink.needs_rows and not any(each.at in rows for each in planned.ranges):
+            begin |= {each.at: None for each in planned.ranges if each.at not in begin}
+        if begin:
             begins = [
                 OffsetRange(at.topic, at.partition, edges.starts[at], offset)
-                for at, offset in planned.begin.items()
+                for at, offset in begin.items()
                 if offset is not None and offset > edges.starts[at]
             ]
             lasts = {last.at: last for last in reading.last_records(begins, self._log())}
-            offsets.save(offsets.beginnings(planned.begin, lasts, edges.cluster), "first start")
+            offsets.save(offsets.beginnings(begin, lasts, edges.cluster), "first start")
             rows = offsets.read() | rows
             planned = planned_now()
         if planned.lost:
@@ -256,8 +261,16 @@ class RangeBatches:
         ranges = planned.ranges
         if sink is not None:
             ranges = sink.unfinished(group, edges) or ranges
+            if sink.has_rewritten():
+                return self._plan(offsets, sink)
         if not ranges:
             return None
+        if sink is not None and not self._is_alone:
+            # A run at the other cluster that has read these rows can save nothing over them any more.
+            offsets.save(
+                as_they_are(rows[at] for at in mirrors_elsewhere(rows, self._topics, edges)), "went on elsewhere"
+            )
+            self._is_alone = True
         return RangeBatch(ranges, name_of(ranges, edges.cluster), group, edges.cluster, rows, planned.lost)
 
     @contextmanager
@@ -297,7 +310,7 @@ class RangeBatches:
         changes = offsets.changes(batch.rows, ends, batch.cluster)
 
         def save() -> None:
-            offsets.save(changes, f"batch {batch.name}")
+            offsets.save(offsets.dated(changes), f"batch {batch.name}")
 
         def check() -> None:
             reading.check_topics(batch.cluster, self._log())
@@ -309,7 +322,7 @@ class RangeBatches:
             _require_frame(results)
             semantics.sink.stage(results, batch)
             check()
-            semantics.sink.commit(batch, changes, save)
+            semantics.sink.commit(batch, offsets.dated(changes), save)
         elif semantics.name == "at-most-once":
             check()
             save()
@@ -373,17 +386,6 @@ class RangeBatches:
             cluster = self._target.cluster
             self._reader = cluster.reader(committed_only=self._committed_only, deadline_s=DEADLINE_S)
         return self._reader
-
-
-def require_single_attempts(master: str, settings: Mapping[str, str]) -> None:
-    """Raise ConfigError if Spark may run a task twice, and so repeat its effects."""
-    local = re.fullmatch(r"local(\[[^,\]]+(?:,\s*(\d+))?\])?", master.strip())
-    attempts = (local[2] or "1") if local else settings.get("spark.task.maxFailures", "4")
-    if attempts != "1" or settings.get("spark.speculation", "false").lower() == "true":
-        raise ConfigError(
-            "At most once is impossible while Spark repeats tasks.",
-            hint="Start Spark with spark.task.maxFailures=1 and spark.speculation=false.",
-        )
 
 
 def _require_frame(results: object) -> None:

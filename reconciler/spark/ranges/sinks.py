@@ -12,6 +12,8 @@ from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from reconciler.spark.ranges.offsets import GroupOffsets
+
 
 @dataclass(frozen=True, slots=True)
 class RangeBatch:
@@ -34,6 +36,10 @@ class RangeSink:
     By default a sink accepts any store, has nothing to settle, and saves the offsets after the results.
     """
 
+    needs_rows = False
+    """Whether one of a batch's partitions at least must have a stored row before it is begun: one that says that it is
+    unread is written for those that have none."""
+
     @property
     def store(self) -> OffsetStore | None:
         """The store in which this sink commits offsets together with results; None: the job's own."""
@@ -44,6 +50,10 @@ class RangeSink:
 
     def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
         """Finish or undo the batches that a killed run left, judged by the stored rows."""
+
+    def has_rewritten(self) -> bool:
+        """Whether stored rows were written since it got them, by itself too: they must be read, and settled, again."""
+        return False
 
     def unfinished(self, group: str, log: LogEdges) -> tuple[OffsetRange, ...] | None:
         """Ranges of a batch that was begun and must be run again unchanged, if there is one."""
@@ -66,3 +76,12 @@ class RangeSink:
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         """Make the results visible, and save the offsets: by ``save``, or together in the sink's own store."""
         save()
+
+
+def settled(sink: RangeSink, spark: SparkSession, offsets: GroupOffsets) -> dict[TopicPartition, Row]:
+    """The group's rows, after the sink has settled by these very ones what killed runs left."""
+    while True:
+        rows = offsets.read()
+        sink.settle(spark, offsets.group, rows)
+        if not sink.has_rewritten():
+            return rows

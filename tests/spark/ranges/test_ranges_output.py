@@ -15,6 +15,7 @@ from reconciler.core.errors import ConfigError, ExitCode, Refused
 from reconciler.folder import open_folder
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges import output
+from reconciler.spark.ranges.attempts import require_single_attempts
 from reconciler.spark.ranges.idempotent import PostgresUpsert
 from reconciler.spark.ranges.output import (
     BEGUN,
@@ -29,7 +30,6 @@ from reconciler.spark.ranges.output import (
     snapshot_name,
 )
 from reconciler.spark.ranges.planning import OffsetRange
-from reconciler.spark.ranges.runner import require_single_attempts
 from reconciler.spark.ranges.transactional import PostgresTransaction
 from tests.fuzz import attempt, documents, fuzz, sized, with_field
 

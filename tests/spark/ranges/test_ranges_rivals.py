@@ -35,6 +35,7 @@ class World:
 
     def __init__(self, path: Path) -> None:
         self.path, self.log = path, MemoryLog("c", {"events": 1})
+        self.policy = Policy(new="latest")  # so that a run stores where an added partition begins
 
     def produce(self, records: int, partition: int = 0) -> None:
         for _ in range(records):
@@ -45,9 +46,8 @@ class World:
 
     def job(self) -> RangeBatches:
         spark: Any = object()
-        policy = Policy(new="latest")  # so that a run stores where an added partition begins
         made = RangeBatches(
-            spark, topics=["events"], group="g", bootstrap_servers="x:1", store=self.store(), policy=policy
+            spark, topics=["events"], group="g", bootstrap_servers="x:1", store=self.store(), policy=self.policy
         )
         made._reader = self.log
         return made
