@@ -18,7 +18,7 @@ checkpoint says which batch it began last (B) and whether that is committed; the
       this copy left for its later batches. They would be there twice: stop.
 - G8  L below the last committed batch, in a sink that takes every batch: it has lost some, or it is another one. Stop.
 - G9  The start lies before the last record that was processed: the records between are in the sink. Stop, unless a
-      person has accepted that.
+      person has accepted that. So it is for a query without a batch there, if another has one: they may be its records.
 - G10 The sink was set back to before L, as by Delta's RESTORE, which keeps L itself: it lacks batches that it would
       drop. Stop. Where the sink's own log does not reach back to L, say so.
 - G11 The checkpoint has begun batches, and has lost its query's id: a start gets a new one, under which the sink would
@@ -163,6 +163,8 @@ def _judged(sink: Sink, at: Standing, taken: Taken | None, *, lacking: bool) -> 
 
 def _nothing(sink: Sink, at: Standing, taken: Taken) -> tuple[SinkOutcome, str]:
     if at.last_committed < 0:
+        if at.again.before and sink.knows_queries and sink.has_queries():
+            return SinkOutcome.DOUBLES, _again(at.again)
         return (SinkOutcome.OPEN if at.repeats else SinkOutcome.FITS), "it has no batch yet"
     if taken.undone:
         return SinkOutcome.UNSEEN, _undone(taken)

@@ -13,7 +13,7 @@ from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.formats.plan_sinks import SinkOutcome
-from reconciler.sinks.guard import Standing, judge, lacks
+from reconciler.sinks.guard import Repeated, Standing, judge, lacks
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
@@ -192,3 +192,32 @@ def test_a_new_query_that_reads_everything_is_not_started_on_the_table_of_anothe
     with pytest.raises(NeedsPerson, match="reads everything again") as stopped:
         query.start_at_source()
     assert "start on a copy of the last checkpoint" in str(stopped.value.hint)
+
+
+@dataclass
+class OfAnother:
+    """A table that has batches of an earlier query only."""
+
+    has_any: bool
+    shown: str = "table"
+    app_id: str | None = None
+    knows_queries: bool = True
+    takes_every_batch: bool = True
+
+    def last_taken(self, app_id: str | None) -> Taken:
+        return Taken(None)
+
+    def has_queries(self) -> bool:
+        return self.has_any
+
+
+@pytest.mark.parametrize(
+    ("has_any", "before", "outcome"),
+    [(True, 3, SinkOutcome.DOUBLES), (True, 0, SinkOutcome.OPEN), (False, 3, SinkOutcome.OPEN)],
+)
+def test_records_that_an_earlier_query_has_put_out_are_not_put_out_again_by_a_new_ones_first_batch(
+    has_any: bool, before: int, outcome: SinkOutcome
+) -> None:
+    """The new query was killed in its first batch, and goes on in a copy that starts before its beginning."""
+    sink, at = OfAnother(has_any), Standing("q2", 0, committed=False, has_records=True, again=Repeated(before=before))
+    assert judge(sink, at, sink.last_taken("q2")).outcome is outcome
