@@ -1,0 +1,1 @@
+"""Whole lives of a query in memory: two clusters, a mirror, a checkpoint with state, an operator with the commands."""

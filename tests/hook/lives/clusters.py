@@ -1,0 +1,148 @@
+"""Two clusters in memory with some topics, and the one mirror between them.
+
+The mirror sends from the cluster where the producers write. Times may be out of order by at most ``disorder_ms``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+
+from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
+from tests.checkpoints.checkpoint_files import PLANNED
+
+OTHER = {"a": "b", "b": "a"}
+
+Place = tuple[int, int]
+"""A topic, by its number, and a partition."""
+
+
+def number_of(record: MemoryRecord) -> int:
+    """Which record of the story it is, on whichever cluster."""
+    return int(dict(record.headers)["n"] or b"")
+
+
+@dataclass
+class Clusters:
+    """``names``: by cluster, the name of each topic there. ``active``: where producers write, and the mirror reads."""
+
+    draw: random.Random
+    names: dict[str, list[str]]
+    disorder_ms: int = 0
+    bare: bool = False
+    """True if many records are the same, but for their times and headers that say nothing to the product."""
+    active: str = "a"
+    now_ms: int = PLANNED
+    produced: int = 0
+    made: int = 0
+    logs: dict[str, MemoryLog] = field(default_factory=dict)
+    mirrored: dict[Place, int] = field(default_factory=dict)
+    """Up to which offset of the active cluster the other one has the records."""
+
+    def __post_init__(self) -> None:
+        counts = [self.draw.randrange(1, 4) for _ in self.names["a"]]
+        for side in OTHER:
+            self.build(side, counts)
+
+    def build(self, side: str, counts: list[int]) -> None:
+        """A new and empty cluster with the topics."""
+        self.made += 1
+        self.logs[side] = MemoryLog(f"{side}{self.made}")
+        for name, count in zip(self.names[side], counts, strict=True):
+            self.logs[side].create(name, count)
+
+    # ------------------------------------------------------------ what is there
+
+    def places(self, side: str) -> list[Place]:
+        found = [(each.topic, each.partition) for each in self.logs[side].partitions]
+        return [(self.names[side].index(topic), partition) for topic, partition in found]
+
+    def log(self, side: str, place: Place) -> MemoryPartition:
+        return self.logs[side].partition(self.names[side][place[0]], place[1])
+
+    def counts(self, side: str) -> list[int]:
+        places = self.places(side)
+        return [sum(topic == each for each, _ in places) for topic in range(len(self.names[side]))]
+
+    def some(self, side: str, share: float) -> list[Place]:
+        return [place for place in self.places(side) if self.draw.random() < share]
+
+    # ------------------------------------------------------------ what happens
+
+    def produce(self) -> None:
+        for place in self.some(self.active, 0.6):
+            log = self.log(self.active, place)
+            for _ in range(self.draw.randrange(1, 6)):
+                if self.draw.random() < 0.1:
+                    log.append_marker(self.now_ms)
+                self.now_ms += self.draw.choice([0, 1_000, 3_000])
+                self._append(log)
+
+    def _append(self, log: MemoryPartition) -> None:
+        at = self.now_ms - (self.draw.randrange(self.disorder_ms + 1) if self.disorder_ms else 0)
+        number = self.produced
+        self.produced += 1
+        value = {"t": at, "n": 0 if self.bare else number}
+        headers = (("id", b"id-%d" % number), ("n", b"%d" % number))
+        log.append(at, None if self.bare else b"k%d" % number, json.dumps(value).encode(), headers)
+
+    def mirror(self, *, whole: bool = False) -> None:
+        """Send some records, or all; partitions that were added are made at the other cluster first."""
+        if whole or self.draw.random() < 0.7:
+            self._grow_other()
+        there = set(self.places(OTHER[self.active]))
+        for place in self.places(self.active):
+            if place not in there or not (whole or self.draw.random() < 0.7):
+                continue
+            source, first = self.log(self.active, place), self.mirrored.get(place, 0)
+            end = source.end if whole else min(source.end, first + self.draw.randrange(1, 9))
+            for record in source.records:
+                if first <= record.offset < end:
+                    self.log(OTHER[self.active], place).append(
+                        record.timestamp_ms, record.key, record.value, record.headers
+                    )
+            self.mirrored[place] = max(first, end)
+
+    def _grow_other(self) -> None:
+        other = OTHER[self.active]
+        for topic, partition in sorted(set(self.places(self.active)) - set(self.places(other))):
+            self._add(other, topic, partition)
+
+    def restart_mirror(self) -> None:
+        for place, upto in self.mirrored.items():
+            self.mirrored[place] = self.draw.randrange(max(0, upto - 10), upto + 1)
+
+    def add_partition(self) -> None:
+        topic = self.draw.randrange(len(self.names[self.active]))
+        count = self.counts(self.active)[topic]
+        if count < 5:
+            self._add(self.active, topic, count)
+
+    def _add(self, side: str, topic: int, partition: int) -> None:
+        from reconciler.ports import TopicPartition
+
+        self.logs[side].partitions[TopicPartition(self.names[side][topic], partition)] = MemoryPartition()
+
+    def retain(self, side: str, upto: dict[Place, int]) -> None:
+        """Move the start of some logs, at most to ``upto``."""
+        for place in self.some(side, 0.4):
+            log, most = self.log(side, place), upto.get(place, 0)
+            if log.start < most:
+                log.delete_before(self.draw.randrange(log.start, most + 1))
+
+    def compact(self, side: str) -> None:
+        """Remove single records."""
+        for place in self.some(side, 0.4):
+            log = self.log(side, place)
+            if log.records:
+                log.compact([self.draw.choice(log.records).offset for _ in range(self.draw.randrange(1, 3))])
+
+    def switch(self, *, is_lost: bool) -> None:
+        """The producers move to the other cluster, and the mirror turns round."""
+        left, self.active = self.active, OTHER[self.active]
+        if is_lost:
+            self.build(left, self.counts(self.active))
+        self.mirrored = {
+            place: 0 if is_lost else self.log(self.active, place).end for place in self.places(self.active)
+        }
