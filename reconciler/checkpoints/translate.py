@@ -6,7 +6,8 @@ Each offset that a restart reads (``layout.readings``) is compared with the rows
   on since the plan was made, and a plan for another checkpoint.
 - A source moves whole, or not at all: one Kafka source reads one cluster.
 - A partition that is only in the plan (it is new at the destination) is added. One that is only in the checkpoint is
-  dropped if the plan spreads its records over others (``remapped``), or if a person accepted that it is missing.
+  dropped if the plan spreads its records over others (``remapped``), if a person accepted that it is missing, or if
+  nothing was read of it (offset 0): a plan has no row for such a partition that the destination lacks.
 - A batch that a restart repeats has a start and an end. A plan without rows for the end (``position`` ``end``), or with
   an end before its start, repeats it empty: the batch after it begins at the proven start, so nothing is skipped, and
   records that the batch may have put out are read again. Sources that stay keep their part of the batch, unless it is
@@ -275,7 +276,7 @@ def _misfit(topic: _Topic, name: str, reading: Reading) -> str | None:
             return _difference(
                 str(TopicPartition(name, partition)), row.stored_offset, now.get(partition), reading.file
             )
-    beyond = sorted(set(now) - set(rows))
+    beyond = sorted(partition for partition in set(now) - set(rows) if now[partition])  # nothing was read of the others
     if beyond and not any(row.verdict is Verdict.REMAPPED for row in rows.values()):
         return f"{TopicPartition(name, beyond[0])} is in {reading.file}, and not in the plan"
     return None

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from reconciler.formats.checkpoint.layout import Checkpoint, adds_nothing
+from reconciler.formats.checkpoint.layout import Checkpoint, adds_nothing, has_records
 from reconciler.formats.plan_sinks import STOPS, SinkOutcome, SinkRow
 from reconciler.sinks.taken import Sink, Taken
 
@@ -89,7 +89,7 @@ FROM_THE_BEGINNING = (
 def standing(found: Checkpoint, again: Repeated = AS_IT_IS, *, stateful: bool = True) -> Standing:
     """Where this checkpoint stands. ``stateful``: its query may put out records in a batch that has none."""
     begun = -1 if found.last is None else found.last.batch
-    moves = any(each.end is not None and each.end != each.start for each in found.positions)
+    moves = any(has_records(each) for each in found.positions)
     still = all(adds_nothing(found, each.name) for each in found.positions)
     return Standing(
         found.query_id,

@@ -177,6 +177,20 @@ def test_a_missing_partition_is_dropped_only_if_a_person_accepted_it(
     assert moved(row(0, 30, 3), accepted).edits["offsets/0"] == {"0": '{"a.o":{"0":3}}'}
 
 
+def test_a_partition_of_which_nothing_was_read_and_that_the_destination_lacks_is_left_out(
+    files: Files, moved: Callable[..., Translation]
+) -> None:
+    """``check`` has no row for it, as nothing is to be handed out. Once it is there, the query reads it whole."""
+    files.batch(0, {"o": {0: 30, 1: 31, 2: 0}})
+    assert moved(*both()).edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":4}}'}
+    files.planned(1, {"o": {0: 40, 1: 41, 2: 0}})
+    ends = [row(0, 40, 5, position="end"), row(1, 41, 6, position="end")]
+    assert moved(*both(position="start"), *ends).edits["offsets/1"] == {"0": '{"a.o":{"0":5,"1":6}}'}
+    files.planned(1, {"o": {0: 40, 1: 41, 2: 1}})
+    with pytest.raises(Changed, match="o-2 is in offsets/1, and not in the plan"):
+        moved(*both(position="start"), *ends)
+
+
 # ---------------------------------------------------------------- names
 
 

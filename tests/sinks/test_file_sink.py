@@ -179,6 +179,16 @@ def test_a_killed_batch_that_a_copy_has_repeated_empty_is_not_taken_for_the_quer
         query.clone()
 
 
+def test_a_killed_batch_that_met_a_new_partition_without_records_is_as_empty_as_the_sinks(query: Query) -> None:
+    """Spark begins such a batch, because the partition is new in its offsets."""
+    query.files.planned(3, {"o": {0: BEFORE + 30, 1: 0}})
+    query.put_out(range(3, 4), empty=True)
+    assert query.start_at_source()
+    query.files.planned(3, {"o": {0: BEFORE + 30, 1: 1}})
+    with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records"):
+        query.start_at_source()
+
+
 def test_a_new_checkpoint_on_the_old_path_would_lose_its_first_batches(query: Query) -> None:
     for file in sorted(query.files.path.rglob("*"), reverse=True):
         file.unlink() if file.is_file() else file.rmdir()

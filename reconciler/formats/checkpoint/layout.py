@@ -337,13 +337,18 @@ def began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> SourceOf
     return fitting[0] if len(fitting) == 1 else None
 
 
+def has_records(position: SourcePosition) -> bool:
+    """True if a batch may have records of the source. A partition that came with the batch adds none at offset 0."""
+    start, end = position.start, position.end
+    return end is not None and (start is None or {at: to for at, to in end.items() if to or at in start} != start)
+
+
 def adds_nothing(found: Checkpoint, source: str) -> bool:
     """True if the last batch ends where it starts for this source: it has no record of it."""
     position = next((each for each in found.positions if each.name == source), None)
     if position is not None and position.end is not None:
-        return position.end == position.start
-    now = found.last.source(source) if found.last is not None else None
-    before = found.before.source(source) if found.before is not None else None
+        return not has_records(position)
+    now, before = (None if each is None else each.source(source) for each in (found.last, found.before))
     return now is not None and (now.is_void or (before is not None and before.text == now.text))
 
 

@@ -399,7 +399,7 @@ class Life:
             assert ended.code in (2, 4, 5, 6), self.story(ended.text)
             assert (self.query.files.content(), original.files.content(), self.anchors()) == kept
         self._end(destination, store)
-        if self.sink is not None and self.query.batches_here:
+        if self.sink is not None:
             self.query, self.starts_by = original.restarted(), (destination, store, None)
             ended = self.hook() if not self.kind.one_name else self.hook("--to", "source")
             began = original.batch - (original.begun is None)
