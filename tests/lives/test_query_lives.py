@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.verdicts import Verdict
-from tests.hook.query_lives import Life
+from tests.lives.query_lives import Life
 from tests.sizes import sampled
 
 NAMES = {"one name": {"a": "o", "b": "o"}, "two names": {"a": "o", "b": "p"}}
