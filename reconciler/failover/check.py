@@ -239,13 +239,14 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
     """
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
     made = {job.job.name: Corrections.of(config, job.job, starts.cluster_id) for job in starts.gathered}
-    return frozenset(
-        (name, row.key)
-        for name, job in plans.items()
-        for row in job.partitions
-        if (name, row.key) not in selected
-        or (row.position != Position.END and made[name].include(row, selected[name, row.key]))
-    )
+    found: set[Key] = set()
+    for name, job in plans.items():
+        rows = [row for row in job.partitions if row.position != Position.END and (name, row.key) in selected]
+        written = {(name, row.key) for row in rows if made[name].include(row, selected[name, row.key])}
+        if written:
+            written |= {(name, row.key) for row in rows if made[name].complete(row, selected[name, row.key])}
+        found |= written | {(name, row.key) for row in job.partitions if (name, row.key) not in selected}
+    return frozenset(found)
 
 
 def _limits(config: Config, partitions: int) -> Limits:

@@ -192,6 +192,17 @@ class Corrections:
             return True
         return not row.is_right
 
+    def complete(self, row: PartitionPlan, selected: Selected) -> bool:
+        """True if a row that is right as it is has to be written with the corrections of the job's other rows.
+
+        Under one name on both sides a row keeps no trace of the move. Beside rows that do, one in another cluster's
+        numbering, if it was written later than an earlier one here, shows that the job has gone back (``hook.side``).
+        """
+        speaks = selected.row
+        if speaks is None or row.source_key != row.key or not row.is_right:
+            return False
+        return not is_numbered_here(speaks, self.cluster_id)
+
     def _leaves_unclear(self, row: Row) -> bool:
         """True for a bare number whose kept anchor is another cluster's; in a checkpoint, for one without anchor, too:
         a batch that it repeats may end at another offset here."""

@@ -198,7 +198,11 @@ def _compare(
             found.writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             found.left.append((row, selected))
-    return found
+    if not (found.writing or found.already):
+        return found
+    completing = [(row, selected) for row, selected in found.left if corrections.complete(row, selected)]
+    left = [each for each in found.left if each not in completing]
+    return replace(found, writing=found.writing + completing, left=left)
 
 
 def _intended(row: PartitionPlan, selected: Selected, anchor: Anchor, now_ms: int) -> Intended:

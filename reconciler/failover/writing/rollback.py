@@ -24,7 +24,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError
 from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Skips
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key, select
+from reconciler.failover.selection import by_key, is_unread, select
 from reconciler.failover.writing.apply import is_applied, name_of, one_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
 from reconciler.failover.writing.snapshots import load_snapshot
@@ -98,6 +98,8 @@ def prepare_rollback(
         rows = {tp: row for (owner, tp), row in saved.items() if owner == name}
         with one_of(applied, OTHERS):
             returns = _returns(job, rows, outside)
+            if returns:
+                _check_unwritten(job, [row for row in plan.job(name).starts.partitions if row.key not in rows], outside)
         unseen = {tp for tp, row in rows.items() if not _was_seen(planned[name, tp], row)}
         for tp in unseen:
             if not _may_be_own(rows[tp], plan):
@@ -223,12 +225,31 @@ def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outsid
         if _is_as_before(stored, replaced):
             continue
         if not snapshot.same(stored, replaced.after):
-            raise Changed(
-                f'{tp} of job "{job.name}" is no longer as apply left it: the job has gone on.',
-                hint="Stop the job and make a new plan instead of rolling back.",
-            )
+            raise _gone_on(tp, job)
         returns.append(Return(tp, now, replaced.before, replaced.text))
     return returns
+
+
+def _check_unwritten(job: Job, planned: Sequence[PartitionPlan], outside: Outside) -> None:
+    """Raise Changed if the job has gone on in partitions that ``apply`` left alone.
+
+    They would stay where the job is, while the others go back: half a job on each side.
+    """
+    with closing(outside.open_store(job.store)) as store:
+        rows = by_key(store.read(job.group, sorted({row.topic for row in planned})))
+    for row in planned:
+        now = rows.get(row.key)
+        if now is None or now.malformed is not None or is_unread(now.stored) or row.sees(now.stored):
+            continue
+        if row.replaces != snapshot.seen_of(job.group, row.key, now.stored, now.text):
+            raise _gone_on(row.key, job)
+
+
+def _gone_on(key: TopicPartition, job: Job) -> Changed:
+    return Changed(
+        f'{key} of job "{job.name}" is no longer as apply left it: the job has gone on.',
+        hint="Stop the job and make a new plan instead of rolling back.",
+    )
 
 
 def _is_as_before(now: StoredOffset | None, saved: snapshot.Replaced) -> bool:

@@ -1,0 +1,103 @@
+"""Moves that write only some rows of a job: what the others say of its side, and when there is no way back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.config.file import load_config
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Changed
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.formats.plan import Plan
+from reconciler.formats.start import Side
+from reconciler.hook.side import choose
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import TopicPartition
+from tests.in_memory import GROUP, NOW, Memory, anchor, found, on_disk, stored
+
+ONE_NAME = '[topics]\npolicy = "identity"\n'
+
+
+def at_other(number: int, partition: int) -> StoredOffset:
+    """A row of the other cluster, whose numbers begin with record 0."""
+    return StoredOffset(number + 1, replace(anchor(number, partition), offset=number), NOW - 9_000)
+
+
+@pytest.fixture
+def half(memory: Memory) -> Memory:
+    """Under one name: of two partitions the offset of the first is right here, too; the mirror of the other is late."""
+    memory.log.create("events", 2)
+    memory.deliver(range(10), 0, topic="events")
+    memory.deliver(range(3, 10), 1, topic="events")
+    memory.save({0: at_other(4, 0), 1: at_other(4, 1)})
+    return memory
+
+
+def applied(memory: Memory, extra: str = "") -> Plan:
+    plan, config = memory.check(extra).plan, memory.config(extra)
+    path = on_disk(plan, memory.folder / "the.plan.json")
+    write(prepare(plan, config, memory.outside), plan, path, memory.outside)
+    return plan
+
+
+def roll_back(memory: Memory, plan: Plan, extra: str = "") -> int:
+    path, config = memory.folder / "the.plan.json", memory.config(extra)
+    jobs = prepare_rollback(plan, path, config, memory.outside)
+    write_rollback(jobs, plan, path, config, memory.outside)
+    return sum(len(job.returns) for job in jobs)
+
+
+def side_by_the_usual_configuration(memory: Memory) -> Side:
+    """Where the hook starts the job after this failback, by the configuration that leads away from here."""
+    path = memory.folder / "away.toml"
+    path.write_text(
+        f'[source]\nalias = "b"\nbootstrap_servers = "b"\n[destination]\nbootstrap_servers = "a"\n{ONE_NAME}'
+        f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+    )
+    config, elsewhere = load_config(path, {}), replace(memory.outside, reader=MemoryLog("a", {"events": 2}))
+    return choose(config, config.jobs[0], elsewhere, word=None, mark=None).side
+
+
+def test_beside_a_corrected_row_one_that_is_right_is_written_too(half: Memory) -> None:
+    """Else the two would say that the job is on either side, and after a failback no hook would start it."""
+    plan = applied(half, ONE_NAME)
+    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MOVED, 2)]
+    assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
+    assert side_by_the_usual_configuration(half) is Side.SOURCE
+    config = half.config(ONE_NAME)
+    assert choose(config, config.jobs[0], half.outside, word=None, mark=None).side is Side.DESTINATION
+    assert not half.check(ONE_NAME).to_write
+
+
+def test_the_rollback_puts_both_back(half: Memory) -> None:
+    before = {row.key: row.stored for row in half.rows()}
+    plan = applied(half, ONE_NAME)
+    assert roll_back(half, plan, ONE_NAME) == 2
+    assert {row.key: row.stored for row in half.rows()} == before
+
+
+def test_rows_that_are_all_right_are_left_alone(half: Memory) -> None:
+    half.save({1: at_other(4, 1)})
+    half.log.create("events", 2)
+    for partition in range(2):
+        half.deliver(range(10), partition, topic="events")
+    assert not half.check(ONE_NAME).to_write
+
+
+def test_a_job_that_has_gone_on_in_a_partition_without_a_correction_is_not_rolled_back(wide: Memory) -> None:
+    """Its new row would stay, and the hook would start the job there again."""
+    for partition in range(2):
+        wide.deliver(range(10), partition)
+    wide.save({0: stored(5)})
+    plan = applied(wide)
+    wide.save({1: wide.own(3, 1)}, topic="a.events")
+    before = wide.rows()
+    with pytest.raises(Changed, match=r"a\.events-1 of job .clicks. is no longer as apply left it"):
+        roll_back(wide, plan)
+    assert wide.rows() == before
+    half_way = next(row for row in before if row.key == TopicPartition("a.events", 1))
+    assert half_way.stored.offset == 3
