@@ -192,16 +192,20 @@ class Corrections:
             return True
         return not row.is_right
 
-    def complete(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if a row that is right as it is has to be written with the corrections of the job's other rows.
-
-        Under one name on both sides a row keeps no trace of the move. Beside rows that do, one in another cluster's
-        numbering, if it was written later than an earlier one here, shows that the job has gone back (``hook.side``).
-        """
+    def tells(self, row: PartitionPlan, selected: Selected) -> bool:
+        """True if both sides have one name, and the row in the store tells that the job has been moved here."""
         speaks = selected.row
-        if speaks is None or row.source_key != row.key or not row.is_right:
+        return speaks is not None and row.source_key == row.key and is_numbered_here(speaks, self.cluster_id)
+
+    def complete(self, row: PartitionPlan, selected: Selected) -> bool:
+        """True if a row that is right as it is has to be written because other rows of the job tell of the move.
+
+        Under one name on both sides it keeps no trace of it. Beside rows that do, one in another cluster's numbering
+        that was written later than an earlier one here shows that the job has gone back (``hook.side``).
+        """
+        if selected.row is None or row.source_key != row.key:
             return False
-        return not is_numbered_here(speaks, self.cluster_id)
+        return row.is_right and not is_numbered_here(selected.row, self.cluster_id)
 
     def _leaves_unclear(self, row: Row) -> bool:
         """True for a bare number whose kept anchor is another cluster's; in a checkpoint, for one without anchor, too:

@@ -213,7 +213,7 @@ def _both(job: Job, held: Held, names: Mapping[str, str], cluster_id: str | None
     )
     return NeedsPerson(
         f'Some stored offsets of job "{job.name}" have gone back to the source, or may have, and others have not.',
-        hint=f"Finish the failback, or the failover: run its apply again ({FAILBACK}).{lost}",
+        hint=f"Finish the failback, or the failover: run its plan and apply again ({FAILBACK}).{lost}",
     )
 
 
@@ -329,7 +329,8 @@ def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool)
     if len(clusters := numberings(rows.values())) > 1:
         raise NeedsPerson(
             f'The stored offsets of job "{job.name}" are in the numbering of several clusters: {", ".join(clusters)}.',
-            hint="Look at them (reconciler anchors export), and correct those that are not the source's.",
+            hint="Look at them (reconciler anchors export), and correct those that are not the source's: after a "
+            f"failback by running its plan and apply again ({FAILBACK}).",
         )
     if traits(job.store).on_destination:
         return {}  # these rows are a mirror's: the job reads its own at the source

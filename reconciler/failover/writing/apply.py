@@ -198,7 +198,8 @@ def _compare(
             found.writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             found.left.append((row, selected))
-    if not (found.writing or found.already):
+    tells = any(corrections.tells(row, selected) for row, selected in found.left)
+    if not (found.writing or found.already or tells):
         return found
     completing = [(row, selected) for row, selected in found.left if corrections.complete(row, selected)]
     left = [each for each in found.left if each not in completing]

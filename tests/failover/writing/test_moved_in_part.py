@@ -88,6 +88,19 @@ def test_rows_that_are_all_right_are_left_alone(half: Memory) -> None:
     assert not half.check(ONE_NAME).to_write
 
 
+def test_once_the_job_has_stored_an_offset_here_the_rows_that_are_right_are_written(half: Memory) -> None:
+    """Every offset was right, so nothing was written when the job moved; it has stored one partition's since."""
+    half.log.create("events", 2)
+    for partition in range(2):
+        half.deliver(range(10), partition, topic="events")
+    own = replace(at_other(7, 1).anchor or anchor(7), cluster_id="b", topic_id="b/events")
+    half.save({1: StoredOffset(8, own, NOW)})
+    plan = applied(half, ONE_NAME)
+    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MATCH, 8)]
+    assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
+    assert not half.check(ONE_NAME).to_write
+
+
 def test_a_job_that_has_gone_on_in_a_partition_without_a_correction_is_not_rolled_back(wide: Memory) -> None:
     """Its new row would stay, and the hook would start the job there again."""
     for partition in range(2):
