@@ -1,0 +1,236 @@
+"""What a life of a job that stores its own offsets consists of: the job, its clusters and store, and the oracle."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reconciler.config.file import Config, load_config
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.outside import Outside
+from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.ports import Row, TopicPartition
+from tests.lives.clusters import OTHER, Clusters, Habits
+from tests.lives.recorded_job import GROUP, Stay, Store
+
+IDENTITIES = (
+    {},
+    {"id": "header:n"},
+    {"id": "header:n", "unique_ids": "true"},
+    {"id": "header:n", "id_order": "increasing"},
+    {"timestamp": "json:$.ts"},
+    {"timestamp": "json:$.ts", "id": "header:n"},
+)
+Offsets = dict[int, int]
+
+
+@dataclass
+class Living:
+    """``topics``: the topic's name at each cluster. ``events`` is the story so far, for a message."""
+
+    folder: Path
+    draw: random.Random
+    topics: dict[str, str]
+    bare: bool = False
+    side: str = "a"
+    batch: int = 0
+    position: Offsets = field(default_factory=dict)
+    begun: Offsets | None = None
+    """The ends of a batch that is planned, and not committed."""
+    processed: set[int] = field(default_factory=set)
+    """Numbers of the records that have been in the sink."""
+    given_up: set[int] = field(default_factory=set)
+    """Records that were gone when a person accepted that."""
+    covered: dict[int, set[int]] = field(default_factory=dict)
+    """By partition, the records of whose processing the stored offsets tell."""
+    traceless: bool = True
+    """Not all rows tell where the job lives: it has none; or some were right as they were, with anchors of before."""
+    still: set[int] = field(default_factory=set)
+    """Under one name, partitions whose rows are those of an earlier stay: they were right on both sides."""
+    told_by: str = "b"
+    """Where the one configuration leads that starts the job where it lives, while no row tells that."""
+    last: tuple[Plan, Path, str, dict[TopicPartition, Row]] | None = None
+    """What an operator applied last, where it led, and the rows after it."""
+    plans: int = 0
+    configs: dict[str, Config] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    tally: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.identity = self.draw.choice(IDENTITIES)
+        self.clusters = Clusters(
+            self.draw, self.topics, Habits.of(self.draw, may_be_alike="timestamp" not in self.identity)
+        )
+        self.store = Store.of(self.folder, self.draw, bare=self.bare)
+        self.position = dict.fromkeys(self.numbers, 0)
+        self.covered = {number: set() for number in self.numbers}
+        self.store.create()
+        for side in OTHER:
+            (self.folder / f"state-{side}").mkdir()
+        self.events.append(f"{self.topics} {self.identity} {self.clusters.habits} {self.store}")
+        self.begin()
+
+    @property
+    def numbers(self) -> range:
+        return range(self.clusters.habits.partitions)
+
+    @property
+    def one_name(self) -> bool:
+        return self.topics["a"] == self.topics["b"]
+
+    # ------------------------------------------------------------ the job
+
+    def begin(self) -> None:
+        """A new process of the job, where it lives."""
+        known = {name: text for name, text in self.identity.items() if name in ("id", "timestamp")}
+        log, topic = self.clusters.logs[self.side], self.topics[self.side]
+        self.stay = Stay(self.store, log, topic, known, lambda: self.clusters.now_ms)
+
+    def run(self) -> None:
+        """One batch, which may be killed before it has stored its offsets, or before Spark has committed it."""
+        if self.clusters.is_down and self.side == self.clusters.produces:
+            return
+        ends = self.begun or {number: self._some_end(number) for number in self.numbers}
+        death = self.draw.choices(["", "sink", "store"], [8, 1, 1])[0]
+        starts, read = dict(self.position), self._read(ends)
+        for new in read.values():
+            self.processed |= new
+        self.begun = ends
+        if death == "sink":
+            self.begin()
+            self.say("killed behind the sink")
+            return
+        self.stay.keep(self.batch, starts, ends)
+        for number, new in read.items():
+            self.covered[number] |= new
+        if any(read.values()):
+            self._see_trace()
+        if death == "store":
+            self.begin()
+            self.say("killed behind the store")
+            return
+        self.batch, self.begun, self.position = self.batch + 1, None, ends
+
+    def _see_trace(self) -> None:
+        """If all rows show where the job lives, its failover may be ended. Under one name some may be of before."""
+        here = self.clusters.logs[self.side].cluster_id
+        others = [row for row in self.store.rows().values() if row.stored.cluster_id != here]
+        if self.bare or not self.one_name or not others:
+            self.traceless = False
+            self._end_failovers()
+
+    def _end_failovers(self) -> None:
+        for side in OTHER:
+            for mark in (self.folder / f"state-{side}").iterdir():
+                mark.unlink()
+
+    def _some_end(self, number: int) -> int:
+        end, here = self.clusters.at(self.side, number).end, self.position[number]
+        return max(here, min(end, here + self.draw.randrange(0, 9)))
+
+    def _read(self, ends: Offsets) -> dict[int, set[int]]:
+        return {n: set(self.clusters.numbers(self.side, n, self.position[n], end)) for n, end in ends.items()}
+
+    # ------------------------------------------------------------ the clusters
+
+    def mirror(self, *, everything: bool = False) -> None:
+        """A record that is delivered where the job lives, behind its place, is read again there: nothing can tell."""
+        before = {number: self.clusters.at(self.side, number).end for number in self.numbers}
+        self.clusters.mirror(everything=everything)
+        for number, end in before.items():
+            new = set(self.clusters.numbers(self.side, number, end, 2**62))
+            self.covered[number] -= new - self._in_front(self.side, number, self.position[number])
+
+    def retain(self) -> None:
+        """Retention at either cluster; where the job lives it does not overtake the job."""
+        side, number = self.draw.choice("ab"), self.draw.choice(self.numbers)
+        log, limit = self.clusters.at(side, number), 2**62
+        if side == self.side:
+            row = self.store.rows().get(TopicPartition(self.topics[side], number))
+            limit = min(self.position[number], row.stored.offset if row else 0)
+        self.clusters.retain(side, number, min(limit, self.draw.randint(log.start, log.end)))
+
+    def _in_front(self, side: str, number: int, offset: int) -> set[int]:
+        return set(self.clusters.numbers(side, number, 0, offset))
+
+    # ------------------------------------------------------------ the product
+
+    def config(self, destination: str) -> Config:
+        """The configuration of a failover to ``destination``. It is the same through the whole life."""
+        if destination not in self.configs:
+            self.configs[destination] = self._config(destination)
+        return self.configs[destination]
+
+    def _config(self, destination: str) -> Config:
+        source = OTHER[destination]
+        names = f'[topics.names]\n{self.topics[source]} = "{self.topics[destination]}"\n'
+        topics = '[topics]\npolicy = "identity"\n' if self.one_name else names
+        given = {"id_order": '"increasing"', "unique_ids": "true"}
+        identity = "".join(f"{name} = {given.get(name, repr(text))}\n" for name, text in self.identity.items())
+        text = (
+            f'[source]\nalias = "{source}"\nbootstrap_servers = "{source}:1"\n{topics}'
+            f'[search]\nmax_disorder = "{self.clusters.habits.disorder_ms // 1000}s"\n'
+            f'[anchors]\nstore = "{self.store.anchors}"\n[failover]\nstate = "{self.folder}/state-{destination}"\n'
+            f'[destination]\nbootstrap_servers = "{destination}:1"\n[[jobs]]\nname = "q"\ngroup = "{GROUP}"\n'
+            f'topics = ["{self.topics[source]}"]\nstore = "{self.store.address}"\n[jobs.identity]\n{identity}'
+        )
+        path = self.folder / f"to-{destination}.toml"
+        path.write_text(text)
+        return load_config(path, {})
+
+    def outside(self, destination: str) -> Outside:
+        return Outside(self.clusters.logs[destination], self.store.open, lambda: 0.0, lambda: self.clusters.now_ms)
+
+    # ------------------------------------------------------------ the oracle
+
+    def judge(self, handed: Offsets, rows: dict[int, PartitionPlan] | None = None, left: str = "") -> None:
+        """The start at ``handed``, where the job lives now; after a move ``rows`` are the plan's, by partition."""
+        self.say(f"starts at {self.side} at {handed}", stored=True)
+        for number, offset in handed.items():
+            log = self.clusters.at(self.side, number)
+            assert offset >= log.start or rows is None, self.story("in front of the log")
+            front, behind = (
+                self._in_front(self.side, number, offset),
+                list(self.clusters.numbers(self.side, number, offset, 2**62)),
+            )
+            not_lost = {*behind} if {"unique_ids", "id_order"} & {*self.identity} else set()
+            skipped = front - self.processed - self.given_up - not_lost
+            assert not skipped, self.story(f"skipped in partition {number}: {sorted(skipped)}")
+            if rows is not None:
+                self._judge_row(number, rows[number], left, front, behind)
+            here = {*front, *behind}
+            apart = self.covered[number] - here if not self.one_name else set()
+            if rows is not None:
+                self.covered[number] = (self.covered[number] & front) | apart
+
+    def _judge_row(self, number: int, row: PartitionPlan, left: str, front: set[int], behind: list[int]) -> None:
+        again = [each for each in behind if each in self.covered[number]]
+        shown = row.replay_at_most or 0
+        # Of a row that never told that the job had left, nothing tells what the mirror has sent again meanwhile.
+        if len(again) > shown and number not in self.still and not self._was_in_resent(number, left):
+            raise AssertionError(self.story(f"partition {number}: {shown} shown, and read again: {again}\n{row}"))
+        if row.verdict in (Verdict.LOST, Verdict.NEW):
+            everything = set(range(self.clusters.produced))
+            self.given_up |= everything - self.processed - {*behind}
+
+    def _was_in_resent(self, number: int, left: str) -> bool:
+        """Whether the job left its log within records that had been sent there again: numbers go back there."""
+        read = list(self.clusters.numbers(left, number, 0, self.position[number]))
+        return bool(read) and max(self.covered[number] | {*read}) > read[-1]
+
+    # ------------------------------------------------------------ the story
+
+    def say(self, event: str, *, stored: bool = False) -> None:
+        log = self.clusters
+        down = " (down)" if log.is_down else ""
+        place = f"{self.side} {event}: at {[*self.position.values()]}, {log.ends()}"
+        self.events.append(f"{place}, mirrored {[*log.mirrored.values()]}{down}{self._rows() if stored else ''}")
+
+    def _rows(self) -> str:
+        rows = {str(key): (row.stored.offset, row.stored.cluster_id) for key, row in self.store.rows().items()}
+        return f", stored {rows}"
+
+    def story(self, end: str) -> str:
+        return "\n".join([*self.events, end])
