@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.hook.lives.clusters import OTHER, number_of
-from tests.hook.lives.commands import Ended, in_memory, run_killed
-from tests.hook.lives.product import Kind, Operated, StopLife
-from tests.hook.lives.query import Query
+from tests.lives.queries.clusters import OTHER, number_of
+from tests.lives.queries.commands import Ended, in_memory, run_killed
+from tests.lives.queries.product import Kind, Operated, StopLife
+from tests.lives.queries.query import Query
 
 __all__ = ["Kind", "Life"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.lives.life import Kind, Life
+from tests.lives.queries.life import Kind, Life
 from tests.sizes import sampled
 
 LIVES = 12

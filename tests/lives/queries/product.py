@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.hook.lives.clusters import OTHER, Clusters
-from tests.hook.lives.commands import Ended, in_memory, run
-from tests.hook.lives.query import Query
-from tests.hook.lives.sink import FileSink
+from tests.lives.queries.clusters import OTHER, Clusters
+from tests.lives.queries.commands import Ended, in_memory, run
+from tests.lives.queries.query import Query
+from tests.lives.queries.sink import FileSink
 
 
 class StopLife(Exception):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import Files
-from tests.hook.lives.clusters import Clusters, Place, number_of
-from tests.hook.lives.sink import FileSink
+from tests.lives.queries.clusters import Clusters, Place, number_of
+from tests.lives.queries.sink import FileSink
 
 STORES = 2
 
