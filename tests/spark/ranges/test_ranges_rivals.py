@@ -20,7 +20,7 @@ from reconciler.spark.ranges.hashed_files import HashNamedFiles
 from reconciler.spark.ranges.planning import Policy
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
 from reconciler.stores.memory import MemoryStore
-from tests.spark.ranges.hashed_files.test_hashed_files_rivals import Local, frame
+from tests.spark.ranges.hashed_files.world import Local, frame
 
 OF_PARTITION = 1000
 """A record's number in the results is its offset, and this for each partition before its own."""

@@ -11,11 +11,11 @@ from reconciler.core.errors import Changed
 from reconciler.spark.ranges.hashed_files import HashNamedFiles
 from reconciler.spark.ranges.output import BEGUN, STAGED, CatalogueEntry
 from reconciler.spark.ranges.planning import Policy
-from tests.spark.ranges.hashed_files.test_hashed_files_rivals import BATCH, ROWS, Killed, World, frame, world
+from tests.spark.ranges.hashed_files.world import BATCH, ROWS, Killed, World, frame
 from tests.spark.ranges.test_ranges_rivals import World as Runs
 from tests.spark.ranges.test_ranges_rivals import world as runs
 
-__all__ = ["runs", "world"]
+__all__ = ["runs"]
 
 
 def after_put(sink: HashNamedFiles, kind: str, act: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from reconciler.spark.ranges.offsets import refuse_conflicts
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch
 from reconciler.stores.memory import MemoryStore
-from tests.spark.ranges.hashed_files.test_hashed_files_rivals import Local, frame
+from tests.spark.ranges.hashed_files.world import Local, frame
 
 CLUSTER = ClusterInfo("c", {"events": TopicInfo("events", "t", (0,))})
 RANGES = (OffsetRange("events", 0, 0, 10),)

@@ -9,6 +9,7 @@ from typing import Any
 
 from reconciler.core.errors import OutcomeUnknown, Unreachable
 from reconciler.folder import Folder
+from tests.spark.ranges.hashed_files.world import WrittenFrame
 from tests.spark.ranges.lives.actors import step
 
 
@@ -141,21 +142,11 @@ class Directory:
                 del self._disk.files[each]
 
 
-class Frame:
+class Frame(WrittenFrame):
     """Results that Spark writes as these files."""
 
     def __init__(self, disk: Disk, root: str, files: Sequence[list[int]]) -> None:
         self._disk, self._root, self._files = disk, root, files
-
-    @property
-    def write(self) -> Frame:
-        return self
-
-    def options(self, **_: str) -> Frame:
-        return self
-
-    def mode(self, _: str) -> Frame:
-        return self
 
     def parquet(self, path: str) -> None:
         below = path.removeprefix(f"{self._root}/")
