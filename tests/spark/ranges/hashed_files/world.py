@@ -1,4 +1,4 @@
-"""One batch of one group, its output in a local folder, and the store of its offsets. A frame is a list of rows a file."""
+"""One batch of one group: its output in a local folder, the store of its offsets, and frames that are rows by file."""
 
 from __future__ import annotations
 
