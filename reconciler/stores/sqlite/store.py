@@ -257,15 +257,24 @@ class SqliteStore:
         kind = NotCreated if is_folder(os.path.dirname(self._file)) else Refused
         return kind(
             f"There is no offset store at {self._path}.",
-            hint="Correct the store's address; the first write to a right one creates the file.",
+            hint=self._hint("Correct the store's address; the first write to a right one creates the file."),
         )
+
+    def _hint(self, otherwise: str) -> str:
+        """``otherwise``, unless the path looks like an absolute one that was written with three slashes."""
+        meant = self._file.removeprefix(os.getcwd())
+        is_relative = meant != self._file and meant.startswith(os.sep) and not is_folder(os.path.dirname(self._file))
+        parent = os.path.dirname(meant)
+        if is_relative and parent != os.sep and is_folder(parent):
+            return f"Three slashes begin a relative path. For {meant} write four: sqlite:///{meant}."
+        return otherwise
 
     def _check_parent(self) -> None:
         parent = os.path.dirname(self._file)
         if not is_folder(parent):
             raise Refused(
                 f"There is no directory {parent} to hold the offset store.",
-                hint="Create it, or correct the store's address.",
+                hint=self._hint("Create it, or correct the store's address."),
             )
         # SQLite keeps its journal beside the file, so the directory counts even where the file exists.
         if not _allowed(parent, os.W_OK | os.X_OK):

@@ -140,6 +140,21 @@ def test_a_missing_directory_is_not_created(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_an_absolute_path_with_three_slashes_is_recognised(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "srv").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    meant = tmp_path / "srv" / "offsets.db"
+    store = open_store(f"sqlite:///{str(meant).removeprefix('/')}")
+    for attempt in (lambda: store.read("g"), lambda: store.check_writable("g")):
+        with pytest.raises(Refused, match="There is no") as caught:
+            attempt()
+        assert caught.value.hint == f"Three slashes begin a relative path. For {meant} write four: sqlite:///{meant}."
+    with pytest.raises(Refused) as caught:
+        open_store("sqlite:///none/offsets.db").read("g")
+    assert "slashes" not in caught.value.hint
+
+
 # ---------------------------------------------------------------- faults
 
 
