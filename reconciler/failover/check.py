@@ -243,8 +243,8 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
     for name, job in plans.items():
         rows = [row for row in job.partitions if row.position != Position.END and (name, row.key) in selected]
         written = {(name, row.key) for row in rows if made[name].include(row, selected[name, row.key])}
-        if written or any(made[name].tells(row, selected[name, row.key]) for row in rows):
-            written |= {(name, row.key) for row in rows if made[name].complete(row, selected[name, row.key])}
+        right = [(row, selected[name, row.key]) for row in rows if (name, row.key) not in written]
+        written |= {(name, row.key) for row, _ in made[name].completing(right, any_written=bool(written))}
         found |= written | {(name, row.key) for row in job.partitions if (name, row.key) not in selected}
     return frozenset(found)
 

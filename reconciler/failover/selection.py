@@ -155,6 +155,10 @@ def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
     return {row.key: row for row in rows}
 
 
+Planned = tuple[PartitionPlan, Selected]
+"""A plan's row, and the stored rows that it is about."""
+
+
 @dataclass(frozen=True, slots=True)
 class Corrections:
     """What the corrections of a job must leave behind at the destination.
@@ -192,16 +196,26 @@ class Corrections:
             return True
         return not row.is_right
 
-    def tells(self, row: PartitionPlan, selected: Selected) -> bool:
+    def completing(self, rows: Iterable[Planned], *, any_written: bool) -> list[Planned]:
+        """The rows that are right as they are, and have to be written because others of the job tell of the move.
+
+        ``rows``: those of the job that are not written otherwise; ``any_written``: others of it are.
+        """
+        every = list(rows)
+        if not any_written and not any(self._tells(*each) for each in every):
+            return []
+        return [each for each in every if self._lacks_trace(*each)]
+
+    def _tells(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if both sides have one name, and the row in the store tells that the job has been moved here."""
         speaks = selected.row
         return speaks is not None and row.source_key == row.key and is_numbered_here(speaks, self.cluster_id)
 
-    def complete(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if a row that is right as it is has to be written because other rows of the job tell of the move.
+    def _lacks_trace(self, row: PartitionPlan, selected: Selected) -> bool:
+        """True if a row that is right as it is keeps no trace of a move: both sides have one name.
 
-        Under one name on both sides it keeps no trace of it. Beside rows that do, one in another cluster's numbering
-        that was written later than an earlier one here shows that the job has gone back (``hook.side``).
+        Beside rows that tell of the move, one in another cluster's numbering that was written later than an earlier
+        one here shows that the job has gone back (``hook.side``).
         """
         if selected.row is None or row.source_key != row.key:
             return False

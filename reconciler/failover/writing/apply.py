@@ -18,7 +18,7 @@ from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Reconci
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Corrections, Selected, by_key, is_own, is_unread, select
+from reconciler.failover.selection import Corrections, Planned, Selected, by_key, is_own, is_unread, select
 from reconciler.failover.writing import refusals
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
@@ -27,7 +27,7 @@ from reconciler.failover.writing.plan_checks import (
     check_time,
 )
 from reconciler.failover.writing.refusals import Refusal, of_store
-from reconciler.failover.writing.reread import Planned, anchors_for, check_in_place
+from reconciler.failover.writing.reread import anchors_for, check_in_place
 from reconciler.failover.writing.snapshots import keep_snapshot
 from reconciler.fileio import locked
 from reconciler.formats.decimal_text import counted
@@ -198,10 +198,7 @@ def _compare(
             found.writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             found.left.append((row, selected))
-    tells = any(corrections.tells(row, selected) for row, selected in found.left)
-    if not (found.writing or found.already or tells):
-        return found
-    completing = [(row, selected) for row, selected in found.left if corrections.complete(row, selected)]
+    completing = corrections.completing(found.left, any_written=bool(found.writing or found.already))
     left = [each for each in found.left if each not in completing]
     return replace(found, writing=found.writing + completing, left=left)
 

@@ -7,13 +7,10 @@ from collections.abc import Collection, Sequence
 from reconciler.config.file import Job
 from reconciler.core.anchors import Anchor, Identity, Names, Record
 from reconciler.core.matching import Matcher
-from reconciler.failover.selection import Selected
+from reconciler.failover.selection import Planned, Selected
 from reconciler.failover.writing.plan_checks import another_record, check_offsets, records_before, rests_on
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader
-
-Planned = tuple[PartitionPlan, Selected]
-"""A plan's row, and the stored rows that it is about."""
 
 
 def anchors_for(
