@@ -3,7 +3,7 @@
 In: a configuration, the destination's log, the jobs' stores. Out: a plan with a verdict for each partition, and rows
 written by compare-and-set after a snapshot of the rows that they replace.
 
-Other rooms use ``outside``, ``check``, ``apart`` and ``positions``, and ``writing`` with ``apply``, ``rollback`` and
-``handed``; to judge rows and plans as these do, ``gather``, ``selection`` and ``writing.plan_checks``. ``passes``
-and ``repartition`` are this room's own.
+Other rooms use ``outside``, ``check``, ``apart``, ``positions`` and ``totals``, and ``writing`` with ``apply``,
+``rollback`` and ``handed``; to judge rows and plans as these do, ``gather``, ``selection`` and
+``writing.plan_checks``. ``passes`` and ``repartition`` are this room's own.
 """

@@ -16,7 +16,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ReconcilerError
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
-from reconciler.core.verdicts import Finding, Position, Skips, Verdict
+from reconciler.core.verdicts import Finding, Position, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
 from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
@@ -35,14 +35,12 @@ from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.selection import Corrections
 from reconciler.failover.unanchored import mirror_evidence
-from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import (
     JobPlan,
     NotJudged,
     PartitionPlan,
     Plan,
     StartPolicy,
-    skips_words,
     why_stopped,
 )
 from reconciler.formats.plan_rows import SeenRow
@@ -59,15 +57,17 @@ TAIL_LEAST = 100
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A plan, the (job name, destination partition) of every row that applying it would write, and what was stored.
+    """A plan, the (job name, destination partition) of every row that must be written first, and what was stored.
 
-    ``failed`` has the jobs that could not be judged (``apart.check_each``), each with its cause.
+    ``failed`` has the jobs that could not be judged (``apart.check_each``), each with its cause. ``to_anchor``: rows
+    that are right, that no start waits for, and that a move gives the destination's anchor all the same.
     """
 
     plan: Plan
     to_write: frozenset[Key]
     jobs: tuple[GatheredJob, ...] = ()
     failed: Mapping[str, ReconcilerError] = field(default_factory=dict)
+    to_anchor: frozenset[Key] = frozenset()
 
     def stopped(self, policy: StartPolicy) -> list[PartitionPlan | SinkRow]:
         """The partitions that need a decision before their job may start, and the sinks that forbid it."""
@@ -135,13 +135,13 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
         ends = _search(config, [job for job, _ in ending], outside, lacking).plans
         furthest = {job.name: uneven for job, uneven in ending}
         plans |= {job.name: positions.with_end_rows(plans[job.name], job, furthest[job.name]) for job in ends}
-    to_write = _to_write(plans, starts, config)
+    to_write, to_anchor = _to_write(plans, starts, config)
     if any(config.chosen(name)[0].sinks for name in plans):
         from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms
 
         plans = with_sinks(config, plans, (name for name, _ in to_write))
     plan = plan_of(config, outside.now_ms(), starts.cluster_id, starts.gathered, [plans[job.name] for job in jobs])
-    return Checked(plan, to_write, tuple(starts.gathered))
+    return Checked(plan, to_write, tuple(starts.gathered), to_anchor=to_anchor)
 
 
 def plan_of(
@@ -232,21 +232,26 @@ def _refuse_recreated(before: ClusterInfo, after: ClusterInfo) -> None:
             )
 
 
-def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> frozenset[Key]:
+def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -> tuple[frozenset[Key], frozenset[Key]]:
     """The rows of starts that are corrected, and those that came with a batch: a copy leaves out what is missing.
 
     The end of a batch needs no look of its own: it is corrected with the batch's start, if that is not numbered here.
+    Second, the rows of ``Checked.to_anchor``.
     """
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
     made = {job.job.name: Corrections.of(config, job.job, starts.cluster_id) for job in starts.gathered}
     found: set[Key] = set()
+    to_anchor: set[Key] = set()
     for name, job in plans.items():
         rows = [row for row in job.partitions if row.position != Position.END and (name, row.key) in selected]
         written = {(name, row.key) for row in rows if made[name].include(row, selected[name, row.key])}
         right = [(row, selected[name, row.key]) for row in rows if (name, row.key) not in written]
-        written |= {(name, row.key) for row, _ in made[name].completing(right, any_written=bool(written))}
+        any_written = bool(written)
+        written |= {(name, row.key) for row, _ in made[name].completing(right, any_written=any_written)}
+        moved = made[name].completing(right, any_written=any_written, moving=True)
+        to_anchor |= {(name, row.key) for row, _ in moved} - written
         found |= written | {(name, row.key) for row in job.partitions if (name, row.key) not in selected}
-    return frozenset(found)
+    return frozenset(found), frozenset(to_anchor)
 
 
 def _limits(config: Config, partitions: int) -> Limits:
@@ -364,37 +369,3 @@ def _replaced(at: JobPartition) -> SeenRow | None:
     if row is None or row.malformed is not None:  # apply does not replace what it cannot read
         return None
     return seen_of(at.job.group, row.key, row.stored, row.text)
-
-
-# ---------------------------------------------------------------- words
-
-
-def replay_total(plan: Plan) -> str:
-    """The replay over all partitions, as text."""
-    return replay_sum(row for job in plan.jobs for row in job.partitions)
-
-
-def outcome(plan: Plan) -> str:
-    """What starting by the plan does, over all partitions: a clause without its full stop."""
-    skipped = skips_sum(row.skips for job in plan.jobs for row in job.partitions)
-    more = f", and {skipped} skipped by hand" if skipped else ""
-    return f"{replay_total(plan)} will be read again{more}"
-
-
-def skips_sum(skips: Iterable[Skips | None]) -> str:
-    """The records that several offsets skip, as text; empty if they skip none."""
-    skipped = [each for each in skips if each is not None]
-    if not skipped:
-        return ""
-    total = Skips(sum(each.at_least for each in skipped), sum(each.at_most for each in skipped))
-    return skips_words(total)
-
-
-def replay_sum(rows: Iterable[PartitionPlan]) -> str:
-    """The replay over some partitions, as text. Of a repeated batch, what a mirror has sent again behind its end."""
-    every = list(rows)
-    bounded = [row for row in every if row.replay_at_most is not None and row.position != Position.END]
-    of_batch = sum(positions.records_again_after_end(row) for row in every)
-    records = counted(of_batch + sum(row.replay_at_most or 0 for row in bounded), "record")
-    is_exact = not of_batch and all(row.replay_exact is not None for row in bounded)
-    return records if is_exact else f"at most {records}"

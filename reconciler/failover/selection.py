@@ -166,17 +166,20 @@ class Corrections:
     ``new``: a row for a new partition, since the job may start it elsewhere without one. A job that starts at the
     earliest needs none: it starts there without one, also after retention has moved the earliest. A consumer group does
     not know that policy. ``in_copy``: a copy of the job's checkpoint, whose manifest names the cluster of its numbers.
+    ``anchors_right``: a move gives a row that is right the destination's anchor. Not in a consumer group, which takes
+    no commit of others once its consumers have started.
     """
 
     cluster_id: str
     new: bool
     in_copy: bool
+    anchors_right: bool
 
     @classmethod
     def of(cls, config: Config, job: Job, cluster_id: str) -> Corrections:
         way = traits(job.store)
         new = config.new_of(job).place is not StartPlace.EARLIEST or way.starts_by_reset
-        return cls(cluster_id, new, way.corrected_in_copy)
+        return cls(cluster_id, new, way.corrected_in_copy, way.corrected_by_apply and not way.starts_by_reset)
 
     def include(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a planned row is one of them.
@@ -196,15 +199,20 @@ class Corrections:
             return True
         return not row.is_right
 
-    def completing(self, rows: Iterable[Planned], *, any_written: bool) -> list[Planned]:
-        """The rows that are right as they are, and have to be written because others of the job tell of the move.
+    def completing(self, rows: Iterable[Planned], *, any_written: bool, moving: bool = False) -> list[Planned]:
+        """The rows that are right as they are, and are written all the same.
 
-        ``rows``: those of the job that are not written otherwise; ``any_written``: others of it are.
+        Others of the job tell of its move, and these would contradict them; or the job is moved now (``moving``), and
+        these are in another numbering. ``rows``: those of the job that are not written otherwise; ``any_written``:
+        others of it are.
         """
         every = list(rows)
-        if not any_written and not any(self._tells(*each) for each in every):
-            return []
-        return [each for each in every if self._lacks_trace(*each)]
+        tells = any_written or any(self._tells(*each) for each in every)
+        return [
+            each
+            for each in every
+            if (tells and self._lacks_trace(*each)) or (moving and self._is_numbered_elsewhere(*each))
+        ]
 
     def _tells(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if both sides have one name, and the row in the store tells that the job has been moved here."""
@@ -220,6 +228,14 @@ class Corrections:
         if selected.row is None or row.source_key != row.key:
             return False
         return row.is_right and not is_numbered_here(selected.row, self.cluster_id)
+
+    def _is_numbered_elsewhere(self, row: PartitionPlan, selected: Selected) -> bool:
+        """True if a row that is right as it is has the anchor of another cluster, or of the topic before it was
+        recreated: range batches read from no such row."""
+        anchor = selected.row.stored.anchor if selected.row is not None else None
+        if not self.anchors_right or anchor is None or anchor.cluster_id is None:
+            return False
+        return row.is_right and not anchor.numbered_by(self.cluster_id, row.topic_id)
 
     def _leaves_unclear(self, row: Row) -> bool:
         """True for a bare number whose kept anchor is another cluster's; in a checkpoint, for one without anchor, too:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,13 @@ from reconciler import __version__
 from reconciler.clock import stamp
 from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import NeedsPerson
+from reconciler.core.errors import NeedsPerson, Unreachable
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
-from reconciler.failover.check import Checked, outcome
+from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import topic_ids
+from reconciler.failover.totals import outcome
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
@@ -103,13 +105,8 @@ class Start:
         start = self._start(plan)
         write_whole(files.starting_offsets, starting_offsets_json(plan.starts) + "\n")
         path = self.original.path_now if self.original else None
-        if not checked.to_write:
-            log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
-        else:
-            by_person = partial(trust.by_person, self.job, self.original, files.plan, self.config_file)
-            with trust.applying(
-                self.config.trust, plan, files.plan, self.key, words=self.words, by_person=by_person
-            ) as attempt:
+        if checked.to_write:
+            with self._attempt(plan, files.plan) as attempt:
                 if self.original is None:
                     self._apply(plan, files.plan, outside, attempt)
                 else:
@@ -118,6 +115,10 @@ class Start:
                 attempt.wrote()
             if self.original is not None:
                 write_whole(files.copied, "")  # an audit needs the plan
+        else:
+            log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
+            if checked.to_anchor and not trust.waits_for_person(self.config.trust, self.key):
+                self._anchor(plan, files.plan, outside)
         return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan.absolute())}
 
     def at_source(self, chosen: Chosen, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
@@ -196,6 +197,20 @@ class Start:
 
         return names | {CHECKPOINT_VARIABLE: absolute(path)}
 
+    def _attempt(self, plan: Plan, path: Path) -> AbstractContextManager[Attempt]:
+        """Raises as ``trust.applying`` does."""
+        by_person = partial(trust.by_person, self.job, self.original, path, self.config_file)
+        return trust.applying(self.config.trust, plan, path, self.key, words=self.words, by_person=by_person)
+
+    def _anchor(self, plan: Plan, path: Path, outside: Outside) -> None:
+        """Give rows that are right the destination's anchors. Without them the job starts as well."""
+        try:
+            with self._attempt(plan, path) as attempt:
+                self._apply(plan, path, outside, attempt)
+                attempt.wrote()
+        except Unreachable as error:
+            log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
+
     def _apply(self, plan: Plan, path: Path, outside: Outside, attempt: Attempt) -> None:
         from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write
 
@@ -217,6 +232,11 @@ class Start:
             return
         write(changes, plan, path, outside)
         undo = command("reconciler", "rollback", path, "-c", self.config_file)
+        if all(item.keeps_offset for change in changes for item in change.intended):
+            log.info(
+                "%s left as stored, with the destination's anchors now. To undo: %s", counted(count, "offset"), undo
+            )
+            return
         words = "%s corrected; %s. To undo: %s"
         log.info(words, counted(count, "offset"), outcome(plan), undo)
 

@@ -55,6 +55,11 @@ def signed(path: Path, plan: Plan, key: PrivateKey | None) -> None:
         signing.sign(path, plan.to_text().encode(), plan.sha256, key)
 
 
+def waits_for_person(trust: TrustSettings, key: PrivateKey | None) -> bool:
+    """True if a person must sign the hook's plan before anything is written."""
+    return trust.require_signature and (key is None or trust.signatures > 1)
+
+
 @contextmanager
 def applying(
     trust: TrustSettings,
@@ -75,7 +80,7 @@ def applying(
         content = plan.to_text().encode()  # the file may have changed since
         signers: tuple[signing.Signer, ...] = ()
         attempt.concerns(plan, path, {})
-        if trust.require_signature and (key is None or trust.signatures > 1):
+        if waits_for_person(trust, key):
             raise NeedsPerson(
                 "The offsets need correcting, and a plan must be signed by a person first: do not start.",
                 hint=by_person(),

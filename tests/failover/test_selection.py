@@ -18,8 +18,9 @@ from tests.in_memory import BASE, GROUP, Memory, on_disk, stored
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
 HERE, THERE = "cluster-b", "cluster-a"
-CORRECTIONS, NEEDING_ROWS = Corrections(HERE, new=False, in_copy=False), Corrections(HERE, new=True, in_copy=False)
-IN_COPY = Corrections(HERE, new=False, in_copy=True)
+CORRECTIONS = Corrections(HERE, new=False, in_copy=False, anchors_right=True)
+NEEDING_ROWS = replace(CORRECTIONS, new=True)
+IN_COPY = Corrections(HERE, new=False, in_copy=True, anchors_right=False)
 
 
 def row(
@@ -217,7 +218,7 @@ def test_a_match_that_a_person_moved_is_written() -> None:
 
 @pytest.mark.parametrize("new", [True, False])
 def test_a_new_partition_is_written_as_the_policy_needs(new: bool) -> None:
-    corrections = Corrections(HERE, new, in_copy=False)
+    corrections = Corrections(HERE, new, in_copy=False, anchors_right=True)
     assert corrections.include(planned(Verdict.NEW, 0, None), Selected(None, None)) is new
 
 

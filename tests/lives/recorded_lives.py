@@ -259,9 +259,10 @@ class Life(Living):
         before = self.store.rows()
         if self.last is None or self.last[2] != self.side:
             return
-        if all(before.get(key) == self.last[3].get(key) for key in self.clusters.places(self.side)):
-            return
-        plan, path, destination, _ = self.last
+        plan, path, destination, left = self.last
+        now, then = ({key: row.stored for key, row in rows.items()} for rows in (before, left))
+        if all(now.get(key) == then.get(key) for key in self.clusters.places(self.side)):
+            return  # a move away that was rolled back puts the very rows back, too
         config, outside = self.config(destination), self.outside(destination)
         try:
             jobs = prepare_rollback(plan, path, config, outside)

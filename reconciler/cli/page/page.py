@@ -11,7 +11,7 @@ from reconciler.cli.page.rows import LONGEST_NAME, PageRow, command_box, entries
 from reconciler.cli.terminal.glossary import VERDICTS
 from reconciler.cli.terminal.report import not_judged_text, short_count
 from reconciler.core.verdicts import Position
-from reconciler.failover.check import outcome, replay_sum, replay_total, skips_sum
+from reconciler.failover.totals import outcome, replay_sum, replay_total, skips_sum
 from reconciler.formats.plan import JobPlan, NotJudged, Plan, StartPolicy, why_stopped
 
 MOST_JOBS = 12

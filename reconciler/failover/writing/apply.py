@@ -56,6 +56,11 @@ class Intended:
     speaks: Row | None
 
     @property
+    def keeps_offset(self) -> bool:
+        """True if the row has this offset already, and only its anchor changes."""
+        return self.now is not None and self.now.stored.offset == self.new.offset
+
+    @property
     def change(self) -> Change:
         found_from = self.speaks.stored if self.speaks else None
         return Change(self.key, self.now.version if self.now else None, self.new, found_from=found_from)
@@ -198,7 +203,8 @@ def _compare(
             found.writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             found.left.append((row, selected))
-    completing = corrections.completing(found.left, any_written=bool(found.writing or found.already))
+    written = bool(found.writing or found.already)
+    completing = corrections.completing(found.left, any_written=written, moving=True)
     left = [each for each in found.left if each not in completing]
     return replace(found, writing=found.writing + completing, left=left)
 

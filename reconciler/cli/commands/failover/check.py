@@ -10,9 +10,10 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, show_json_text, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ExitCode, worst
-from reconciler.failover.check import Checked, outcome
+from reconciler.failover.check import Checked
 from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.outside import ByHand
+from reconciler.failover.totals import outcome
 from reconciler.formats.plan import StartPolicy
 from reconciler.formats.plan_text import INDENTED
 from reconciler.stores.registry import traits

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.cli import arguments, choices, context, outputs
-from reconciler.cli.page.advice import Files, job_commands
+from reconciler.cli.page.advice import Files, apply_command, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
-from reconciler.failover.check import Checked, outcome
+from reconciler.failover.check import Checked
 from reconciler.failover.decisions import SeveralJobs
+from reconciler.failover.totals import outcome
 from reconciler.fileio import LARGEST_FILE, locked, making, refuse_unwritable, write_whole
 from reconciler.formats import snapshot
+from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
 from reconciler.trust import signing
 
@@ -85,8 +87,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        steps = _next_steps(checked, options) or ["Nothing to apply: every offset is right where the job will look."]
-        say("", f"{outcome(checked.plan)}.", *steps)
+        say("", f"{outcome(checked.plan)}.", *_next_steps(checked, options))
     if checked.failed:
         then = "Apply leaves what was not judged alone: fix what is named above, then make another plan, with --job."
         show(wrap(f"{not_judged_text(checked.plan)} {then}"))
@@ -135,4 +136,12 @@ def _next_steps(checked: Checked, options: argparse.Namespace) -> list[str]:
     files = Files(str(options.output), str(options.config))
     names = {name for name, _ in checked.to_write}
     steps = job_commands([job for job in checked.plan.jobs if job.name in names], files)
-    return [f"{'Next' if number == 0 else 'Also'}: {step}" for number, step in enumerate(steps)]
+    if steps:
+        return [f"{'Next' if number == 0 else 'Also'}: {step}" for number, step in enumerate(steps)]
+    if (count := len(checked.to_anchor)) == 0:
+        return ["Nothing to apply: every offset is right where the job will look."]
+    rows = counted(count, "row")
+    return [
+        f"Nothing to correct. Range batches need {rows} with the destination's anchor too, which apply writes:",
+        apply_command(files),
+    ]

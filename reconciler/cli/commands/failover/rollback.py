@@ -15,7 +15,7 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode, NeedsPerson
-from reconciler.failover.check import skips_sum
+from reconciler.failover.totals import skips_sum
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words

@@ -22,7 +22,7 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.check import replay_total
+from reconciler.failover.totals import replay_total
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import LogReader
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill

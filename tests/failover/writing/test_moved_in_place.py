@@ -1,0 +1,176 @@
+"""Moves under which every offset stays right: one topic name on both sides, and records under equal offsets."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.config.file import load_config
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import NeedsPerson, Refused, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.outside import Outside
+from reconciler.failover.writing.apply import prepare
+from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.formats.start import Side
+from reconciler.hook.side import choose
+from reconciler.hook.start import Start
+from reconciler.ports import TopicPartition
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange
+from reconciler.spark.ranges.planning import plan as plan_ranges
+from tests.in_memory import GROUP, NOW, Memory, anchor, found
+
+ONE_NAME = '[topics]\npolicy = "identity"\n'
+SIGNED = '[trust]\nrequire_signature = true\ntrusted_keys = ["ops.pub"]\n'
+
+
+def at_source(number: int, partition: int) -> StoredOffset:
+    """The source's row after record ``number``, where numbers begin with record 0 on both clusters."""
+    return StoredOffset(number + 1, replace(anchor(number, partition), offset=number), NOW - 9_000)
+
+
+@pytest.fixture
+def level(memory: Memory) -> Memory:
+    """Under one name, two partitions whose records have equal offsets on both clusters."""
+    memory.log.create("events", 2)
+    for partition in range(2):
+        memory.deliver(range(10), partition, topic="events")
+    memory.save({0: at_source(4, 0), 1: at_source(7, 1)})
+    return memory
+
+
+def clusters(memory: Memory) -> set[str | None]:
+    return {row.stored.cluster_id for row in memory.rows()}
+
+
+def offsets(memory: Memory) -> dict[int, int]:
+    return {row.key.partition: row.stored.offset for row in memory.rows()}
+
+
+def next_ranges(memory: Memory) -> tuple[OffsetRange, ...]:
+    """The ranges that a job of range batches reads next at the destination."""
+    cluster = memory.log.describe(["events"])
+    places = cluster.topics["events"].places
+    edges = LogEdges(cluster, dict.fromkeys(places, 0), dict.fromkeys(places, 10))
+    return plan_ranges({row.key: row for row in memory.rows()}, edges, ["events"], group=GROUP).ranges
+
+
+def test_check_has_nothing_to_correct_and_tells_what_a_move_would_anchor(level: Memory) -> None:
+    checked = level.check(ONE_NAME)
+    assert [found(row) for row in checked.plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MATCH, 8)]
+    assert not checked.to_write
+    assert checked.to_anchor == {("clicks", TopicPartition("events", partition)) for partition in range(2)}
+
+
+def test_apply_gives_rows_that_are_right_the_destinations_anchors(level: Memory) -> None:
+    level.apply(ONE_NAME)
+    assert (clusters(level), offsets(level)) == ({"b"}, {0: 5, 1: 8})
+    checked, config = level.check(ONE_NAME), level.config(ONE_NAME)
+    assert not checked.to_write | checked.to_anchor
+    (again,) = prepare(checked.plan, config, level.outside)
+    assert not again.intended
+
+
+def test_range_batches_go_on_at_the_destination_after_the_move_and_not_before(level: Memory) -> None:
+    with pytest.raises(NeedsPerson, match="are numbers of another cluster"):
+        next_ranges(level)
+    level.apply(ONE_NAME)
+    assert [(each.from_offset, each.until_offset) for each in next_ranges(level)] == [(5, 10), (8, 10)]
+
+
+def test_after_the_move_the_rows_tell_the_hook_where_the_job_lives(level: Memory) -> None:
+    config = level.config(ONE_NAME)
+    assert choose(config, config.jobs[0], level.outside, word=None, mark=None).side is Side.SOURCE
+    level.apply(ONE_NAME)
+    assert choose(config, config.jobs[0], level.outside, word=None, mark=None).side is Side.DESTINATION
+
+
+def test_the_rollback_puts_the_sources_anchors_back(level: Memory) -> None:
+    before = {row.key: row.stored for row in level.rows()}
+    config, plan = level.config(ONE_NAME), level.check(ONE_NAME).plan
+    level.apply(ONE_NAME)
+    path = level.folder / "0.0.plan.json"
+    write_rollback(prepare_rollback(plan, path, config, level.outside), plan, path, config, level.outside)
+    assert {row.key: row.stored for row in level.rows()} == before
+
+
+def test_a_row_of_the_topic_before_it_was_recreated_is_anchored_though_its_offset_is_right(level: Memory) -> None:
+    level.save({1: at_source(4, 1)})
+    level.apply(ONE_NAME)
+    old = {row.key.partition: row.stored for row in level.rows()}
+    earlier = {part: replace(row, anchor=replace(row.anchor, topic_id="b/earlier")) for part, row in old.items()}
+    level.save(earlier, topic="events")
+    with pytest.raises(NeedsPerson, match="deleted and recreated"):
+        next_ranges(level)
+    assert not level.check(ONE_NAME).to_write
+    level.apply(ONE_NAME)
+    assert next_ranges(level)
+
+
+# ---------------------------------------------------------------- by the hook
+
+
+@dataclass
+class HookRun:
+    """Starts by the hook at the destination."""
+
+    memory: Memory
+    extra: str = ONE_NAME
+
+    def start(self, outside: Outside | None = None) -> dict[str, str]:
+        memory = self.memory
+        config, checked = memory.config(self.extra), memory.check(self.extra)
+        file, plans = memory.folder / "reconciler.toml", memory.folder / "plans"
+        start = Start.of(config, config.jobs[0], plans=plans, clone_to=None, words=["hook"], config_file=file)
+        return start.correct(checked, outside or memory.outside, lambda _: None)
+
+
+def test_the_hook_gives_rows_that_are_right_the_destinations_anchors(
+    level: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert HookRun(level).start()
+    assert (clusters(level), offsets(level)) == ({"b"}, {0: 5, 1: 8})
+    assert "every offset is right: 0 records will be read again" in caplog.text
+    assert "2 offsets left as stored, with the destination's anchors now. To undo: reconciler rollback " in caplog.text
+    caplog.clear()
+    assert HookRun(level).start()
+    assert "rollback" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", [Refused, Unreachable])
+def test_a_store_that_cannot_be_written_stops_no_job_whose_offsets_are_right(
+    level: Memory, kind: type[Unreachable], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> None:
+        raise kind("The account may not write.", hint="Ask.")
+
+    monkeypatch.setattr(level.store, "check_writable", refuse)
+    assert HookRun(level).start()
+    assert clusters(level) == {"a"}
+    assert "the rows of job clicks are right, and keep the source's anchors: The account may not write." in caplog.text
+
+
+def test_where_a_person_must_sign_the_hook_leaves_rows_that_are_right_alone(level: Memory) -> None:
+    keys = level.folder / "ops.pub"
+    keys.write_text("")
+    assert HookRun(level, ONE_NAME + SIGNED.replace("ops.pub", str(keys))).start()
+    assert clusters(level) == {"a"}
+
+
+# ---------------------------------------------------------------- what stays out
+
+
+def test_rows_of_a_consumer_group_are_left_alone(level: Memory) -> None:
+    """Its consumers may run here already, and then the group takes no commit of others."""
+    path: Path = level.folder / "group.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b"\n{ONE_NAME}'
+        f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+    )
+    config = load_config(path, {})
+    (change,) = prepare(level.check(ONE_NAME).plan, config, level.outside)
+    assert not change.intended
