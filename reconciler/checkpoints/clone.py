@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -43,7 +43,7 @@ from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, json_value
-from reconciler.formats.plan import JobPlan, Plan, PlanSource, parse_plan
+from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
@@ -138,45 +138,56 @@ def clone(
     policy = settings.policy.start if settings else known.policy
     chosen = known.job(job)
     refuse_undecided(chosen, policy)
-    source, target = Tree(fspath(path)), Tree(fspath(new_path))
-    _refuse_unfit(source, target)
-    listed = source.listing()
-    found = read_checkpoint(fspath(path))
+    original, target = _Original.read(fspath(path), fspath(new_path))
     with _the_outside(known, settings, outside) as world:
-        if found.repeats_a_batch:
-            translate(found, chosen)  # a plan that does not fit is refused before anything is asked
-            chosen = without_uneven_ends(_with_ends(known, chosen, settings, world), uneven_ends(found))
-        moved = translate(found, chosen)
-        sinks = beside_its_sinks(settings, chosen, found, moved, fspath(path))
-        chosen, moved, at_most = whole_or_empty(found, chosen, moved, sinks, policy)
+        placed = _placed(original, known, chosen, policy, settings, world)
         now_ms = world.now_ms()
         reader = world.patient(settings.search) if settings else world.reader
-        records = verify(known, chosen, reader, now_ms, compares=settings is None)
+        records = verify(known, placed.job, reader, now_ms, compares=settings is None)
         if settings is not None:
-            verify_configured(known, chosen, settings, world)
-        edits = tuple(_edits(source, moved))
-        repeated = repeated_state(listed.files, found.next_batch)
-        left_out = tuple(sorted(repeated.union(name for name in _side_files(edits) if name in listed.files)))
-        made = _made(source, target, found, chosen, moved, edits, left_out)
-        older = older_state(listed.files.keys() - repeated, made.batch, source.read_all)
-        in_part = not made.repeats_empty and unproven(found, moved, chosen) > 0
-        made = replace(made, repeated_at_most=at_most, repeats_in_part=in_part, older=len(older), sinks=len(sinks))
-        first = first_anchors(settings, chosen, known.cluster_id, records, reader, now_ms)
-        earlier = _earlier_manifest(source, listed)
-        manifest = _manifest(made, known, chosen, stamp(now_ms), anchors_field(first), earlier)
+            verify_configured(known, placed.job, settings, world)
+        made, older = original.copy_of(placed, target)
+        first = first_anchors(settings, placed.job, known.cluster_id, records, reader, now_ms)
+        manifest = _manifest(made, known, placed.job, stamp(now_ms), anchors_field(first), original.earlier_manifest())
         with written.writing(target.shown):
             copied = copy_tree(
-                source,
+                original.tree,
                 target,
-                listed,
-                leave_out=older.union(left_out),
-                instead={edit.file: edit.after for edit in edits} | {MANIFEST: manifest},
-                barrier=f"offsets/{_newest(listed) + 1}",
-                still=lambda: _refuse_changed(source, listed, edits),
+                original.listed,
+                leave_out=older.union(made.left_out),
+                instead={edit.file: edit.after for edit in made.edits} | {MANIFEST: manifest},
+                barrier=f"offsets/{original.newest_batch + 1}",
+                still=lambda: original.refuse_changed(made.edits),
                 on_copied=on_copied or world.on_copied,
             )
-        kept = keep_anchors(settings, chosen, first, world) if settings is not None else 0
+        kept = keep_anchors(settings, placed.job, first, world) if settings is not None else 0
     return replace(made, anchors=kept, copied=copied)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The plan's job at the positions that the copy takes, and the checkpoint's lines with them.
+
+    ``repeated_at_most`` and ``sinks`` as in ``Clone``.
+    """
+
+    job: JobPlan
+    moved: Translation
+    repeated_at_most: int
+    sinks: int
+
+
+def _placed(
+    original: _Original, plan: Plan, job: JobPlan, policy: StartPolicy, config: Config | None, outside: Outside
+) -> _Placed:
+    """Raises NeedsPerson if a partition must not start or a sink forbids it, ConfigError if topics do not fit."""
+    found = original.found
+    if found.repeats_a_batch:
+        translate(found, job)  # a plan that does not fit is refused before anything is asked
+        job = without_uneven_ends(_with_ends(plan, job, config, outside), uneven_ends(found))
+    moved = translate(found, job)
+    sinks = beside_its_sinks(config, job, found, moved, original.path)
+    return _Placed(*whole_or_empty(found, job, moved, sinks, policy), sinks=len(sinks))
 
 
 def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:
@@ -222,6 +233,83 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
         yield outside
 
 
+# ---------------------------------------------------------------- the original
+
+
+@dataclass(frozen=True, slots=True)
+class _Original:
+    """The checkpoint that is copied, as it was read at ``path``. It must not change until the copy is complete."""
+
+    path: str
+    tree: Tree
+    listed: Listed
+    found: Checkpoint
+
+    @classmethod
+    def read(cls, path: str, new_path: str) -> tuple[_Original, Tree]:
+        """The original, and the place of its copy. Raises ConfigError, Refused and Unreachable for either."""
+        tree, target = Tree(path), Tree(new_path)
+        _refuse_unfit(tree, target)
+        listed = tree.listing()
+        return cls(path, tree, listed, read_checkpoint(path)), target
+
+    @property
+    def newest_batch(self) -> int:
+        """The number of the newest batch in the offset log; -1 without one."""
+        names = (name for name in self.listed.files if name.startswith("offsets/"))
+        numbers = (batch_of(name.removeprefix("offsets/")) for name in names)
+        return max((number for number in numbers if number is not None), default=-1)
+
+    def copy_of(self, placed: _Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
+        """The copy that is to be made, and the files of older state, which are not in it."""
+        found, moved, files = self.found, placed.moved, self.listed.files
+        edits = tuple(_edits(self.tree, moved))
+        repeated = repeated_state(files, found.next_batch)
+        older = older_state(files.keys() - repeated, found.next_batch, self.tree.read_all)
+        made = Clone(
+            path=self.tree.shown,
+            new_path=target.shown,
+            query_id=found.query_id,
+            batch=found.next_batch,
+            repeats=found.repeats_a_batch,
+            repeats_empty=moved.repeats_empty,
+            repeats_in_part=not moved.repeats_empty and unproven(found, moved, placed.job) > 0,
+            repeated_at_most=placed.repeated_at_most,
+            replay_at_most=sum(row.replay_at_most or 0 for row in placed.job.partitions if row.position != END),
+            sources=moved.sources,
+            kept=moved.kept,
+            later=moved.later,
+            edits=edits,
+            left_out=tuple(sorted(repeated.union(name for name in _side_files(edits) if name in files))),
+            older=len(older),
+            behind=found.behind,
+            sinks=placed.sinks,
+        )
+        return made, older
+
+    def earlier_manifest(self) -> Any:
+        """The manifest of the original, if it is a copy itself; None if it cannot be read."""
+        if MANIFEST not in self.listed.files:
+            return None
+        try:
+            earlier = json_value(self.tree.read(MANIFEST).decode(), fractions=False)
+            _text_of([[earlier]])  # it will be written two levels deep
+        except (ValueError, RecursionError):  # damaged, or written to be: the copy does not depend on it
+            return None
+        return earlier
+
+    def refuse_changed(self, edits: Iterable[Edit]) -> None:
+        """Raise Changed if a file is no longer as it was read."""
+        before, now = self.listed.files, self.tree.listing().files
+        for name in sorted({*before, *now}):
+            if before.get(name) != now.get(name):
+                change = "appeared" if name not in before else "is gone" if name not in now else "was written"
+                raise changed(self.tree, f"{name} {change}")
+        for edit in edits:
+            if self.tree.read(edit.file) != edit.before:
+                raise changed(self.tree, f"{edit.file} was written")
+
+
 def _refuse_unfit(source: Tree, target: Tree) -> None:
     for tree in (source, target):
         if not encodable(tree.shown):  # the copy's manifest names the original
@@ -265,61 +353,7 @@ def _side_files(edits: tuple[Edit, ...]) -> Iterator[str]:
     yield f".{MANIFEST}.crc"
 
 
-def _newest(listed: Listed) -> int:
-    numbers = [batch_of(name.removeprefix("offsets/")) for name in listed.files if name.startswith("offsets/")]
-    return max((number for number in numbers if number is not None), default=-1)
-
-
-def _refuse_changed(source: Tree, listed: Listed, edits: tuple[Edit, ...]) -> None:
-    now = source.listing()
-    for name in sorted({*listed.files, *now.files}):
-        if listed.files.get(name) != now.files.get(name):
-            change = "appeared" if name not in listed.files else "is gone" if name not in now.files else "was written"
-            raise changed(source, f"{name} {change}")
-    for edit in edits:
-        if source.read(edit.file) != edit.before:
-            raise changed(source, f"{edit.file} was written")
-
-
-# ---------------------------------------------------------------- the result
-
-
-def _made(
-    source: Tree,
-    target: Tree,
-    found: Checkpoint,
-    job: JobPlan,
-    moved: Translation,
-    edits: tuple[Edit, ...],
-    left_out: tuple[str, ...],
-) -> Clone:
-    return Clone(
-        path=source.shown,
-        new_path=target.shown,
-        query_id=found.query_id,
-        batch=found.next_batch,
-        repeats=found.repeats_a_batch,
-        repeats_empty=moved.repeats_empty,
-        repeated_at_most=0,
-        replay_at_most=sum(row.replay_at_most or 0 for row in job.partitions if row.position != END),
-        sources=moved.sources,
-        kept=moved.kept,
-        later=moved.later,
-        edits=edits,
-        left_out=left_out,
-        behind=found.behind,
-    )
-
-
-def _earlier_manifest(source: Tree, listed: Listed) -> Any:
-    if MANIFEST not in listed.files:
-        return None
-    try:
-        earlier = json_value(source.read(MANIFEST).decode(), fractions=False)
-        _text_of([[earlier]])  # it will be written two levels deep
-    except (ValueError, RecursionError):  # damaged, or written to be: the copy does not depend on it
-        return None
-    return earlier
+# ---------------------------------------------------------------- the manifest
 
 
 def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict[str, object]], earlier: Any) -> bytes:

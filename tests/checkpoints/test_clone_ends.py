@@ -10,8 +10,9 @@ from reconciler.checkpoints.clone import clone
 from reconciler.cli.commands.failover.checkpoint import _made_text
 from reconciler.config.file import load_config
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import check, outcome
+from reconciler.failover.check import check
 from reconciler.failover.positions import with_end_rows
+from reconciler.failover.totals import outcome
 from reconciler.kafka.memory import MemoryLog
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.taken import Taken
