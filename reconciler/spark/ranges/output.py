@@ -347,24 +347,42 @@ def is_overtaken(entry: CatalogueEntry, rows: Mapping[TopicPartition, StoredOffs
 
 
 def holds_all(others: Iterable[CatalogueEntry], entry: CatalogueEntry) -> bool:
-    """Whether the ranges of other batches hold all of this one's records.
+    """Whether other batches hold all of this one's records.
 
     False without the topics' ids: equal numbers may then be those of a topic that was recreated.
     """
-    held = [(part.range, part.after.anchor) for other in others for part in other.parts if part.after is not None]
+    held = [part for other in others for part in other.parts if part.after is not None]
     for part in entry.parts:
         if part.after is None:
             continue
         anchor, reached = part.after.anchor, part.range.from_offset
         if anchor is None or anchor.topic_id is None:
             return False
-        for there, its_anchor in sorted(held, key=lambda each: each[0].from_offset):
-            is_alike = there.at == part.range.at and _numbered_alike(its_anchor, anchor)
-            if is_alike and there.from_offset <= reached:
-                reached = max(reached, there.until_offset)
+        alike = [
+            each
+            for each in held
+            if each.range.at == part.range.at and each.after is not None and _numbered_alike(each.after.anchor, anchor)
+        ]
+        for each in sorted(alike, key=_held_from):
+            if _held_from(each) <= reached:
+                reached = max(reached, each.range.until_offset)
         if reached < part.range.until_offset:
             return False
     return True
+
+
+def _held_from(part: BatchPart) -> int:
+    """The offset from which a saved part holds every record there is.
+
+    A range may begin behind the stored offset where its run knew that nothing lies in between: the part then replaced
+    the stored row of the shorter way and of the longer one.
+    """
+    before, after = part.before, part.after
+    if before is None or before.is_sentinel:
+        return 0  # from the log's first record
+    if after is None or not _numbered_alike(before.anchor, after.anchor):
+        return part.range.from_offset
+    return min(part.range.from_offset, before.offset)
 
 
 def _is_row(now: StoredOffset | None, then: StoredOffset | None) -> bool:

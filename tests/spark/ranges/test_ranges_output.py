@@ -144,22 +144,46 @@ def test_a_row_of_another_batch_contradicts_one_that_is_as_after_this_batch(
 @pytest.mark.parametrize(
     ("others", "holds"),
     [
-        ([(0, 10)], True),
-        ([(4, 10), (0, 4)], True),
-        ([(0, 4), (5, 10)], False),
-        ([(1, 10)], False),
+        ([(1, 10)], True),
+        ([(4, 10), (1, 4)], True),
+        ([(1, 4), (5, 10)], False),
+        ([(2, 10)], False),
         ([], False),
     ],
 )
 def test_other_batches_hold_all_of_one_where_their_ranges_together_do(others: list[tuple[int, int]], holds: bool):
-    def batch(start: int, end: int, topic_id: str | None, records: bool = True) -> CatalogueEntry:
-        after = replace(at(end), anchor=replace(at(end).anchor, topic_id=topic_id)) if records else None
-        return entry("n", BatchPart(OffsetRange("events", 0, start, end), None, after))
-
     for topic_id, expected in (("t", holds), ("u", False), (None, False)):
-        found = [batch(*ends, topic_id) for ends in others]
-        assert holds_all(found, batch(0, 10, "t" if topic_id else None)) is expected
-    assert holds_all([], batch(0, 10, "t", records=False)), "it has no records"
+        found = [a_batch(start, start, end, topic_id) for start, end in others]
+        assert holds_all(found, a_batch(1, 1, 10, "t" if topic_id else None)) is expected
+    nothing = entry("n", BatchPart(OffsetRange("events", 0, 1, 10), None, None))
+    assert holds_all([], nothing), "it has no records"
+
+
+@pytest.mark.parametrize(
+    ("stored", "holds"),
+    [(3, True), (2, True), (4, False), (-1, True), (None, True)],
+    ids=["the same", "an earlier one", "a later one", "a sentinel", "none"],
+)
+def test_a_saved_batch_holds_what_lies_behind_the_stored_offset_that_it_replaced(stored: int | None, holds: bool):
+    """Its range begins further on, since its run knew that no record is in between."""
+    assert holds_all([a_batch(stored, 5, 10, "t")], a_batch(3, 3, 10, "t")) is holds
+
+
+def test_a_stored_offset_in_another_clusters_numbers_does_not_say_what_a_batch_holds():
+    assert not holds_all([a_batch(3, 5, 10, "t", numbers="another cluster")], a_batch(3, 3, 10, "t"))
+
+
+def a_batch(stored: int | None, start: int, end: int, topic_id: str | None, numbers: str = "a") -> CatalogueEntry:
+    """One of partition 0, begun from a stored offset in this cluster's numbers or in another's."""
+
+    def row(offset: int, cluster_id: str) -> StoredOffset:
+        if offset < 0:
+            return StoredOffset(offset)
+        made = at(offset)
+        return replace(made, anchor=replace(made.anchor, cluster_id=cluster_id, topic_id=topic_id))
+
+    before = None if stored is None else row(stored, numbers)
+    return entry("n", BatchPart(OffsetRange("events", 0, start, end), before, row(end, "a")))
 
 
 def test_a_partition_without_records_has_no_last_record():

@@ -140,10 +140,10 @@ class Life:
         self.fault("".join(traceback.format_exception(error)))
 
     def asked(self, error: NeedsPerson) -> None:
-        """Two limits: offsets that are the same under one name on both sides; a batch whose rows a rollback removed."""
-        what = "unfinished" if "was under way" in error.message else error.message[:60]
-        self.tally.asked[what] += 1
-        if not (self.kind.rivals or self.has_moved):
+        """A limit: a batch whose rows a rollback removed."""
+        is_unfinished = "was under way" in error.message
+        self.tally.asked["unfinished" if is_unfinished else error.message[:60]] += 1
+        if not self.kind.rivals and not (is_unfinished and self.has_moved):
             self.fault(f"a person is asked: {error.message}")
 
     def move(self) -> None:
