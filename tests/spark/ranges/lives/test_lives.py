@@ -47,7 +47,7 @@ def test_each_record_counts_once_whatever_happens(tmp_path: Path, kind: str, blo
     tally = lived(KINDS[kind], range(block * each, (block + 1) * each), tmp_path)
     assert not tally.faults, "\n".join(tally.faults)
     assert tally.lives == each
-    assert tally.kills > 0 or each < EACH
+    assert tally.kills > 0 or block or each < EACH  # another block may have none
 
 
 def broken_finish(monkeypatch: pytest.MonkeyPatch) -> None:
