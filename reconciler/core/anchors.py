@@ -166,6 +166,14 @@ class StoredOffset:
         return self.offset < 0
 
     @property
+    def is_unread(self) -> bool:
+        """True if nothing of the partition was processed: a sentinel, or offset 0 of a log with no record to name.
+
+        For the latter, ``track`` and ``apply`` keep the numbering alone.
+        """
+        return self.is_sentinel or (self.offset == 0 and self.anchor is not None and self.anchor.is_bare)
+
+    @property
     def cluster_id(self) -> str | None:
         """The cluster in whose numbering the offset is, by its anchor."""
         return None if self.anchor is None else self.anchor.cluster_id

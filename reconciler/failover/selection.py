@@ -115,13 +115,8 @@ def is_numbered_here(row: Row, cluster_id: str) -> bool:
 
 
 def is_unread(stored: StoredOffset | None) -> bool:
-    """True if nothing of the partition was processed: no row, a sentinel, or offset 0 of a log with no record to name.
-
-    For the last of these ``track`` keeps the numbering alone.
-    """
-    if stored is None or stored.is_sentinel:
-        return True
-    return stored.offset == 0 and stored.anchor is not None and stored.anchor.is_bare
+    """True if nothing of the partition was processed: no row, or one that says so."""
+    return stored is None or stored.is_unread
 
 
 def written_ms(row: Row) -> int:

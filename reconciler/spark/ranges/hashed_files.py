@@ -16,13 +16,13 @@ Theory of operation. The steps of a batch, each atomic, and what a restart does 
     5. done: the staged files count from now on; others are removed       6
     6. begun and staged are removed
 
-The stored rows show whether step 4 happened, even if a failover has corrected them meanwhile (``output.is_saved``). If
-it did not, and the job now reads another cluster, the batch is undone and its records are read there. It is undone,
-too, if compaction has removed its last records meanwhile: the rows after it would be others than those that were
-written in step 1. So it is if a person has corrected one of the rows before it: step 4 cannot happen any more
-(``output.is_overtaken``); and if batches that count hold all of its records: then another run of the group has saved
-the rows that it would have saved (``output.holds_all``). If the rows do not show it, the batch needs a decision:
-``unfinished="keep"`` or ``"drop"``.
+The stored rows show whether step 4 happened, even if a failover has corrected them meanwhile
+(``interrupted.is_saved``). If it did not, and the job now reads another cluster, the batch is undone and its records
+are read there. It is undone, too, if compaction has removed its last records meanwhile: the rows after it would be
+others than those that were written in step 1. So it is if a person has corrected one of the rows before it: step 4
+cannot happen any more (``is_overtaken``); and if batches that count hold all of its records: then another run of the
+group has saved the rows that it would have saved (``holds_all``). If the rows do not show it, or batches that count
+contradict them (``is_contradicted``), the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
 
 Of two runs of one group that write the same batch, the first that has staged all its files decides which files count;
 each run's files have names of their own, so that none replaces or removes another's that may count. A run whose batch
@@ -51,7 +51,7 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.folder import LocalFolder, open_folder
 from reconciler.formats.decimal_text import some
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.ranges import output
+from reconciler.spark.ranges import interrupted, output
 from reconciler.spark.ranges.hadoop import Directory
 from reconciler.spark.ranges.offsets import as_they_are, refuse_conflicts, require_atomic
 from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, STAGED, BatchPart, Catalogue, CatalogueEntry
@@ -136,15 +136,18 @@ class HashNamedFiles(RangeSink):
                     f"{self._path} is the output of group {entry.group}, not of {group}.",
                     hint="Give each job its own path.",
                 )
-            saved, is_lost = output.is_saved(entry, stored), self._mark_of(entry, LOST) is not None
+            saved, is_lost = interrupted.is_saved(entry, stored), self._mark_of(entry, LOST) is not None
+            others = self._catalogue.counted_beside(entry.name) if saved else []
+            if saved and interrupted.is_contradicted(entry, stored, others):
+                saved = None
             if saved is None and not is_lost:
                 if self._are_older(group, stored):
                     self._has_rewritten = True
                     return
                 saved = self._decided_by_person(entry)
-            if saved and not self._is_held_by_others(entry):
+            if saved and not interrupted.holds_all(others, entry):
                 self._finish(entry)
-            elif saved or is_lost or self._again is not None or output.is_overtaken(entry, stored):
+            elif saved or is_lost or self._again is not None or interrupted.is_overtaken(entry, stored):
                 self._undo(entry)
             else:
                 self._again = entry
@@ -181,14 +184,6 @@ class HashNamedFiles(RangeSink):
                 "output.read(), too, and keep the offsets where every machine finds them: files:/PATH is on this "
                 f'disk. An output whose catalogue is on this disk already goes on with catalogue="{folder.shown}".',
             )
-
-    def _is_held_by_others(self, entry: CatalogueEntry) -> bool:
-        """Whether batches that count hold all its records: another run has saved its offsets, or they were set back."""
-        names = self._catalogue.done()
-        if entry.name in names:
-            return False
-        found = [self._catalogue.find(name + DONE) for name in names]
-        return output.holds_all([other for other in found if other is not None], entry)
 
     def _are_older(self, group: str, stored: Mapping[TopicPartition, StoredOffset]) -> bool:
         """Whether other runs have written the rows since they were read, and begun what these cannot tell."""

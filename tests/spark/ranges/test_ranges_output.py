@@ -17,6 +17,7 @@ from reconciler.ports import TopicPartition
 from reconciler.spark.ranges import output
 from reconciler.spark.ranges.attempts import require_single_attempts
 from reconciler.spark.ranges.idempotent import PostgresUpsert
+from reconciler.spark.ranges.interrupted import holds_all, is_contradicted, is_saved
 from reconciler.spark.ranges.output import (
     BEGUN,
     BatchPart,
@@ -24,8 +25,6 @@ from reconciler.spark.ranges.output import (
     CatalogueEntry,
     dumps,
     files,
-    holds_all,
-    is_saved,
     loads,
     snapshot_name,
 )
@@ -139,6 +138,34 @@ def test_a_row_of_another_batch_contradicts_one_that_is_as_after_this_batch(
     """A batch saves all its rows in one step: only a failover replaces one of them, in another numbering."""
     begun = entry("n", part(at(3), at(10)), part(at(5), at(20), 1))
     assert is_saved(begun, now) is saved
+
+
+@pytest.mark.parametrize(
+    ("now", "contradicted"),
+    [
+        ({P0: at(110, "b", "u", record=10), P1: at(108, "b", "u", record=8)}, True),
+        ({P0: at(110, "b", "u", record=10), P1: at(120, "b", "u", record=20)}, False),
+        ({P0: at(110, "b", "u", record=10), P1: at(105, "b", "u", record=5)}, False),
+        ({P0: at(110, "b", "u", record=10)}, False),
+    ],
+    ids=["one row is neither", "both as after it", "one as before it", "no row"],
+)
+def test_after_a_failover_a_batch_is_doubtful_if_another_that_counts_has_some_of_its_records(
+    now: dict[TopicPartition, StoredOffset], contradicted: bool
+) -> None:
+    """Another run's batch may have ended at the same record of a partition."""
+    begun = entry("n", part(at(3), at(10)), part(at(5), at(20), 1))
+    counted = entry("m", part(at(3), at(10)), part(at(5), at(8), 1))
+    assert is_contradicted(begun, now, [counted]) is contradicted
+    assert not is_contradicted(begun, now, [])
+    assert not is_contradicted(begun, now, [entry("m", part(at(3), None))]), "it has no records"
+    assert not is_contradicted(begun, now, [entry("m", part(at(3), at(10, topic_id="earlier")))])
+
+
+def test_a_row_that_a_failover_placed_at_a_logs_start_is_as_before_a_first_batch() -> None:
+    begun = entry("n", part(StoredOffset(-1), at(10)))
+    unread = StoredOffset(0, Anchor(None, None, None, None, "b", "u"))
+    assert is_saved(begun, {P0: unread}) is False
 
 
 @pytest.mark.parametrize(

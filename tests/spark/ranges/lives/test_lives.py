@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import Changed, NeedsPerson
-from reconciler.spark.ranges.hashed_files import HashNamedFiles
+from reconciler.spark.ranges import interrupted
 from reconciler.spark.ranges.planning import Caps
 from tests.sizes import sampled
 from tests.spark.ranges.lives.actors import Actor
@@ -51,7 +51,7 @@ def test_each_record_counts_once_whatever_happens(tmp_path: Path, kind: str, blo
 
 
 def broken_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HashNamedFiles, "_is_held_by_others", lambda self, entry: True)
+    monkeypatch.setattr(interrupted, "holds_all", lambda others, entry: True)
 
 
 @pytest.mark.parametrize(("breaking", "seeds"), [(broken_finish, range(40))])
