@@ -40,6 +40,7 @@ from reconciler.core.probes import Chunk
 from reconciler.kafka.connection import ONE_BATCH, POINT_READS, Connection
 from reconciler.kafka.errors import UNANSWERED, Needs
 from reconciler.kafka.records import Gathering, arrived, turns, turns_of
+from reconciler.kafka.waiting import Wait
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import heard
 
@@ -60,17 +61,6 @@ ANSWER_BYTES, SMALL_ANSWER_BYTES = 8 * 1024 * 1024, 1024 * 1024
 """Of a broker's answer, which has one batch at least. A client hears nothing of an answer that is not whole: where none
 is in ``PATIENCE`` of the time for one, smaller ones are asked for, which 1 Mbit/s delivers in that time."""
 PATIENCE = 0.5
-STALL_S, STALL = 0.5, 2
-"""Seconds without a new record or end for any waiting partition, after the first one, before the fetch size grows, or
-the read is complete; and so many times the first one's, over a slow link.
-
-Ends come a moment after the last records. A read that gave up sooner would be repeated, and on a busy machine the same
-inputs would cost other numbers of probes.
-"""
-DRIP_S = 0.25
-DRIP = 0.1
-"""If all batches are above the fetch size, each answer of a broker holds one batch, of one partition (KIP-74). So where
-less than this part of the partitions without a record got one in so many seconds, the others need a larger fetch."""
 LEADERS_S = 1.0
 """The client's own timer finds leaders in so many seconds; asking for them never takes longer."""
 Kind = tuple[int, str]
@@ -289,7 +279,7 @@ class KafkaLogReader:
             waiting = {requests[index].partition: (index, requests[index]) for index in turn}
             while waiting and sizes:
                 left = [request for _, request in waiting.values()]
-                done, full = self._read_with(sizes[0], left, wait_s, patient=len(sizes) == 1)
+                done, full = self._read_with(sizes[0], left, wait_s, last=len(sizes) == 1)
                 yield [(waiting.pop(tp)[0], chunk) for tp, chunk in done.items()]
                 if done and not full:
                     del sizes[0]
@@ -308,22 +298,22 @@ class KafkaLogReader:
         return not self._manner.sparing and self._answer_bytes > SMALL_ANSWER_BYTES
 
     def _read_with(
-        self, fetch_bytes: int, requests: Sequence[ReadRequest], wait_s: float, *, patient: bool
+        self, fetch_bytes: int, requests: Sequence[ReadRequest], wait_s: float, *, last: bool
     ) -> tuple[dict[TopicPartition, Chunk], bool]:
         """Read until every partition has a record or an end, or no more come; the partitions left out starved.
 
         The answer is empty if nothing came in ``wait_s``. True with it: enough has come for one call, and those
-        left out have to be read again.
+        left out have to be read again. ``last``: there is no larger fetch size.
         """
         kind = fetch_bytes, "read_committed" if requests[0].committed else self._isolation
         consumer = self._consumer(kind)
         self._find_leaders(kind, requests)
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
         gathering = Gathering(requests)
-        last_news, fed, counted, stall_s = monotonic(), 0, None, STALL_S
         few, most = len(requests) <= FEW_PARTITIONS, self._manner.most_bytes
         full = False
         with self._connection.waiting():
+            wait = Wait(len(requests), wait_s, last=last, clock=monotonic)
             while not gathering.complete and not full:
                 messages = arrived(consumer, few=few)
                 try:
@@ -332,19 +322,12 @@ class KafkaLogReader:
                     self._forget()
                     raise
                 if news:
-                    before, last_news = last_news, monotonic()
-                    stall_s = stall_s if counted else min(max(STALL_S, STALL * (last_news - before)), wait_s)
-                    counted = counted or last_news
                     self._manner.on_news()
-                    if last_news - counted > DRIP_S and not patient:
-                        fed_before, fed, counted = fed, gathering.fed, last_news
-                        if 0 < fed - fed_before < DRIP * (len(requests) - fed):
-                            break
-                    full = self._manner.sparing or (most is not None and gathering.bytes >= most)
-                else:
-                    is_waited_for = counted is None or (patient and gathering.hungry)
-                    if monotonic() - last_news > (wait_s if is_waited_for else stall_s):
+                    if wait.on_news(gathering.answered):
                         break
+                    full = self._manner.sparing or (most is not None and gathering.bytes >= most)
+                elif wait.is_over(gathering.any_unanswered):
+                    break
         if gathering.refused_position:
             self._topics.pop(kind)
             self._consumers.pop(kind).close()

@@ -153,13 +153,11 @@ class Gathering:
     def complete(self) -> bool:
         return self._open == 0
 
-    @property
-    def hungry(self) -> bool:
+    def any_unanswered(self) -> bool:
         """True while some partition has neither a record nor an end."""
         return any(place.open and not place.messages for place in self._places.values())
 
-    @property
-    def fed(self) -> int:
+    def answered(self) -> int:
         """How many partitions have a record or an end."""
         return sum(not place.open or bool(place.messages) for place in self._places.values())
 

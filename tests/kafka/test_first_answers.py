@@ -14,7 +14,8 @@ from confluent_kafka import Consumer
 
 from reconciler.kafka import reader as module
 from reconciler.kafka.connection import Connection
-from reconciler.kafka.reader import FETCH_BYTES, STALL_S, KafkaLogReader
+from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
+from reconciler.kafka.waiting import STALL_S
 from reconciler.ports import ReadRequest
 from tests.kafka.mock_cluster import OTHERS, PLACE, mock_cluster
 
