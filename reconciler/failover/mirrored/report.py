@@ -115,21 +115,22 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     notes.append(note)
     groups = group_accounts(known.checkpoints, ends, synced or {})
     bare = unprepared(config, checked.jobs, known, outside, checked.plan.cluster_id)
+    asked = settings(partitions, groups, heartbeat=heartbeat_ms is not None, asked_groups=synced is not None)
     return MirrorReport(
-        outside.now_ms(),
-        checked.plan.cluster_id,
-        tuple(partitions),
-        tuple(groups),
-        _grades(checked, known, reader),
-        heartbeat_ms,
-        tuple(settings(partitions, groups, heartbeat=heartbeat_ms is not None, asked_groups=synced is not None)),
-        Tally.of(list(bare.with_syncs.values())),
-        Tally.of(list(bare.by_checkpoints.values())),
-        len(bare.unknown),
-        frozenset(place for place in places if ends[place] <= starts[place]),
-        missing,
-        tuple(dict.fromkeys(note for note in notes if note)),
-        checked.failed,
+        made_ms=outside.now_ms(),
+        cluster_id=checked.plan.cluster_id,
+        partitions=tuple(partitions),
+        groups=tuple(groups),
+        grades=_grades(checked, known, reader),
+        heartbeat_ms=heartbeat_ms,
+        settings=tuple(asked),
+        with_syncs=Tally.of(list(bare.with_syncs.values())),
+        by_checkpoints=Tally.of(list(bare.by_checkpoints.values())),
+        unknown=len(bare.unknown),
+        empty=frozenset(place for place in places if ends[place] <= starts[place]),
+        missing=missing,
+        notes=tuple(dict.fromkeys(note for note in notes if note)),
+        failed=checked.failed,
     )
 
 
