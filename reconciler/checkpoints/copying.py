@@ -114,7 +114,15 @@ def copy_tree(
     """
     out = set(leave_out) | set(instead)
     names = tuple(sorted(name for name in listed.files if name not in out))
-    work = _Work(source, target, listed, names, instead, still, on_copied or (lambda _: None))
+    work = _Work(
+        source=source,
+        target=target,
+        listed=listed,
+        names=names,
+        instead=instead,
+        still=still,
+        on_copied=on_copied or (lambda _: None),
+    )
     return _copy_and_rename(work) if target.renames else _copy_in_place(work, barrier)
 
 

@@ -175,7 +175,15 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
     def match(detail: str, by: MatchedBy | None = None, record_offset: int | None = None) -> Finding:
         if again:
             detail += "; the stored offset was set back to before it, so the records between come again"
-        return Finding(Verdict.MATCH, stored.offset, again, None if again else 0, by, record_offset, detail)
+        return Finding(
+            verdict=Verdict.MATCH,
+            resume_offset=stored.offset,
+            replay_at_most=again,
+            replay_exact=None if again else 0,
+            matched_by=by,
+            record_offset=record_offset,
+            detail=detail,
+        )
 
     def moved(why: str) -> Search[Finding]:
         if question.anchor_lag < 0:

@@ -143,7 +143,17 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
                     rest = [each for each in rest if each.offset < end]
                 following = advance(chunk, position, end)
                 newer = 0 if counted is None else counted.count
-                return Scan(record, rest, newer, following, False, before, gap, append_time, same_id)
+                return Scan(
+                    found=record,
+                    rest=rest,
+                    newer=newer,
+                    position=following,
+                    complete=False,
+                    before=before,
+                    gap=gap,
+                    append_time=append_time,
+                    same_id=same_id,
+                )
             processed.remember(record, stretch.not_before_ms)
             if offset < lower:
                 before = record
@@ -161,7 +171,21 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
         position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
     complete = position >= end
-    return Scan(None, (), 0, position, complete, before, gap, append_time, same_id, other_id, read, has_ids, has_times)
+    return Scan(
+        found=None,
+        rest=(),
+        newer=0,
+        position=position,
+        complete=complete,
+        before=before,
+        gap=gap,
+        append_time=append_time,
+        same_id=same_id,
+        other_id=other_id,
+        read=read,
+        has_ids=has_ids,
+        has_times=has_times,
+    )
 
 
 def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool = False) -> Search[int]:

@@ -120,7 +120,9 @@ def look_around(
     unread = end - position
     possibly = behind + unread if unread and not absent else possibly + unread
     has_records = any_record or unread > 0 or previous is not None
-    return Surroundings(start, end, lower, previous, tied, possibly, has_records)
+    return Surroundings(
+        start=start, end=end, lower=lower, previous=previous, tied=tied, possibly=possibly, has_records=has_records
+    )
 
 
 @dataclass(frozen=True, slots=True)

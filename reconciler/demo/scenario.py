@@ -84,15 +84,15 @@ def play(stage: Stage) -> DemoResult:
         stored = {row.partition: row.stored_offset or 0 for row in parse_plan(stage.plan.read_text()).job().partitions}
         there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(stage.ids_on_a))
         return DemoResult(
-            proof.prove(produced, [stage.ids_on_a, stage.ids_on_b]),
-            stateful.prove(stage, events),
-            proof.alternative(there, stored, processed),
-            proof.alternative(there, b.group_offsets(GROUP, MIRRORED), processed),
-            groups.outcome(b),
-            payments.outcome(stage),
-            time.monotonic() - began,
-            b.bootstrap,
-            b.pid,
+            by_ids=proof.prove(produced, [stage.ids_on_a, stage.ids_on_b]),
+            state=stateful.prove(stage, events),
+            unchanged=proof.alternative(there, stored, processed),
+            not_committed=proof.alternative(there, b.group_offsets(GROUP, MIRRORED), processed),
+            synced=groups.outcome(b),
+            restarted=payments.outcome(stage),
+            seconds=time.monotonic() - began,
+            destination=b.bootstrap,
+            destination_pid=b.pid,
         )
     except BaseException:
         is_kept = False

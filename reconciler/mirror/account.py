@@ -89,15 +89,15 @@ def partition_account(
     surplus = [other.downstream - one.downstream - (other.upstream - one.upstream) for one, other in steps]
     last = max((sync.upstream for sync in usable), default=None)
     return PartitionAccount(
-        source,
-        destination,
-        _sent(position, last),
-        newest_ms,
-        len(usable),
-        median_low(distances) if distances else None,
-        max(distances, default=None),
-        sum(max(0, -each) for each in surplus) if steps else None,
-        _again(usable, surplus) if len(usable) > 1 else None,
+        source=source,
+        destination=destination,
+        sent=_sent(position, last),
+        newest_ms=newest_ms,
+        syncs=len(usable),
+        median_distance=median_low(distances) if distances else None,
+        largest_distance=max(distances, default=None),
+        missing=sum(max(0, -each) for each in surplus) if steps else None,
+        again=_again(usable, surplus) if len(usable) > 1 else None,
     )
 
 
@@ -122,13 +122,13 @@ def group_accounts(
     newest = {(each.group, place): each for place, found in checkpoints.items() for each in found}
     return [
         GroupAccount(
-            group,
-            place,
-            each.upstream,
-            each.downstream,
-            each.written_ms,
-            max(0, ends[place] - each.downstream),
-            synced.get((group, place)),
+            group=group,
+            partition=place,
+            offset=each.upstream,
+            place=each.downstream,
+            written_ms=each.written_ms,
+            behind=max(0, ends[place] - each.downstream),
+            synced=synced.get((group, place)),
         )
         for (group, place), each in sorted(newest.items(), key=lambda item: (item[0][0], str(item[0][1])))
         if place in ends

@@ -96,12 +96,28 @@ def _from_the_start(question: Question, stored: int, edges: LogRange) -> Search[
     tail = yield from _tail(question, stored, edges.start, edges.end)
     if number == stored:
         detail = f"the first record here carries the source's offset {stored:,}, where the job stopped"
-        return Finding(Verdict.MOVED, edges.start, tail.at_most, tail.exact, None, None, detail)
+        return Finding(
+            verdict=Verdict.MOVED,
+            resume_offset=edges.start,
+            replay_at_most=tail.at_most,
+            replay_exact=tail.exact,
+            matched_by=None,
+            record_offset=None,
+            detail=detail,
+        )
     detail = (
         f"the oldest record here carries the source's offset {number:,}, and the job stopped at {stored:,}: records "
         "between them may be gone"
     )
-    return Finding(Verdict.LOST, edges.start, tail.at_most, tail.exact, None, None, detail)
+    return Finding(
+        verdict=Verdict.LOST,
+        resume_offset=edges.start,
+        replay_at_most=tail.at_most,
+        replay_exact=tail.exact,
+        matched_by=None,
+        record_offset=None,
+        detail=detail,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +164,16 @@ def _tail(question: Question, stored: int, place: int, end: int) -> Search[_Tail
     unread = end - position
     at_most = done + unknown + unread
     exact = at_most if at_most == done else None
-    return _Tail(begin, last, at_most, exact, first, unread == 0, sent_again, tuple(turns))
+    return _Tail(
+        begin=begin,
+        last=last,
+        at_most=at_most,
+        exact=exact,
+        first=first,
+        complete=unread == 0,
+        sent_again=sent_again,
+        turns=tuple(turns),
+    )
 
 
 def _judged(question: Question, stored: int, edges: LogRange, found: Finding) -> Search[Finding]:

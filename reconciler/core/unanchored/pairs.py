@@ -22,13 +22,13 @@ def evidence_for(
     below, above = closest(offset, syncs)
     before = [each for each in usable_checkpoints(pairs.checkpoints, pairs.syncs) if each.upstream <= offset]
     return MirrorEvidence(
-        offset,
-        below,
-        above,
-        tuple(_best(before)),
-        own,
-        local_writers,
-        note,
+        offset=offset,
+        below=below,
+        above=above,
+        checkpoints=tuple(_best(before)),
+        own=own,
+        local_writers=local_writers,
+        note=note,
         turns=tuple(_turns(syncs, offset)),
         existed=(existed := Existed.of(pairs)),
         returns=tuple(_returns(pairs.checkpoints, existed)),

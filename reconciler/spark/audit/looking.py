@@ -108,7 +108,18 @@ def look_at_destination(
         edge = edges[at]
         position, cut = (until or {}).get(at, edge.end), resumed.resume_offset
         stop = min(edge.end, max(position or 0, cut))
-        stretches.append(ReadStretch(resumed, at, edge.start, edge.end, cut, stop, edge.log_start, position is None))
+        stretches.append(
+            ReadStretch(
+                resumed=resumed,
+                at=at,
+                start=edge.start,
+                end=edge.end,
+                cut=cut,
+                until=stop,
+                log_start=edge.log_start,
+                is_unplaced=position is None,
+            )
+        )
     return LogExtent(cluster, found.cluster_id, tuple(stretches), silent)
 
 
@@ -137,7 +148,15 @@ def look_at_source(planned: AuditedJob, cluster: ClusterAccess, *, since_ms: int
         require_anchors(reader, {at: resumed.row for at, resumed in places.items()}, edges)
         silent = with_records(reader, (at for at in _all_places(found) if at not in places), since_ms)
     stretches = tuple(
-        ReadStretch(resumed, at, edge.start, edge.end, resumed.processed_until, edge.end, edge.log_start)
+        ReadStretch(
+            resumed=resumed,
+            at=at,
+            start=edge.start,
+            end=edge.end,
+            cut=resumed.processed_until,
+            until=edge.end,
+            log_start=edge.log_start,
+        )
         for at, resumed in places.items()
         for edge in [edges[at]]
     )

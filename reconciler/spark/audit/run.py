@@ -104,7 +104,16 @@ def audit(
     scoped = None if output is None else output.scoped(places)
     apart = places.are_compared_apart("place" if scoped is None else scoped.scope)
     naming = Naming.of(id, output.columns.by if output else None, unique, by_partition=apart)
-    auditing = _Audit(spark, about, places, naming, there, here, scoped, since_ms)
+    auditing = _Audit(
+        spark=spark,
+        planned=about,
+        places=places,
+        naming=naming,
+        there=there,
+        here=here,
+        output=scoped,
+        since_ms=since_ms,
+    )
     with spark_errors(), ExitStack() as on_disk:
         found = auditing.counted(on_disk.enter_context(kept(auditing.seen(), "DISK_ONLY")))
         on_disk.enter_context(kept(found.names, "DISK_ONLY"))

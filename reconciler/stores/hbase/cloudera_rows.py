@@ -213,7 +213,15 @@ class ClouderaRows:
             elif self.table.rows([before]):
                 rows += [before, *(cloudera.row_key(topic, group, epoch_ms) for epoch_ms in claim.not_seen)]
         exact, *others = self._companions(rows, faults)
-        return LatestBatch(batch, claim, raw, exact, others[0] if others else {}, others[1:], faults)
+        return LatestBatch(
+            batch=batch,
+            claim=claim,
+            raw_claim=raw,
+            companion=exact,
+            companion_before=others[0] if others else {},
+            claimed=others[1:],
+            faults=faults,
+        )
 
     def before(self, topic: str, group: str) -> BatchRow | None:
         return next(islice(self.backwards(topic, group), 1, None), None)

@@ -86,7 +86,15 @@ def run(options: argparse.Namespace) -> ExitCode:
         site = Site(figures.registry(), lambda: None, Access())
         requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
         address = _address(options, config)
-        process = Process(options, figures, _limit(config, signals.wait), site, requested, signals.wait, address)
+        process = Process(
+            options=options,
+            figures=figures,
+            limit=_limit(config, signals.wait),
+            site=site,
+            requested=requested,
+            wait=signals.wait,
+            listening=address,
+        )
         with closing(process.watch()) as watch:
             unanswered.silence()
             site.health = watch.health
@@ -103,7 +111,14 @@ def _once(options: argparse.Namespace, config: Config) -> ExitCode:
     figures = Figures(clock_ms)
     registry = figures.registry()
     site = Site(registry, lambda: None, Access())
-    process = Process(options, figures, _limit(config, time.sleep), site, Requested(), time.sleep)
+    process = Process(
+        options=options,
+        figures=figures,
+        limit=_limit(config, time.sleep),
+        site=site,
+        requested=Requested(),
+        wait=time.sleep,
+    )
     with closing(process.watch()) as watch:
         watch.run(rounds=1)
         show_text(generate_latest(registry).decode())
@@ -183,7 +198,16 @@ class Process:
 
         use = partial(self._use, config, access, address)
         close, deadline_s = outside.reader.close, config.search.deadline_s
-        return Setup(jobs, topics_of, checker, every_s, deadline_s, close, use, once=options.once)
+        return Setup(
+            jobs=jobs,
+            topics_of=topics_of,
+            checker=checker,
+            every_s=every_s,
+            deadline_s=deadline_s,
+            close=close,
+            use=use,
+            once=options.once,
+        )
 
     def _use(self, config: Config, access: Access, address: ListenAddress) -> None:
         """Take over the configuration's rate, logins and certificate. Its address would need a restart."""

@@ -144,7 +144,17 @@ def _look(
         stop = min(edge.end, known) if stays.is_last else None
         read = tuple((each.start, stop if each.end is None and stop is not None else each.end) for each in intervals)
         closed = tuple((start, edge.end if end is None else end) for start, end in read)
-        reaches.append(Reach(at, edge.start, edge.end, edge.log_start, closed, stop, position is None))
+        reaches.append(
+            Reach(
+                at=at,
+                start=edge.start,
+                end=edge.end,
+                log_start=edge.log_start,
+                read=closed,
+                until=stop,
+                is_unplaced=position is None,
+            )
+        )
     return number, ClusterLog(cluster, info.cluster_id, tuple(reaches), stays.is_last, silent)
 
 
