@@ -264,9 +264,13 @@ class PartitionPlan:
     def _check(self) -> None:
         """Raise ``ValueError`` for a combination of values that no check of this product finds."""
         Finding(
-            verdict=self.verdict, resume_offset=self.resume_offset, replay_at_most=self.replay_at_most, replay_exact=self.replay_exact, matched_by=self.matched_by,
+            verdict=self.verdict,
+            resume_offset=self.resume_offset,
+            replay_at_most=self.replay_at_most,
+            replay_exact=self.replay_exact,
+            matched_by=self.matched_by,
             record_offset=self.record_offset,
-        )  # fmt: skip
+        )
         if self.anchor is not None and self.stored_offset is None:
             raise ValueError("an anchor belongs to a stored offset")
         if self.verdict is Verdict.MISSING and self.resume_offset is not None:

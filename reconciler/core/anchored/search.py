@@ -126,16 +126,7 @@ def search(
     judge = judge_by_time(question, anchor.timestamp_ms, anchor.timestamp_ms)
     if matcher.by_order:
         judge = judge_by_order(matcher, judge, anchor_is_done=anchor.names is not Names.NEXT)
-    case = _Case(
-        question=question,
-        anchor=anchor,
-        matcher=matcher,
-        judge=judge,
-        why=why,
-        mirrored=mirrored,
-        candidate=candidate,
-        may_step=may_step,
-    )
+    case = _Case(question, anchor, matcher, judge, why, mirrored, candidate, may_step)
     if anchor.timestamp_ms is None:
         return (yield from _without_time(case))
     bounds = yield from _bounds(case)
@@ -212,15 +203,7 @@ def _scan(case: _Case, bounds: Bounds) -> Search[tuple[Processed, Scan]]:
     first_read = max(1, min(expected, FIRST_READ + PEEK_BACK + limits.tail_records, LARGEST_READ))
     not_before = case.anchor.timestamp_ms if case.question.identity.record_time else None
     budget = limits.scan_records + bounds.lower - begin
-    stretch = Stretch(
-        begin=begin,
-        lower=bounds.lower,
-        end=bounds.end,
-        budget=budget,
-        first_read=first_read,
-        not_before_ms=not_before,
-        in_full=case.question.anchor_lag > 0,
-    )
+    stretch = Stretch(begin, bounds.lower, bounds.end, budget, first_read, not_before, case.question.anchor_lag > 0)
     return processed, (yield from scan_for_anchor(case.matcher, processed, stretch))
 
 
@@ -366,15 +349,7 @@ def _found(
         detail = f"the anchor is {lag} {offsets} older than the stored offset: up to {lag} {records} in between repeat"
     elif exact is None:
         detail += f"; up to {at_most} of the records after it may be processed ones that were sent again"
-    finding = Finding(
-        verdict=verdict,
-        resume_offset=resume,
-        replay_at_most=at_most,
-        replay_exact=exact,
-        matched_by=case.matcher.matched_by,
-        record_offset=record_offset,
-        detail=case.why + detail,
-    )
+    finding = Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
     if verdict is Verdict.BOUNDED and record_offset == copy.offset:
         finding = finding.resting_on(copy)
     return finding if stepped is None else stepped.note_in(finding)
