@@ -36,14 +36,14 @@ _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOO
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """A kind of file, known by its first bytes. ``name`` is for sentences, like "a plan"."""
 
     name: str
     head: re.Pattern[bytes]
 
     @classmethod
-    def of_json(cls, name: str, written_as: str) -> Kind:
+    def of_json(cls, name: str, written_as: str) -> FileKind:
         """JSON that begins with the field ``"format"``, whose value is ``written_as``."""
         head = rb'(?:\xef\xbb\xbf)?\s*\{\s*"format"\s*:\s*"%b"' % re.escape(written_as.encode())
         return cls(name, re.compile(head))
@@ -132,7 +132,7 @@ def refuse_special(path: Path) -> None:
         raise OSError(errno.EINVAL, NO_FILE, str(path))
 
 
-def refuse_unwritable(path: Path, *, replaces: Kind | None = None, other: str = "place", stdout: str = "") -> None:
+def refuse_unwritable(path: Path, *, replaces: FileKind | None = None, other: str = "place", stdout: str = "") -> None:
     """Raise ``ConfigError`` if ``write_whole`` would fail here. Called before work whose result would be lost then.
 
     ``replaces``: the only kind of file, besides an empty one, that may be replaced; None: any. ``stdout``: what to do
@@ -155,7 +155,7 @@ def refuse_unwritable(path: Path, *, replaces: Kind | None = None, other: str = 
             os.unlink(name)
 
 
-def is_another_kind(path: Path, kind: Kind) -> bool:
+def is_another_kind(path: Path, kind: FileKind) -> bool:
     """True for a file that is there, is not empty, and does not begin as this kind does. Raises OSError."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:

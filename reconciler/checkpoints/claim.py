@@ -18,7 +18,7 @@ from reconciler.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CopyClaim:
     """The barrier of a copy, and its text. ``is_own``: this process has begun that copy, and may remove it."""
 
     barrier: str
@@ -41,7 +41,7 @@ class Claim:
             raise _taken(target)
 
 
-def claimed(target: Tree, barrier: str, digest: str, original: str) -> Claim:
+def claimed(target: Tree, barrier: str, digest: str, original: str) -> CopyClaim:
     """Write the barrier of a new copy, or find that of one that was cut off.
 
     ``digest`` is of all that is copied, ``original`` its path for messages. Raises ConfigError if the path is taken.
@@ -54,8 +54,8 @@ def claimed(target: Tree, barrier: str, digest: str, original: str) -> Claim:
                 f"{target.shown} has an unfinished copy of something else, or of an earlier state of {original}.",
                 hint="Remove it, or choose another NEW_PATH.",
             )
-        return Claim(barrier, found, is_own=False)
-    claim = Claim(barrier, of_this + f" {uuid4().hex}\n".encode(), is_own=True)
+        return CopyClaim(barrier, found, is_own=False)
+    claim = CopyClaim(barrier, of_this + f" {uuid4().hex}\n".encode(), is_own=True)
     if not target.is_empty():
         raise _taken(target)
     with suppress(FileExistsError):

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from reconciler.checkpoints.claim import Claim, claimed
+from reconciler.checkpoints.claim import CopyClaim, claimed
 from reconciler.checkpoints.files import AT_ONCE, Listed, Tree, changed
 from reconciler.checkpoints.local import Copier, boot, flush
 from reconciler.checkpoints.needed import is_immutable
@@ -166,7 +166,7 @@ def _held(target: Tree, beside: str) -> Iterator[None]:
 
 
 @contextmanager
-def _removed_on_failure(work: _Work, folder: str, claim: Claim | None = None) -> Iterator[None]:
+def _removed_on_failure(work: _Work, folder: str, claim: CopyClaim | None = None) -> Iterator[None]:
     """Remove a copy that failed. It is kept if the same command may go on with it, and that would spare requests."""
     try:
         yield

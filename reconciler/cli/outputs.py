@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from reconciler.fileio import Kind
+from reconciler.fileio import FileKind
 from reconciler.formats import anchor_lines, plan
 
-PLAN = Kind.of_json("a plan", plan.FORMAT)
-ANCHORS = Kind.of_json("an export of anchors", anchor_lines.FORMAT)
-PAGE = Kind("an HTML page", re.compile(rb"(?:\xef\xbb\xbf)?\s*<!doctype html", re.IGNORECASE))
-AUDIT = Kind("an audit's result", re.compile(rb'\{"(?:compared|clusters)":\['))
+PLAN = FileKind.of_json("a plan", plan.FORMAT)
+ANCHORS = FileKind.of_json("an export of anchors", anchor_lines.FORMAT)
+PAGE = FileKind("an HTML page", re.compile(rb"(?:\xef\xbb\xbf)?\s*<!doctype html", re.IGNORECASE))
+AUDIT = FileKind("an audit's result", re.compile(rb'\{"(?:compared|clusters)":\['))
 """Canonical JSON: the first key by name, of ``reconciler.audit/1`` or ``reconciler.audit-stays/1``."""

@@ -28,7 +28,7 @@ from reconciler.config.ownership import Doubt, doubt_about
 from reconciler.config.places import place_of
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
-from reconciler.config.settings import Cluster, Config, Job, Policy, SearchSettings, TopicNames
+from reconciler.config.settings import Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
 from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
@@ -39,7 +39,7 @@ from reconciler.fileio import why
 from reconciler.formats.plan import StartPolicy
 from reconciler.identity import IdentitySettings, identity_from_settings
 
-__all__ = ["Cluster", "Config", "Job", "Policy", "SearchSettings", "TopicNames", "load_config", "read_config"]
+__all__ = ["Cluster", "Config", "Job", "PolicySettings", "SearchSettings", "TopicNames", "load_config", "read_config"]
 
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
@@ -243,8 +243,8 @@ class _Reader:
 
     # ------------------------------------------------------------ policy, and what it allows to run
 
-    def _policy(self, table: Table) -> Policy:
-        policy = Policy(
+    def _policy(self, table: Table) -> PolicySettings:
+        policy = PolicySettings(
             new=_start_at(table) or StartAt(),
             start=StartPolicy(
                 behind=table.choice("behind", Behind, Behind.START),
@@ -260,7 +260,7 @@ class _Reader:
         table.done()
         return policy
 
-    def _judge_code(self, policy: Policy, *clusters: Cluster | None) -> None:
+    def _judge_code(self, policy: PolicySettings, *clusters: Cluster | None) -> None:
         """A file that makes this process run code which is not the product's must be beyond other users' reach."""
         settings = {name for cluster in clusters if cluster is not None for name in cluster.client}
         code = "[policy] python" if policy.python else min(settings & _RUN_CODE, default=None)

@@ -93,7 +93,7 @@ class MirrorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PolicySettings:
     """Which partitions may start without a decision, and where partitions without an anchor or an offset start."""
 
     new: StartAt = field(default_factory=StartAt)
@@ -174,7 +174,7 @@ class Config:
     topics: TopicNames
     anchor_store: str | None
     search: SearchSettings
-    policy: Policy
+    policy: PolicySettings
     jobs: tuple[Job, ...]
     trust: TrustSettings = field(default_factory=TrustSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)

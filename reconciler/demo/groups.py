@@ -47,8 +47,8 @@ class Groups:
 
     def __init__(self, source: ClusterInUse) -> None:
         self._source = source
-        self._head = _Reader(source, HEAD, FLOW_TOPIC, at_most=FLOW_PER_SECOND)
-        self._lagging = _Reader(source, LAGGING, TOPIC, at_most=int(LAGGING_PER_SECOND * _TICK_SECONDS))
+        self._head = _GroupReader(source, HEAD, FLOW_TOPIC, at_most=FLOW_PER_SECOND)
+        self._lagging = _GroupReader(source, LAGGING, TOPIC, at_most=int(LAGGING_PER_SECOND * _TICK_SECONDS))
         self._threads = (self._head, self._lagging, _Flow(source))
 
     @contextlib.contextmanager
@@ -87,7 +87,7 @@ class Groups:
         lagging = self._at_synced(self._lagging, events, destination)
         return Synced(head, lagging, len(events) - len(self._lagging.processed))
 
-    def _at_synced(self, reader: _Reader, there: list[Copy], destination: ClusterInUse) -> Alternative:
+    def _at_synced(self, reader: _GroupReader, there: list[Copy], destination: ClusterInUse) -> Alternative:
         return alternative(there, destination.group_offsets(reader.group, f"a.{reader.topic}"), reader.processed)
 
 
@@ -122,7 +122,7 @@ class _Flow(_Background):
             producer.flush(_PATIENCE_SECONDS)
 
 
-class _Reader(_Background):
+class _GroupReader(_Background):
     """An ordinary consumer: it processes at most ``at_most`` records a tick, and commits every second."""
 
     def __init__(self, cluster: ClusterInUse, group: str, topic: str, *, at_most: int) -> None:

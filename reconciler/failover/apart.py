@@ -73,7 +73,7 @@ class Fuse:
         self._error = None
 
 
-class _Server:
+class _StoreServer:
     """A server of several stores. It is left alone for ``rest_s`` seconds if ``STORE_FAILURES`` of them failed in them.
 
     One that fails by itself has a fuse of its own, and is no reason to leave out the others.
@@ -106,7 +106,7 @@ class StoreFuses:
         self._own = {job.store: Fuse(STORE_FAILURES, rest_s) for job in jobs}
         self._server_of = {address: server_of(address) for address in self._own}
         anchors_server = server_of(anchors or "")
-        self._servers = {server: _Server(rest_s) for server in (*self._server_of.values(), anchors_server)}
+        self._servers = {server: _StoreServer(rest_s) for server in (*self._server_of.values(), anchors_server)}
         self._anchors = self._servers[anchors_server]
 
     def blown(self, address: str, now: float) -> ReconcilerError | None:
@@ -135,7 +135,7 @@ class StoreFuses:
         of_server = isinstance(error, Unreachable) and error.of_server
         return address == other or (of_server and self._server(address) is self._server(other))
 
-    def _server(self, address: str) -> _Server:
+    def _server(self, address: str) -> _StoreServer:
         return self._servers[self._server_of[address]]
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reconciler.core.errors import ConfigError
-from reconciler.fileio import Kind, is_another_kind, making, refuse_special, refuse_unwritable, write_whole
+from reconciler.fileio import FileKind, is_another_kind, making, refuse_special, refuse_unwritable, write_whole
 
 _PLAIN = re.compile(r"[\w@%+:,./-]+", re.ASCII)
 _ESCAPED = re.compile(r'["\\$`]')
-_VARIABLES = Kind("a hook's variables", re.compile(rb"RECONCILER_(START|STARTING_OFFSETS|PLAN)="))
+_VARIABLES = FileKind("a hook's variables", re.compile(rb"RECONCILER_(START|STARTING_OFFSETS|PLAN)="))
 """The file of an earlier start, by this release or an older one."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.core.probes import Chunk, Counted
-from reconciler.kafka.memory_segments import Batch, Cleaning, MemoryRecord, Segment, clean
+from reconciler.kafka.memory_segments import Batch, MemoryRecord, Segment, SegmentCleaning, clean
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 
 __all__ = ["MemoryLog", "MemoryPartition", "MemoryRecord"]
@@ -128,7 +128,10 @@ class MemoryPartition:
         first_dirty = max(self._cleaned_to, self.start)
         if active.base <= first_dirty:
             return
-        clean(inactive, Cleaning(self.start, first_dirty, active.base, now_ms, delete_retention_ms, self._last_data))
+        clean(
+            inactive,
+            SegmentCleaning(self.start, first_dirty, active.base, now_ms, delete_retention_ms, self._last_data),
+        )
         joined = inactive[:1]
         for segment in inactive[1:]:
             if segment.base in bases:

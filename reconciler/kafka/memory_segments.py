@@ -111,7 +111,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaning:
+class SegmentCleaning:
     """One round of the cleaner: keys count from ``first_dirty`` on, everything before ``upper`` is cleaned.
 
     ``start`` is the log's start, ``last_data`` every producer's last data offset.
@@ -125,7 +125,7 @@ class Cleaning:
     last_data: Mapping[str, int]
 
 
-def clean(segments: Sequence[Segment], how: Cleaning) -> None:
+def clean(segments: Sequence[Segment], how: SegmentCleaning) -> None:
     """Clean these segments in place, as one round does: all of them lie before ``how.upper``."""
     latest = _latest_offsets(segments, how)
     transactions = _Transactions(how.start)
@@ -139,7 +139,7 @@ def _is_aborted(batch: Batch, start: int) -> bool:
     return batch.abort_marker is not None and batch.abort_marker >= start
 
 
-def _latest_offsets(segments: Sequence[Segment], how: Cleaning) -> dict[bytes | None, int]:
+def _latest_offsets(segments: Sequence[Segment], how: SegmentCleaning) -> dict[bytes | None, int]:
     """Each key's last offset among the records that were not cleaned yet. Aborted ones do not count."""
     return {
         record.key: record.offset
@@ -171,7 +171,7 @@ class _Transactions:
         return not had_batches
 
 
-def _stays(batch: Batch, latest: Mapping[bytes | None, int], how: Cleaning, *, may_go: bool) -> bool:
+def _stays(batch: Batch, latest: Mapping[bytes | None, int], how: SegmentCleaning, *, may_go: bool) -> bool:
     """Remove the records that the cleaner removes from a batch; False if the batch itself goes."""
     is_due = batch.horizon_ms is not None and batch.horizon_ms <= how.now_ms
     if batch.control:

@@ -40,7 +40,7 @@ from reconciler.core.probes import Chunk
 from reconciler.kafka.connection import ONE_BATCH, POINT_READS, Connection
 from reconciler.kafka.errors import UNANSWERED, Needs
 from reconciler.kafka.records import Gathering, arrived, turns, turns_of
-from reconciler.kafka.waiting import Wait
+from reconciler.kafka.waiting import FetchWait
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import heard
 
@@ -313,7 +313,7 @@ class KafkaLogReader:
         few, most = len(requests) <= FEW_PARTITIONS, self._manner.most_bytes
         full = False
         with self._connection.waiting():
-            wait = Wait(len(requests), wait_s, last=last, clock=monotonic)
+            wait = FetchWait(len(requests), wait_s, last=last, clock=monotonic)
             while not gathering.complete and not full:
                 messages = arrived(consumer, few=few)
                 try:

@@ -55,7 +55,7 @@ class SentRecord:
 
     __slots__ = ("_at", "_columns", "append_time", "offset", "timestamp_ms")
 
-    def __init__(self, columns: Columns, at: int, offset: int, kind: int, stamp: int) -> None:
+    def __init__(self, columns: SentColumns, at: int, offset: int, kind: int, stamp: int) -> None:
         self._columns = columns
         self._at = at
         self.offset = offset
@@ -79,7 +79,7 @@ class SentRecord:
         return readable(self._columns.headers.get(self._at, ()))
 
 
-class Columns:
+class SentColumns:
     """The records of one frame, column by column."""
 
     def __init__(
@@ -112,7 +112,7 @@ class SentRecords(Sequence[SentRecord]):
 
     __slots__ = ("_columns", "_places")
 
-    def __init__(self, columns: Columns, places: range) -> None:
+    def __init__(self, columns: SentColumns, places: range) -> None:
         self._columns = columns
         self._places = places
 
@@ -167,7 +167,7 @@ def frames(answers: Sequence[tuple[int, Chunk]]) -> Iterator[Sequence[tuple[int,
         yield answers[begin:]
 
 
-class Taken(NamedTuple):
+class ReadColumns(NamedTuple):
     """Records of a frame as a client's library has them, column by column. ``kinds`` are those of librdkafka."""
 
     offsets: Sequence[int]
@@ -176,15 +176,15 @@ class Taken(NamedTuple):
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: Sequence[Any]
-    """Empty if no record has any. As in ``Columns``, a text stands for headers that cannot be read."""
+    """Empty if no record has any. As in ``SentColumns``, a text stands for headers that cannot be read."""
 
 
-def taken(messages: list[Any]) -> Taken:
+def taken(messages: list[Any]) -> ReadColumns:
     """Consumed messages, column by column."""
     # One call a column and no loop in Python: this runs over every record.
     kinds, stamps = zip(*map(Message.timestamp, messages), strict=True) if messages else ((), ())
     headers = headers_of(messages)
-    return Taken(
+    return ReadColumns(
         offsets=list(map(Message.offset, messages)),
         stamps=stamps,
         kinds=bytes(kinds),
@@ -212,7 +212,7 @@ def headers_of(messages: list[Any]) -> list[Any]:
             found.append(str(TopicPartition(message.topic(), message.partition())))
 
 
-def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Taken] = taken) -> list[bytes]:
+def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], ReadColumns] = taken) -> list[bytes]:
     """The indexes of requests and the chunks that answer them, as parts of a frame. ``taken`` reads their records."""
     messages: list[Any] = []
     chunks, withheld = [], []
@@ -286,7 +286,7 @@ def unpack(framed: memoryview) -> list[tuple[int, Chunk]]:
     kinds = bytes(framed[position : position + KIND * count])
     if len(kinds) != count:
         raise ValueError(f"a frame lacks some of its {count} records")
-    columns = Columns(numbers, kinds, framed[position + KIND * count :], headers)
+    columns = SentColumns(numbers, kinds, framed[position + KIND * count :], headers)
     answers: list[tuple[int, Chunk]] = [
         (index, Withheld(NotRead(message, hint=hint))) for index, message, hint in about["withheld"]
     ]

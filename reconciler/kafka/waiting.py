@@ -17,7 +17,7 @@ DRIP = 0.1
 less than this part of the partitions without a record got one in so many seconds, the others need a larger fetch."""
 
 
-class Wait:
+class FetchWait:
     """The wait of one fetch of ``partitions``; ``clock`` gives monotonic seconds.
 
     Until the first news it lasts up to ``wait_s``, since silence says nothing about the fetch size. ``last``: no larger

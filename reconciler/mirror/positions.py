@@ -62,14 +62,14 @@ def newest_positions(records: Iterable[Record], alias: str) -> dict[TopicPartiti
     return found
 
 
-class Position(NamedTuple):
+class MirrorPosition(NamedTuple):
     """A partition of the source, and the last offset of it that was delivered."""
 
     partition: TopicPartition
     offset: int
 
 
-def position_of(record: Record, alias: str) -> Position | None:
+def position_of(record: Record, alias: str) -> MirrorPosition | None:
     """The position that a record holds; None for every other record of the topic."""
     if record.key is None or record.value is None or max(len(record.key), len(record.value)) > LARGEST:
         return None
@@ -85,4 +85,4 @@ def position_of(record: Record, alias: str) -> Position | None:
         return None
     if type(partition) is not int or type(offset) is not int or partition < 0 or offset < 0:
         return None
-    return Position(TopicPartition(topic, partition), offset)
+    return MirrorPosition(TopicPartition(topic, partition), offset)

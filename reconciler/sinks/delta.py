@@ -17,7 +17,7 @@ from itertools import islice
 from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import Refused
 from reconciler.sinks.taken import Taken
-from reconciler.stores.delta.table import Commit, DeltaAt, is_restore, restored_version
+from reconciler.stores.delta.table import DeltaAt, DeltaCommit, is_restore, restored_version
 
 FAR = 1000
 """Commits, counted from the newest, that are searched for the one that brought the last batch."""
@@ -67,8 +67,8 @@ class DeltaSink:
             last = None if table is None else table.transaction_version(app_id)
             if table is None or last is None:
                 return Taken(None)
-            since: list[Commit] = []
-            brought: Commit | None = None
+            since: list[DeltaCommit] = []
+            brought: DeltaCommit | None = None
             for commit in islice(self._at.commits(table), FAR):
                 if commit.transactions.get(app_id) == last:
                     brought = commit
@@ -86,7 +86,7 @@ class DeltaSink:
             recent = [] if table is None else table.history(RECENT)
         return any("queryId" in (each.get("operationParameters") or {}) for each in recent)
 
-    def _undone(self, since: Iterable[Commit], app_id: str, last: int) -> str:
+    def _undone(self, since: Iterable[DeltaCommit], app_id: str, last: int) -> str:
         """How a RESTORE took this version's rows back; empty if none did. ``since``: the commits after it, at least."""
         below: int | None = None
         for commit in since:

@@ -213,7 +213,7 @@ _INDEX = b"""<!DOCTYPE html>
 # ---------------------------------------------------------------- connections
 
 
-class Listener:
+class MetricsListener:
     """Serves ``site`` at ``address`` from its own threads until it is closed. Raises ConfigError if it cannot bind.
 
     ``longest_s``: seconds after which a connection is cut.
@@ -223,7 +223,7 @@ class Listener:
         self, address: ListenAddress, site: Site, *, longest_s: float = LONGEST_S, patience_s: float = PATIENCE_S
     ) -> None:
         try:
-            self._server = _Server(address, site, longest_s, patience_s)
+            self._server = _MetricsServer(address, site, longest_s, patience_s)
         except (OSError, UnicodeError) as error:  # the latter of a name that cannot be a host's, like .example.com
             raise ConfigError(
                 f"Nothing can listen on {address}: {getattr(error, 'strerror', None) or error}.",
@@ -259,7 +259,7 @@ class _Visit:
             log.debug("a connection was gone already")
 
 
-class _Server(TCPServer):
+class _MetricsServer(TCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
@@ -336,7 +336,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "reconciler"
     sys_version = ""
 
-    def __init__(self, connection: Any, client_address: Any, server: _Server, visit: _Visit) -> None:
+    def __init__(self, connection: Any, client_address: Any, server: _MetricsServer, visit: _Visit) -> None:
         self._site = server.site
         self._visit = visit
         super().__init__(connection, client_address, server)

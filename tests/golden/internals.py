@@ -35,7 +35,7 @@ from reconciler.stores.hbase.layouts import anchored as hbase_anchored
 from reconciler.stores.hbase.layouts import cdap, cloudera
 from reconciler.stores.hbase.layouts import cdap_companion as hbase_companion
 from reconciler.stores.hbase.layouts import cloudera_companion as cloudera_beside
-from reconciler.stores.hbase.layouts.cells import Cell, companion_row
+from reconciler.stores.hbase.layouts.cells import HBaseCell, companion_row
 from reconciler.stores.hbase.layouts.flowlet import Flowlet
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.postgresql import own as postgresql_own
@@ -52,9 +52,9 @@ __all__ = [
     "COMMANDS",
     "NOW_MS",
     "Anchor",
-    "Cell",
     "Change",
     "Flowlet",
+    "HBaseCell",
     "MemoryLog",
     "Names",
     "StoredOffset",

@@ -82,7 +82,7 @@ def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
 def test_cells_of_hbase_in_cdaps_layouts(goldens: Goldens) -> None:
     codec, key = of.cdap, of.TopicPartition(TOPIC, 3)
     log_saver, metrics, flowlet = codec.LogSaver(200), codec.Metrics(), of.Flowlet(dict.fromkeys)
-    current = {codec.MAX_EVENT_TIME: of.Cell(codec.long(1_600_000_000_000), 1)}
+    current = {codec.MAX_EVENT_TIME: of.HBaseCell(codec.long(1_600_000_000_000), 1)}
     new = codec.NewRow(key, of.StoredOffset(42), {})
     values: dict[str, bytes | str] = {
         "log saver, row": log_saver.row_key(key),
@@ -100,8 +100,8 @@ def test_cells_of_hbase_in_cdaps_layouts(goldens: Goldens) -> None:
 
 def test_companions_of_hbases_legacy_rows(goldens: Goldens) -> None:
     codec = of.hbase_companion
-    before = codec.CompanionState({b"d:o": of.Cell(b"\0\1", 5)}, ROWS["time only"])
-    after = codec.CompanionState({b"d:o": of.Cell(b"\0\2", 6)}, ROWS["whole"])
+    before = codec.CompanionState({b"d:o": of.HBaseCell(b"\0\1", 5)}, ROWS["time only"])
+    after = codec.CompanionState({b"d:o": of.HBaseCell(b"\0\2", 6)}, ROWS["whole"])
     settled = codec.Companion("nonce", 6, 6, True, (after, before))
     values: dict[str, bytes | str] = {
         "row": of.companion_row(b"a.events.03"),

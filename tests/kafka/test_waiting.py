@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconciler.kafka.waiting import DRIP_S, STALL, STALL_S, Wait
+from reconciler.kafka.waiting import DRIP_S, STALL, STALL_S, FetchWait
 
 WAIT_S = 10.0
 
@@ -18,10 +18,10 @@ class Fetch:
     last: bool = False
     now_s: float = 0.0
     answered: int = 0
-    wait: Wait = field(init=False)
+    wait: FetchWait = field(init=False)
 
     def __post_init__(self) -> None:
-        self.wait = Wait(100, WAIT_S, last=self.last, clock=lambda: self.now_s)
+        self.wait = FetchWait(100, WAIT_S, last=self.last, clock=lambda: self.now_s)
 
     def news(self, at_s: float, answered: int) -> bool:
         self.now_s, self.answered = at_s, answered

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.terminal.prompts import Asker
+from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
@@ -399,31 +399,31 @@ def test_a_quoted_text_is_read_back_unchanged_as_a_value_and_as_a_key(text: str)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Asker]:
-    def with_answers(text: str) -> Asker:
+def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Prompt]:
+    def with_answers(text: str) -> Prompt:
         import io
 
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        return Asker(yes=False)
+        return Prompt(yes=False)
 
     return with_answers
 
 
-def test_an_empty_answer_takes_the_default(asked: Callable[[str], Asker]) -> None:
+def test_an_empty_answer_takes_the_default(asked: Callable[[str], Prompt]) -> None:
     assert asked("\n").text("Where", "here") == "here"
     assert asked("\n").several("Which", ["one", "two"]) == ["one", "two"]
 
 
 def test_choices_are_taken_by_number_or_by_name_and_asked_for_again(
-    asked: Callable[[str], Asker], capsys: pytest.CaptureFixture[str]
+    asked: Callable[[str], Prompt], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert asked("three\n2, one\n").several("Which", ["one", "two"]) == ["two", "one"]
     assert "three is none of them" in capsys.readouterr().err
     assert asked("perhaps\nn\n").text("Go on?", "y", lambda typed: None if typed in "yn" else "y or n") == "n"
 
 
-def test_no_answer_ends_it(asked: Callable[[str], Asker]) -> None:
+def test_no_answer_ends_it(asked: Callable[[str], Prompt]) -> None:
     with pytest.raises(ConfigError, match="No answer: nothing was written"):
         asked("").text("Where", "here")
     with pytest.raises(ConfigError, match="Where: not known"):
-        Asker(yes=True).text("Where")
+        Prompt(yes=True).text("Where")

@@ -17,7 +17,7 @@ from reconciler.formats import anchor_text, range_manifests
 from reconciler.ports import Row
 from reconciler.stores.hbase.cloudera_rows import BatchRow
 from reconciler.stores.hbase.layouts import anchored, cdap, cdap_companion, cloudera_companion
-from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.cells import HBaseCell
 from reconciler.stores.kafka import topic_rows
 from reconciler.stores.sql_rows import COLUMNS, Decoder
 from reconciler.stores.zookeeper import anchor_node, single_text
@@ -51,7 +51,7 @@ LONGS = st.integers(-(2**63), 2**63 - 1).map(cdap.long)
 CELLS = st.dictionaries(
     st.sampled_from([b"d:o", b"d:t", b"d:nextOffset", b"d:maxEventTime", b"offsets:0", b"offsets:7", b"o:v"]),
     st.builds(
-        Cell, st.binary(max_size=20) | st.integers(-(2**63), 2**63 - 1).map(cdap.long), st.integers(-1, 2**63 - 1)
+        HBaseCell, st.binary(max_size=20) | st.integers(-(2**63), 2**63 - 1).map(cdap.long), st.integers(-1, 2**63 - 1)
     ),
     max_size=4,
 )
@@ -93,7 +93,7 @@ def test_any_cells_of_hbase_are_read_or_marked(runs: int) -> None:
 
     @settings(max_examples=runs)
     @given(CELLS, BYTES)
-    def any_cells(cells: dict[bytes, Cell], value: bytes) -> None:
+    def any_cells(cells: dict[bytes, HBaseCell], value: bytes) -> None:
         for layout in layouts:
             found = _refused_or(layout.read, cells)
             assert found is None or isinstance(found, StoredOffset)

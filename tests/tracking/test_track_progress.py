@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from reconciler.cli.commands.prepare.track import ALL_AGAIN_S, MOST_LINES, Progress
+from reconciler.cli.commands.prepare.track import ALL_AGAIN_S, MOST_LINES, RoundProgress
 from reconciler.ports import TopicPartition
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round
@@ -19,10 +19,10 @@ WITHOUT = {TopicPartition("events", number): "retention has removed the records 
 @dataclass
 class Log:
     now: float = 0.0
-    progress: Progress = field(init=False)
+    progress: RoundProgress = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = Progress(lambda: self.now)
+        self.progress = RoundProgress(lambda: self.now)
 
     def after(self, seconds: float, *jobs: JobReport) -> list[str]:
         self.now += seconds

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge
 
 from reconciler.core.errors import ExitCode
-from reconciler.watch.listener import Access, ListenAddress, Listener, Site
+from reconciler.watch.listener import Access, ListenAddress, MetricsListener, Site
 from tests.fuzz import AS_TYPED, JUNK, attempt, fuzz, sized, slips, words
 
 LOGIN = "Basic cHJvbWV0aGV1czpnZWhlaW0="
@@ -61,18 +61,18 @@ def site() -> Site:
 
 
 @pytest.fixture
-def listener(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+def listener(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsListener]:
     """Fails if any of its threads ends by an exception."""
     ended: list[object] = []
     monkeypatch.setattr(threading, "excepthook", ended.append)
-    here = Listener(ListenAddress("127.0.0.1", 0), site, longest_s=5.0)
+    here = MetricsListener(ListenAddress("127.0.0.1", 0), site, longest_s=5.0)
     yield here
     here.close()
     assert ended == []
 
 
 @sized
-def test_any_bytes_of_a_visitor_are_answered_or_dropped(listener: Listener, site: Site, runs: int) -> None:
+def test_any_bytes_of_a_visitor_are_answered_or_dropped(listener: MetricsListener, site: Site, runs: int) -> None:
     def claim(drawn: tuple[bytes, bool]) -> None:
         sent, with_login = drawn
         site.access = replace(site.access, login=("prometheus", "geheim") if with_login else None)
@@ -86,7 +86,7 @@ def test_any_bytes_of_a_visitor_are_answered_or_dropped(listener: Listener, site
     fuzz(runs, st.tuples(requests() | slips(JUNK), st.booleans()), claim)
 
 
-def visited(listener: Listener, sent: bytes) -> bytes:
+def visited(listener: MetricsListener, sent: bytes) -> bytes:
     """The answer to what was sent; the connection's end is the end of both."""
     answer = b""
     with socket.create_connection((listener.address.host, listener.address.port), timeout=60) as connection:

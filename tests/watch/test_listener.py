@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from reconciler.config.settings import WatchSettings
 from reconciler.core.errors import ConfigError
-from reconciler.watch.listener import MOST_THREADS, Access, ListenAddress, Listener, Site
+from reconciler.watch.listener import MOST_THREADS, Access, ListenAddress, MetricsListener, Site
 from tests.waiting import wait_until
 
 HOME = ListenAddress("127.0.0.1", 0)
@@ -44,7 +44,7 @@ class Served:
         Gauge("answer", "", registry=registry).set(42)
         Gauge("question", "", registry=registry).set(7)
         self.site = Site(registry, lambda: self.trouble, access or Access())
-        self.listener = Listener(address, self.site, longest_s=longest_s, patience_s=patience_s)
+        self.listener = MetricsListener(address, self.site, longest_s=longest_s, patience_s=patience_s)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -112,7 +112,7 @@ def test_a_port_in_use_is_a_usage_error() -> None:
         with pytest.raises(
             ConfigError, match=r"Nothing can listen on 127\.0\.0\.1:\d+: Address already in use"
         ) as caught:
-            Listener(ListenAddress(*here.place), here.site)
+            MetricsListener(ListenAddress(*here.place), here.site)
         assert "--listen" in str(caught.value)
 
 

@@ -22,14 +22,14 @@ def confirm(question: str, *, yes: bool) -> None:
         raise ConfigError("Not confirmed: nothing was written.")
 
 
-class Asker:
+class Prompt:
     """Asks on stderr and reads stdin; with ``yes`` every question gets its default answer."""
 
     def __init__(self, *, yes: bool) -> None:
         self._yes = yes
 
     @classmethod
-    def on_this_terminal(cls, *, yes: bool) -> Asker:
+    def on_this_terminal(cls, *, yes: bool) -> Prompt:
         """Raises ConfigError if stdin is not a terminal and ``yes`` is not set."""
         if not yes and not sys.stdin.isatty():
             raise ConfigError(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
 from reconciler.clock import stamp
-from reconciler.config.file import Config, Job, Policy
+from reconciler.config.file import Config, Job, PolicySettings
 from reconciler.core.anchors import Record, real_topic_id
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import PROVEN, Verdict
@@ -30,7 +30,7 @@ def check_expiry(plan: Plan, now_ms: int) -> None:
         raise Changed(f"The plan expired at {plan.expires_at}.", hint="Make a new one.")
 
 
-def check_time(plan: Plan, policy: Policy, now_ms: int) -> None:
+def check_time(plan: Plan, policy: PolicySettings, now_ms: int) -> None:
     """Raise Changed if the plan has expired, by its own time or by today's policy, or is from the future.
 
     Times are UTC text of one layout, which sorts as time does.

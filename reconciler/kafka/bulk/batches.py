@@ -8,7 +8,7 @@ from typing import Any
 from aiokafka.record import MemoryRecords
 
 from reconciler.core.probes import Chunk, Counted
-from reconciler.kafka.sent import Taken
+from reconciler.kafka.sent import ReadColumns
 from reconciler.ports import ReadRequest
 
 FORMAT = 2
@@ -110,11 +110,11 @@ def _size(records: list[Any]) -> int:
         return sum(map(len, filter(None, map(_VALUE, records))))
 
 
-def taken(records: list[Any]) -> Taken:
+def taken(records: list[Any]) -> ReadColumns:
     """Records of batches, column by column."""
     count = len(records)
     appended = any(map(_KIND, records))
-    return Taken(
+    return ReadColumns(
         offsets=list(map(_OFFSET, records)),
         stamps=list(map(_STAMP, records)),
         kinds=b"".join(KINDS[kind] for kind in map(_KIND, records)) if appended else KINDS[0] * count,

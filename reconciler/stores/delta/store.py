@@ -20,8 +20,7 @@ from typing import Any
 
 from reconciler.core.errors import Refused
 from reconciler.ports import OffsetStore, Row, TopicPartition
-from reconciler.stores.delta.table import Commit as DeltaCommit
-from reconciler.stores.delta.table import DeltaAt, is_restore, restored_version
+from reconciler.stores.delta.table import DeltaAt, DeltaCommit, is_restore, restored_version
 from reconciler.stores.table_address import TableAddress, TableColumns, TableStore, no_table, parse
 from reconciler.stores.table_offsets import Commit, OlderGone, filled, row_of, row_of_column, rows_of
 

@@ -19,7 +19,7 @@ AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class DeltaCommit:
     """One commit of a table's log. ``info``: its ``commitInfo``, which Delta's protocol leaves to the writer."""
 
     version: int
@@ -75,7 +75,7 @@ class DeltaAt:
         except DeltaError:
             return None
 
-    def commits(self, table: Any) -> Iterator[Commit]:
+    def commits(self, table: Any) -> Iterator[DeltaCommit]:
         """The table's commits, newest first, until one that its log no longer has. To be called within ``errors``.
 
         They are read by their names: ``history`` leaves out those without ``commitInfo``, and counts past them; and it
@@ -121,7 +121,7 @@ class DeltaAt:
         )
 
 
-def _commit(files: Any, version: int) -> Commit | None:
+def _commit(files: Any, version: int) -> DeltaCommit | None:
     """The commit of this version, from the table's ``files``; None if it is not there. Raises TypeError if damaged."""
     try:
         text = bytes(files.open_input_file(f"_delta_log/{version:020}.json").read()).decode()
@@ -132,4 +132,6 @@ def _commit(files: Any, version: int) -> Commit | None:
         raise TypeError(f"version {version} of its log is not JSON") from error
     info = next((each["commitInfo"] for each in actions if "commitInfo" in each), None)
     brought = {each["txn"]["appId"]: int(each["txn"]["version"]) for each in actions if "txn" in each}
-    return Commit(version, info if isinstance(info, dict) else None, brought, any("remove" in each for each in actions))
+    return DeltaCommit(
+        version, info if isinstance(info, dict) else None, brought, any("remove" in each for each in actions)
+    )

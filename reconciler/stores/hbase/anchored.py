@@ -17,7 +17,7 @@ from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import anchored as layout
-from reconciler.stores.hbase.layouts.cells import Cell, Cells
+from reconciler.stores.hbase.layouts.cells import Cells, HBaseCell
 from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, partial_write
 
 HISTORY_KEPT = 100
@@ -125,7 +125,7 @@ class AnchoredStore(HBaseStore):
         cell = cells.get(layout.COLUMN)
         return None if cell is None else _CurrentRow(cell.value, self._entry(cell))
 
-    def _entry(self, cell: Cell) -> layout.RowChange:
+    def _entry(self, cell: HBaseCell) -> layout.RowChange:
         try:
             return layout.decode(cell.value)
         except FieldError as error:

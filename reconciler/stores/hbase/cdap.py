@@ -42,7 +42,7 @@ from reconciler.stores import common
 from reconciler.stores.hbase.layouts import cdap_companion
 from reconciler.stores.hbase.layouts.cdap import CdapLayout, NewRow, NotARow
 from reconciler.stores.hbase.layouts.cdap_companion import COLUMN, Companion, CompanionState, Meaning
-from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
+from reconciler.stores.hbase.layouts.cells import Cells, HBaseCell, companion_row, sorted_content
 from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, partial_write, unreadable, write_parts
 from reconciler.stores.hbase.table import HBaseTable
 
@@ -105,7 +105,7 @@ class _Write:
     @property
     def intent(self) -> bytes:
         """The companion of step 2."""
-        new = CompanionState({name: Cell(value, 0) for name, value in self.cells.items()}, self.stored)
+        new = CompanionState({name: HBaseCell(value, 0) for name, value in self.cells.items()}, self.stored)
         others, meaning = [], self.before.meaning
         if meaning is not None:
             others.append(CompanionState(self.before.cells, meaning.stored))
@@ -258,7 +258,7 @@ class CdapStore(HBaseStore):
         try:
             values = json_fields.json_object(change.text)
             cells = {name.encode("latin-1"): bytes.fromhex(str(value)) for name, value in values.items()}
-            found = self._layout.read({name: Cell(value, 0) for name, value in cells.items()})
+            found = self._layout.read({name: HBaseCell(value, 0) for name, value in cells.items()})
         except (ValueError, NotARow):  # FieldError and UnicodeEncodeError are ValueErrors
             return None
         return cells if found is None or found.offset == change.new.offset else None

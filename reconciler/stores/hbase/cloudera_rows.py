@@ -16,7 +16,7 @@ from reconciler.ports import TopicPartition
 from reconciler.stores.common import is_later
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
 from reconciler.stores.hbase.layouts.cdap_companion import Meaning, continued
-from reconciler.stores.hbase.layouts.cells import Cell, Cells, companion_row, sorted_content
+from reconciler.stores.hbase.layouts.cells import Cells, HBaseCell, companion_row, sorted_content
 from reconciler.stores.hbase.layouts.cloudera import NotAnOffset
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
 from reconciler.stores.hbase.store import UnreadableRow, unreadable
@@ -73,7 +73,7 @@ class LatestBatch:
 
     batch: BatchRow | None = None
     claim: Claim | None = None
-    raw_claim: Cell | None = None
+    raw_claim: HBaseCell | None = None
     companion: Mapping[int, StoredOffset] = field(default_factory=dict)
     companion_before: Mapping[int, StoredOffset] = field(default_factory=dict)
     claimed: Sequence[Mapping[int, StoredOffset]] = ()

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from reconciler.core.errors import Away, NotCreated, NotNow, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.near import tables_like
 from reconciler.retry import insist
-from reconciler.stores.hbase.layouts.cells import Cell, Cells
+from reconciler.stores.hbase.layouts.cells import Cells, HBaseCell
 from reconciler.waits import for_seconds, is_unresolved, waiting
 
 T = TypeVar("T")
@@ -98,10 +98,10 @@ class HBaseTable:
         kept = prefix.rstrip(b"\xff")
         return self.scan(prefix, kept[:-1] + bytes((kept[-1] + 1,)) if kept else b"")
 
-    def versions(self, key: bytes, column: bytes, count: int) -> list[Cell]:
+    def versions(self, key: bytes, column: bytes, count: int) -> list[HBaseCell]:
         """The newest versions of one cell, the newest first."""
         found = self._read(lambda client: client.getVer(self._table, key, column, count, {}))
-        return [Cell(cell.value, cell.timestamp) for cell in found]
+        return [HBaseCell(cell.value, cell.timestamp) for cell in found]
 
     def check_usable(self) -> None:
         """Raise Refused for a table that is missing, disabled, or without one of its families.
@@ -339,7 +339,7 @@ def _thrift() -> Any:
 
 
 def _by_key(rows: Sequence[Any]) -> dict[bytes, Cells]:
-    return {row.row: {name: Cell(c.value, c.timestamp) for name, c in row.columns.items()} for row in rows}
+    return {row.row: {name: HBaseCell(c.value, c.timestamp) for name, c in row.columns.items()} for row in rows}
 
 
 def _summary(error: Any) -> str:

@@ -31,7 +31,7 @@ BUSY_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _SqliteReader:
     """A connection to read. ``locks``: it reads one state of the file, whatever others write meanwhile."""
 
     db: sqlite3.Connection
@@ -187,13 +187,13 @@ class SqliteStore:
         db.text_factory = _text
         return db
 
-    def _connect_to_read(self) -> _Reader:
+    def _connect_to_read(self) -> _SqliteReader:
         # A WAL file needs a lock file beside it even to be read. On a read-only mount, in a backup or on a full disk
         # there can be none; and one that is made by a user who may not write to the file stays, and keeps the job's
         # user from writing. But where no write is unfinished, the main file holds everything.
         may_lock = all(_allowed(place, os.W_OK) for place in (os.path.dirname(self._file), self._file))
         if not may_lock and not self._has_unfinished():
-            return _Reader(self._connect("ro", "&immutable=1"), locks=False)
+            return _SqliteReader(self._connect("ro", "&immutable=1"), locks=False)
         # Not mode=ro: such a connection leaves its lock files behind.
         db = self._connect("rw")
         try:
@@ -203,8 +203,8 @@ class SqliteStore:
             db.close()
             if not errors.is_without_lock_file(err) or self._has_unfinished():
                 raise
-            return _Reader(self._connect("ro", "&immutable=1"), locks=False)
-        return _Reader(db, locks=True)
+            return _SqliteReader(self._connect("ro", "&immutable=1"), locks=False)
+        return _SqliteReader(db, locks=True)
 
     def _has_unfinished(self) -> bool:
         """Whether the log or journal of a write lies beside the file. An empty one may be of a read that failed."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.clock import clock_ms
-from reconciler.config.file import Cluster, Config, Job, Policy, SearchSettings, TopicNames
+from reconciler.config.file import Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
@@ -134,7 +134,9 @@ class Jobs:
             for kind in kinds
         ]
         names, search = TopicNames("default", "a", ".", {}), SearchSettings(deadline_s=deadline_s)
-        config = Config(None, Cluster("b", {"bootstrap.servers": "b"}), names, None, search, Policy(), tuple(jobs))
+        config = Config(
+            None, Cluster("b", {"bootstrap.servers": "b"}), names, None, search, PolicySettings(), tuple(jobs)
+        )
         return cls(MemoryStore(name), config)
 
     def outside(self, reader: LogReader) -> Outside:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.cells import HBaseCell
 
 T = TypeVar("T")
 
@@ -16,17 +16,17 @@ class FakeTable:
     name = "t"
 
     def __init__(self) -> None:
-        self.data: dict[bytes, dict[bytes, Cell]] = {}
+        self.data: dict[bytes, dict[bytes, HBaseCell]] = {}
         self.around: Callable[[str, bytes, Callable[[], object]], object] = lambda name, row, call: call()
         self._clock = 0
 
-    def rows(self, keys: Sequence[bytes]) -> dict[bytes, dict[bytes, Cell]]:
+    def rows(self, keys: Sequence[bytes]) -> dict[bytes, dict[bytes, HBaseCell]]:
         return self._call("rows", b"", lambda: {key: dict(self.data[key]) for key in keys if self.data.get(key)})
 
     def scan(
         self, start: bytes, stop: bytes, *, limit: int | None = None, reverse: bool = False
-    ) -> dict[bytes, dict[bytes, Cell]]:
-        def found() -> dict[bytes, dict[bytes, Cell]]:
+    ) -> dict[bytes, dict[bytes, HBaseCell]]:
+        def found() -> dict[bytes, dict[bytes, HBaseCell]]:
             keys = sorted((key for key, cells in self.data.items() if cells), reverse=reverse)
             if reverse:
                 keys = [key for key in keys if key <= start and (not stop or key > stop)]
@@ -68,7 +68,7 @@ class FakeTable:
 
     def _set(self, key: bytes, cells: Mapping[bytes, bytes]) -> None:
         self._clock += 1
-        self.data.setdefault(key, {}).update({column: Cell(value, self._clock) for column, value in cells.items()})
+        self.data.setdefault(key, {}).update({column: HBaseCell(value, self._clock) for column, value in cells.items()})
 
     def _call(self, name: str, key: bytes, call: Callable[[], T]) -> T:
         return self.around(name, key, call)  # type: ignore[return-value]

@@ -13,7 +13,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.ports import TopicPartition
 from reconciler.stores.hbase.layouts.cdap import NewRow, long
-from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.cells import HBaseCell
 from reconciler.stores.hbase.layouts.flowlet import PAGE, VALUE, Flowlet
 from reconciler.stores.hbase.message_ids import message_ids
 
@@ -56,9 +56,9 @@ class Rows:
         self._rows = rows
         self.keys_read: list[bytes] = []
 
-    def rows(self, keys: list[bytes]) -> dict[bytes, dict[bytes, Cell]]:
+    def rows(self, keys: list[bytes]) -> dict[bytes, dict[bytes, HBaseCell]]:
         self.keys_read += keys
-        return {key: {VALUE: Cell(long(1), 1)} for key in keys if key in self._rows}
+        return {key: {VALUE: HBaseCell(long(1), 1)} for key in keys if key in self._rows}
 
 
 def test_rows_with_overridden_keys_are_read_up_to_the_first_page_without_any():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
 from reconciler.stores.hbase.layouts import cdap, flowlet
 from reconciler.stores.hbase.layouts.cdap import LogSaver, Metrics, NewRow
-from reconciler.stores.hbase.layouts.cells import Cell
+from reconciler.stores.hbase.layouts.cells import HBaseCell
 from reconciler.stores.hbase.layouts.flowlet import Flowlet
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -21,8 +21,8 @@ KEY = TopicPartition("events", 3)
 METRICS, FLOWLET = Metrics(), Flowlet(dict.fromkeys)
 
 
-def cells(at: int = TRANSACTION, **values: bytes) -> dict[bytes, Cell]:
-    return {f"d:{name}".encode(): Cell(value, at) for name, value in values.items()}
+def cells(at: int = TRANSACTION, **values: bytes) -> dict[bytes, HBaseCell]:
+    return {f"d:{name}".encode(): HBaseCell(value, at) for name, value in values.items()}
 
 
 # ---------------------------------------------------------------- log saver
@@ -144,11 +144,11 @@ def test_other_keys_are_no_rows_of_the_metrics_processor(row):
 
 
 def test_a_time_written_before_the_offset_does_not_count():
-    together = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 100)}
+    together = {b"d:o": HBaseCell(cdap.long(5), 100), b"d:t": HBaseCell(cdap.long(77), 100)}
     assert METRICS.read(together).anchor == Anchor(timestamp_ms=77)
-    after = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 101)}
+    after = {b"d:o": HBaseCell(cdap.long(5), 100), b"d:t": HBaseCell(cdap.long(77), 101)}
     assert METRICS.read(after).anchor == Anchor(timestamp_ms=77)
-    before = {b"d:o": Cell(cdap.long(5), 100), b"d:t": Cell(cdap.long(77), 99)}
+    before = {b"d:o": HBaseCell(cdap.long(5), 100), b"d:t": HBaseCell(cdap.long(77), 99)}
     assert METRICS.read(before).anchor is None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from reconciler import __version__
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
-from reconciler.cli.terminal.prompts import Asker
+from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
 from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     _refuse_to_overwrite(options)
     if str(options.output) != "-":
         refuse_unwritable(options.output, other="--output")
-    asker = Asker.on_this_terminal(yes=options.yes)
+    asker = Prompt.on_this_terminal(yes=options.yes)
     client = _client(options, asker)
     surveyor = Surveyor(client.used)
     reader = open_log(client.used, memory=SearchSettings().memory)
@@ -193,7 +193,7 @@ def _refuse_empty(options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- the cluster
 
 
-def _client(options: argparse.Namespace, asker: Asker) -> _Client:
+def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
     given = read_properties(options.client_config) if options.client_config is not None else {}
     given.update(given_properties(options.client))
     servers = options.bootstrap_servers or given.get(SERVERS)
@@ -209,7 +209,7 @@ def _client(options: argparse.Namespace, asker: Asker) -> _Client:
     return _Client(used, safe, needed)
 
 
-def _mirror(options: argparse.Namespace, asker: Asker, topics: Sequence[str]) -> Mirror:
+def _mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str]) -> Mirror:
     """The mirror that fills this cluster: from the options, else from its topics, confirmed by the user."""
     separator = options.separator or "."
     if options.policy == TopicPolicy.IDENTITY:
@@ -259,7 +259,7 @@ def _none_of(name: str, found: Sequence[Mirror]) -> str | None:
 
 
 def _store(
-    options: argparse.Namespace, asker: Asker, client: _Client, mirror: Mirror, surveyor: Surveyor
+    options: argparse.Namespace, asker: Prompt, client: _Client, mirror: Mirror, surveyor: Surveyor
 ) -> tuple[str, FoundStore]:
     """The store's address as given, and its content."""
     address = options.store or asker.text("Where do the jobs keep their offsets (a store's address)", KAFKA_GROUP)
@@ -285,7 +285,7 @@ def _only(mirror: Mirror, topics: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[topic] for topic in topics)
 
 
-def _chosen(options: argparse.Namespace, asker: Asker, stored: FoundStore, mirror: Mirror) -> list[FoundJob]:
+def _chosen(options: argparse.Namespace, asker: Prompt, stored: FoundStore, mirror: Mirror) -> list[FoundJob]:
     """The jobs to write. A job given with its topics may have no offsets yet."""
     known = {job.group: job for job in stored.jobs}
     if options.group and options.topic:
@@ -304,7 +304,7 @@ def _chosen(options: argparse.Namespace, asker: Asker, stored: FoundStore, mirro
 
 
 def _job(
-    job: FoundJob, store: str, stored: FoundStore, reader: LogReader, mirror: Mirror, records: int, asker: Asker
+    job: FoundJob, store: str, stored: FoundStore, reader: LogReader, mirror: Mirror, records: int, asker: Prompt
 ) -> ProposedJob:
     here = {mirror.source_of(name): name for name in mirror.topics}
     seen = sample(reader, [here[topic] for topic in job.topics if topic in here], records)

@@ -130,7 +130,7 @@ def _once(tracker: Tracker) -> ExitCode:
 
 def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> None:
     outages = Outages(every_s, time.monotonic, log)
-    progress = Progress(time.monotonic)
+    progress = RoundProgress(time.monotonic)
     first = True
     while not signals.stopping:
         began = time.monotonic()
@@ -153,7 +153,7 @@ def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> No
 # ---------------------------------------------------------------- the output
 
 
-class Progress:
+class RoundProgress:
     """The log's lines about rounds: a job's whenever its state changes, and every job's each ``ALL_AGAIN_S``.
 
     A job that moves on with all its anchors exact has not changed. ``clock`` gives monotonic seconds.

@@ -25,7 +25,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.positions import jobs_to_check
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
-from reconciler.watch.listener import Access, ListenAddress, Listener, Site
+from reconciler.watch.listener import Access, ListenAddress, MetricsListener, Site
 from reconciler.watch.metrics import Figures
 from reconciler.watch.mirrored import LastKnown
 from reconciler.watch.schedule import Requested, Setup, Watch
@@ -241,7 +241,7 @@ def _warn_if_open(address: ListenAddress, access: Access) -> None:
 
 @contextmanager
 def _listening(address: ListenAddress, site: Site) -> Iterator[None]:
-    with closing(Listener(address, site)) as listener:
+    with closing(MetricsListener(address, site)) as listener:
         scheme = "https" if site.access.tls else "http"
         log.info("metrics: %s://%s/metrics", scheme, listener.address)
         yield

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.json_fields import FieldError
-from reconciler.stores.hbase.layouts.cells import Cell, Cells, decode_json
+from reconciler.stores.hbase.layouts.cells import Cells, HBaseCell, decode_json
 
 FORMAT = "reconciler.hbase-beside/1"
 COLUMN = b"d:beside"
@@ -141,11 +141,11 @@ def _state(fields: object, stamp: int) -> CompanionState:
     return CompanionState(found, anchor_fields.load_stored(fields))
 
 
-def _cell(fields: object, stamp: int) -> Cell:
+def _cell(fields: object, stamp: int) -> HBaseCell:
     if not isinstance(fields, list) or len(fields) != 2 or not isinstance(fields[0], str):
         raise FieldError("cells", "holds a value that is not a cell")
     at = json_fields.integer({"stamp": fields[1]}, "stamp")
     try:
-        return Cell(binascii.unhexlify(fields[0]), stamp if at is None else at)
+        return HBaseCell(binascii.unhexlify(fields[0]), stamp if at is None else at)
     except ValueError as err:
         raise FieldError("cells", "holds a value that is not in hex") from err

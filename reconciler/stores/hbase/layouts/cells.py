@@ -14,14 +14,14 @@ prefix of CDAP's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class HBaseCell:
     """A value and its timestamp: when the server took it (epoch ms), unless its writer set another one."""
 
     value: bytes
     at: int
 
 
-Cells = Mapping[bytes, Cell]
+Cells = Mapping[bytes, HBaseCell]
 """A row's cells by column (``FAMILY:QUALIFIER``)."""
 
 
