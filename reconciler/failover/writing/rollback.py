@@ -119,6 +119,14 @@ def prepare_rollback(
 
 def _without_snapshot(plan: Plan, path: Path, config: Config, outside: Outside) -> ConfigError:
     """The error where the plan has no snapshot beside it: whether it was applied all the same, as another copy."""
+    copied = [job.name for job in plan.jobs if traits(config.chosen(job.name)[0].store).corrected_in_copy]
+    if copied and len(copied) == len(plan.jobs):
+        return ConfigError(
+            f"There is nothing to roll back: the checkpoints of {', '.join(copied)} were only read, and the plan's "
+            "offsets are in copies.",
+            hint="Where the query has run no batch on its copy (reconciler checkpoint show COPY), start it on the "
+            "original again. Where it has, never do: clone the copy back (docs/how-to/stateful-failover.md).",
+        )
     try:
         applied = [job.name for job in plan.jobs if _is_in_place(job, plan, config, outside)]
     except ReconcilerError as error:

@@ -77,6 +77,14 @@ def test_apply_writes_the_stores_that_it_may_and_names_the_others(mixed: World) 
     assert (back.code, "1 offset" in back.out) == (0, True)
 
 
+def test_a_rollback_of_a_copied_checkpoint_says_which_checkpoint_to_start_on(mixed: World) -> None:
+    assert mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json", "--job", "counts").code == 0
+    assert mixed.run("checkpoint", "clone", "checkpoint", "copy", "--plan", *PLAN).code == 0
+    back = mixed.run("rollback", *PLAN, "--yes")
+    assert (back.code, "the checkpoints of counts were only read" in back.err) == (ExitCode.USAGE, True)
+    assert "start it on the original again. Where it has, never do" in back.err
+
+
 def test_apply_calls_no_offset_right_of_a_job_that_was_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
