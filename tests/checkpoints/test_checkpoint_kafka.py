@@ -12,8 +12,8 @@ from reconciler.core.errors import Refused
 from reconciler.ports import TopicPartition
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
+from tests.spark.environments import since_pyspark
 from tests.spark.sent import Kafka, Sent
-from tests.spark.sessions import since_pyspark
 
 pytestmark = pytest.mark.system
 

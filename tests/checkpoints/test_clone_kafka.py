@@ -23,8 +23,9 @@ from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
+from tests.spark.environments import PYSPARK, since_pyspark
 from tests.spark.sent import Kafka, Sent
-from tests.spark.sessions import PYSPARK, set_for_now, since_pyspark
+from tests.spark.sessions import set_for_now
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system

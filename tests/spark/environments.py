@@ -1,4 +1,4 @@
-"""Python packages that the tests' own environment lacks, kept in the cache beside the jars."""
+"""Which PySpark is installed; and Python packages that the tests' own environment lacks, kept beside the jars."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,10 +16,18 @@ import pytest
 
 from reconciler.artifacts import cache_directory
 
+PYSPARK = tuple(map(int, version("pyspark").split(".")[:2]))
+"""The installed PySpark's version, such as (4, 2)."""
+
 TIMEOUT_S = 900
 OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "prometheus-client", "fsspec")
 STATE_IN_PYTHON = ("pandas>=2.2,<3", "pyarrow>=18", "protobuf")
 """What PySpark needs for state in Python functions, ``transformWithState`` included."""
+
+
+def since_pyspark(major: int, minor: int) -> pytest.MarkDecorator:
+    """For tests of what older versions of PySpark lack."""
+    return pytest.mark.skipif((major, minor) > PYSPARK, reason=f"PySpark has this since {major}.{minor}")
 
 
 def packages(name: str, *requirements: str) -> Path:

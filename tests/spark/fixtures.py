@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.spark.archived import make_spark_archive, share_classes
+from tests.spark.environments import PYSPARK
 from tests.spark.sent import Kafka
-from tests.spark.sessions import PYSPARK, local_session, set_for_now
+from tests.spark.sessions import local_session, set_for_now
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 """Spark's tasks, also those of child processes, run in this Python, not in the first ``python3`` in the path."""

@@ -1,16 +1,10 @@
-"""A small local SparkSession, for tests and benchmarks."""
+"""A small local SparkSession, for tests and benchmarks. Without pytest, which the Pythons of other PySparks lack."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
-
-import pytest
-
-PYSPARK = tuple(map(int, version("pyspark").split(".")[:2]))
-"""The installed PySpark's version, such as (4, 2)."""
 
 SMALL = {
     "spark.ui.enabled": "false",
@@ -19,11 +13,6 @@ SMALL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 """No server of its own, nothing on the terminal, nothing that another machine reaches."""
-
-
-def since_pyspark(major: int, minor: int) -> pytest.MarkDecorator:
-    """For tests of what older versions of PySpark lack."""
-    return pytest.mark.skipif((major, minor) > PYSPARK, reason=f"PySpark has this since {major}.{minor}")
 
 
 def local_session(name: str, *, kafka: bool = True, **settings: str) -> Any:

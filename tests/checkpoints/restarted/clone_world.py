@@ -124,12 +124,15 @@ def kill(child: Any) -> None:
 
 
 def await_files(child: Any, folder: Path, names: Sequence[str]) -> None:
-    """Wait until all these files are there."""
+    """Wait until all these files are there, in a child's folder of what it began."""
 
     def missing() -> list[str]:
         return [name for name in names if not (folder / name).exists()]
 
-    wait_until(lambda: not missing(), lambda: f"{missing()} are there", ended=lambda: child.poll() not in (None, 0))
+    def seen() -> str:
+        return f"{missing()} are there; {(folder.parent / 'queries.log').read_text()[-500:]}"
+
+    wait_until(lambda: not missing(), seen, ended=lambda: child.poll() not in (None, 0))
 
 
 # ---------------------------------------------------------------- queries that are failed over

@@ -14,9 +14,8 @@ import pytest
 from reconciler.ports import TopicPartition
 from reconciler.stores.registry import open_store
 from tests import ROOT
-from tests.spark.environments import packages
+from tests.spark.environments import packages, since_pyspark
 from tests.spark.sent import Kafka, Sent
-from tests.spark.sessions import since_pyspark
 from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system

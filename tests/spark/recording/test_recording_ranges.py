@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from reconciler.stores.registry import open_store
+from tests.spark.environments import since_pyspark
 from tests.spark.recording.world import SEARCHES, Job, records
-from tests.spark.sessions import since_pyspark
 
 pytestmark = pytest.mark.system
 

@@ -1,0 +1,19 @@
+"""Programs that tests run in the Pythons of other PySparks, which have the product's requirements alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+
+
+@pytest.mark.parametrize(
+    "module", ["checkpoints.restarted.stateful_queries", "checkpoints.restarted.late_queries", "sinks.queries"]
+)
+def test_a_program_of_another_python_needs_no_pytest(module: str) -> None:
+    code = f"import sys; sys.modules['pytest'] = None; import tests.{module}"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
