@@ -137,7 +137,7 @@ class HashNamedFiles(RangeSink):
                     hint="Give each job its own path.",
                 )
             saved, is_lost = interrupted.is_saved(entry, stored), self._mark_of(entry, LOST) is not None
-            others = self._catalogue.counted_beside(entry.name) if saved else []
+            others = [] if saved is False else self._catalogue.counted_beside(entry.name)
             if saved and interrupted.is_contradicted(entry, stored, others):
                 saved = None
             if saved is None and not is_lost:

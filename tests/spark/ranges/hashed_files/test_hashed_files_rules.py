@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,20 @@ def test_a_batch_one_of_whose_rows_was_corrected_is_undone_and_planned_again(
     with pytest.raises(Changed):
         begun.save()
     assert [begun.rows[at].stored.offset for at in PLACES] == [8 if at in corrected else 5 for at in PLACES]
+
+
+def test_a_batch_all_of_whose_records_count_already_is_not_kept_whatever_a_person_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run has saved them in batches of its own, and gone on."""
+    monkeypatch.setattr(hashed_files, "Directory", Local)
+    begun = Begun(tmp_path, saved=2)
+    (entry,) = begun.sink._catalogue.begun()
+    begun.sink._catalogue.put("other.json", replace(entry, name="other", files=("other-0.parquet",)))
+    begun.write(dict.fromkeys(PLACES, 20))
+    assert begun.next_run("keep").unfinished("clicks", EDGES) is None
+    assert output.files(str(tmp_path)) == [str(tmp_path / "other-0.parquet")]
+    assert not begun.sink._catalogue.begun()
 
 
 def test_a_corrected_row_that_the_batch_does_not_save_does_not_undo_it(
