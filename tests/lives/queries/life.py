@@ -49,6 +49,7 @@ class Life(Operated):
             return True
         if not self._started(original, copy, ended):
             return False
+        self.left[source] = {**self.left.get(source, {}), **original.at}
         self._go_on(original, copy, is_planned)
         return True
 
@@ -159,12 +160,23 @@ class Life(Operated):
         skipped = (front & left) - set(behind) - set(query.read)
         where = {str(place): offset for place, offset in query.at.items()}
         assert not skipped, self.story(f"skipped: {sorted(skipped)}, at {where}")
-        again = [each for each in behind if query.read[each] and each not in query.to_repeat]
+        unseen = set(query.to_repeat) | self._processed_in_an_earlier_stay(query)
+        again = [each for each in behind if query.read[each] and each not in unseen]
         shown = self._shown()
         twice = Counter(self._numbers_read(original))
         if not twice or max(twice.values()) == 1:  # in a stretch that was sent again more may be read than is shown
             assert len(again) <= shown, self.story(f"{shown} shown, and read again: {again}, at {where}")
         query.to_repeat |= {each for each in again if each not in front}
+
+    def _processed_in_an_earlier_stay(self, query: Query) -> set[int]:
+        """What the query reads again there and no checkpoint tells of: a limit that the documents name."""
+        stay = self.left.get(query.side, {})
+        return {
+            number_of(each)
+            for place, at in query.at.items()
+            for each in self.clusters.log(query.side, place).records
+            if at <= each.offset < stay.get(place, 0)
+        }
 
     def _numbers_at(self, side: str) -> list[int]:
         clusters = self.clusters

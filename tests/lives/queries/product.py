@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.lives.queries.clusters import OTHER, Clusters
+from tests.lives.queries.clusters import OTHER, Clusters, Place
 from tests.lives.queries.commands import Ended, in_memory, run
 from tests.lives.queries.query import Query
 from tests.lives.queries.sink import FileSink
@@ -54,6 +54,8 @@ class Operated:
     moves: int = 0
     starts_by: tuple[str, Path, Path | None] = ("b", Path(), None)
     """How the query's starts are: the destination of the configuration, its store, and the copy."""
+    left: dict[str, dict[Place, int]] = field(default_factory=dict)
+    """Where the query was at each cluster that it has left."""
 
     def __post_init__(self) -> None:
         here = ["o", "o2"][: self.kind.topics]
