@@ -55,6 +55,7 @@ class Life(Operated):
 
     def _moved(self, original: Query, is_planned: bool) -> Ended | None:
         """The end of the hook that has moved the query; None if it needs a decision."""
+        self.has_accepted = False
         destination, store, copy = self.starts_by
         config = self.config(destination, store)
         checked = self.do("check", "-c", config, "--job", "q", "--format", "json")
@@ -88,7 +89,8 @@ class Life(Operated):
             if not {row["verdict"] for row in rows} & {"lost", "missing"} or self.draw.random() < 0.4:
                 return None
             ended = self.hook(*word, "--accept", "lost", "--accept", "missing", "--accept", "behind")
-            self.tally["accepted"] += ended.code == 0
+            self.has_accepted = ended.code == 0
+            self.tally["accepted"] += self.has_accepted
             if self.sink is not None:
                 self.sink.may_double = True
             if ended.code == 4:
@@ -157,15 +159,18 @@ class Life(Operated):
     def _compare(self, original: Query, query: Query) -> None:
         front, behind = query.in_front_and_behind()
         left = set(self._numbers_at(original.side))  # what was removed there first was never to be read there
-        skipped = (front & left) - set(behind) - set(query.read)
+        ahead = left - set(behind) - set(query.read)
+        skipped = (front & ahead) - self.given_up
         where = {str(place): offset for place, offset in query.at.items()}
         assert not skipped, self.story(f"skipped: {sorted(skipped)}, at {where}")
-        unseen = set(query.to_repeat) | self._processed_in_an_earlier_stay(query)
-        again = [each for each in behind if query.read[each] and each not in unseen]
+        if self.has_accepted:
+            self.given_up |= ahead
+        again = [each for each in behind if query.read[each] and each not in query.to_repeat]
+        counted = [each for each in again if each not in self._processed_in_an_earlier_stay(query)]
         shown = self._shown()
         twice = Counter(self._numbers_read(original))
         if not twice or max(twice.values()) == 1:  # in a stretch that was sent again more may be read than is shown
-            assert len(again) <= shown, self.story(f"{shown} shown, and read again: {again}, at {where}")
+            assert len(counted) <= shown, self.story(f"{shown} shown, and read again: {counted}, at {where}")
         query.to_repeat |= {each for each in again if each not in front}
 
     def _processed_in_an_earlier_stay(self, query: Query) -> set[int]:

@@ -56,6 +56,10 @@ class Operated:
     """How the query's starts are: the destination of the configuration, its store, and the copy."""
     left: dict[str, dict[Place, int]] = field(default_factory=dict)
     """Where the query was at each cluster that it has left."""
+    given_up: set[int] = field(default_factory=set)
+    """Records that a person has accepted to skip; they may come back to a log that had lost them."""
+    has_accepted: bool = False
+    """A person has decided on the last move."""
 
     def __post_init__(self) -> None:
         here = ["o", "o2"][: self.kind.topics]
