@@ -42,6 +42,9 @@ Tests on Spark are two units in the thorough run, so that two workers have a ses
 theirs when the others have done the rest. In other runs one worker has them all: one session less is warmed up.
 """
 
+APART = ("tests/lives/", "tests/spark/ranges/lives/")
+"""Simulated lives share nothing. Each case is a unit, or one worker would still have hundreds when the others end."""
+
 SLOWEST = (
     "spark streams",
     "spark ranges",
@@ -99,6 +102,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def unit_of(nodeid: str) -> str:
     """The unit that one worker runs as a whole: a file, or all tests that share a server which is slow to start."""
+    if nodeid.startswith(APART):
+        return nodeid
     for name, marks in SHARED.items():
         if any(mark in nodeid for mark in marks):
             return name
