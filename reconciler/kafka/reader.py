@@ -39,8 +39,7 @@ from reconciler.core.errors import ReconcilerError
 from reconciler.core.probes import Chunk
 from reconciler.kafka.connection import ONE_BATCH, POINT_READS, Connection
 from reconciler.kafka.errors import UNANSWERED, Needs
-from reconciler.kafka.records import Gathering, arrived, turns, turns_of
-from reconciler.kafka.waiting import FetchWait
+from reconciler.kafka.records import FetchWait, Gathering, arrived, turns, turns_of
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import heard
 

@@ -1,9 +1,9 @@
-"""Messages that have come, as records, and the sorting of one read's messages into chunks."""
+"""Messages that have come, as records, the sorting of one read's messages into chunks, and how long it waits."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import is_not
 from typing import Any, overload
@@ -34,6 +34,17 @@ BATCH = 2_000
 GOES_ON = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.MSG_SIZE_TOO_LARGE})
 """Errors after which the client reads on. It reports a message as too large whenever a response held no record, as with
 batches that the log cleaner has emptied, once its fetches are as large as they can be."""
+STALL_S, STALL = 0.5, 2
+"""Seconds without a new record or end for any waiting partition, after the first one, before the fetch size grows, or
+the read is complete; and so many times the first one's, over a slow link.
+
+Ends come a moment after the last records. A read that gave up sooner would be repeated, and on a busy machine the same
+inputs would cost other numbers of probes.
+"""
+DRIP_S = 0.25
+DRIP = 0.1
+"""If all batches are above the fetch size, each answer of a broker holds one batch, of one partition (KIP-74). So where
+less than this part of the partitions without a record got one in so many seconds, the others need a larger fetch."""
 
 
 def arrived(consumer: Consumer, *, few: bool) -> list[Any]:
@@ -133,6 +144,41 @@ class _Place:
         if self.ended_at is not None:
             return Chunk(records, max(self.ended_at, self.request.offset))
         return Chunk(records, records[-1].offset + 1) if records else None
+
+
+class FetchWait:
+    """The wait of one fetch of ``partitions``; ``clock`` gives monotonic seconds.
+
+    Until the first news it lasts up to ``wait_s``, since silence says nothing about the fetch size. ``last``: no larger
+    fetch is left, so that partitions without an answer are waited for as long.
+    """
+
+    def __init__(self, partitions: int, wait_s: float, *, last: bool, clock: Callable[[], float]) -> None:
+        self._partitions, self._wait_s, self._last, self._clock = partitions, wait_s, last, clock
+        self._stall_s = STALL_S
+        self._last_news_s = clock()
+        self._counted_s: float | None = None
+        """When the answers were counted; at first, when the first came."""
+        self._answered = 0
+
+    def on_news(self, answered: Callable[[], int]) -> bool:
+        """Take note of new records or ends; True if the rest comes too slowly for this fetch size.
+
+        ``answered`` counts the partitions with a record or an end.
+        """
+        before_s, self._last_news_s = self._last_news_s, self._clock()
+        if self._counted_s is None:
+            self._stall_s = min(max(STALL_S, STALL * (self._last_news_s - before_s)), self._wait_s)
+            self._counted_s = self._last_news_s
+        if self._last or self._last_news_s - self._counted_s <= DRIP_S:
+            return False
+        before, self._answered, self._counted_s = self._answered, answered(), self._last_news_s
+        return 0 < self._answered - before < DRIP * (self._partitions - self._answered)
+
+    def is_over(self, any_unanswered: Callable[[], bool]) -> bool:
+        """True if no news is to be expected any more, at a look that found none."""
+        waits_long = self._counted_s is None or (self._last and any_unanswered())
+        return self._clock() - self._last_news_s > (self._wait_s if waits_long else self._stall_s)
 
 
 class Gathering:

@@ -95,22 +95,16 @@ def _from_the_start(question: Question, stored: int, edges: LogRange) -> Search[
         return None
     tail = yield from _tail(question, stored, edges.start, edges.end)
     if number == stored:
+        verdict = Verdict.MOVED
         detail = f"the first record here carries the source's offset {stored:,}, where the job stopped"
-        return Finding(
-            verdict=Verdict.MOVED,
-            resume_offset=edges.start,
-            replay_at_most=tail.at_most,
-            replay_exact=tail.exact,
-            matched_by=None,
-            record_offset=None,
-            detail=detail,
+    else:
+        verdict = Verdict.LOST
+        detail = (
+            f"the oldest record here carries the source's offset {number:,}, and the job stopped at {stored:,}: "
+            "records between them may be gone"
         )
-    detail = (
-        f"the oldest record here carries the source's offset {number:,}, and the job stopped at {stored:,}: records "
-        "between them may be gone"
-    )
     return Finding(
-        verdict=Verdict.LOST,
+        verdict=verdict,
         resume_offset=edges.start,
         replay_at_most=tail.at_most,
         replay_exact=tail.exact,

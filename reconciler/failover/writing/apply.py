@@ -205,7 +205,8 @@ def _compare(
             found.left.append((row, selected))
     written = bool(found.writing or found.already)
     completing = corrections.completing(found.left, any_written=written, moving=True)
-    left = [each for each in found.left if each not in completing]
+    keys = {row.key for row, _ in completing}
+    left = [each for each in found.left if each[0].key not in keys]
     return replace(found, writing=found.writing + completing, left=left)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -197,3 +198,14 @@ def _not_as_planned(partitions: Sequence[TopicPartition], difference: str) -> Ch
         f"Spark did not read the planned ranges of {named(partitions)}: {difference}. Nothing was saved.",
         hint="The topic may have been recreated, or compacted, meanwhile: run this again.",
     )
+
+
+def require_single_attempts(master: str, settings: Mapping[str, str]) -> None:
+    """Raise ConfigError if Spark may run a task twice, and so repeat its effects."""
+    local = re.fullmatch(r"local(\[[^,\]]+(?:,\s*(\d+))?\])?", master.strip())
+    attempts = (local[2] or "1") if local else settings.get("spark.task.maxFailures", "4")
+    if attempts != "1" or settings.get("spark.speculation", "false").lower() == "true":
+        raise ConfigError(
+            "At most once is impossible while Spark repeats tasks.",
+            hint="Start Spark with spark.task.maxFailures=1 and spark.speculation=false.",
+        )

@@ -38,7 +38,6 @@ from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
 from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.ranges import reading
-from reconciler.spark.ranges.attempts import require_single_attempts
 from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are
 from reconciler.spark.ranges.planning import (
     BY_DEFAULT,
@@ -194,7 +193,7 @@ class RangeBatches:
         """
         if semantics.name == "at-most-once":
             context = self._spark.sparkContext
-            require_single_attempts(context.master, dict(context.getConf().getAll()))
+            reading.require_single_attempts(context.master, dict(context.getConf().getAll()))
         offsets = self._offsets(semantics.sink)
         while True:
             batch = self._plan(offsets, semantics.sink)

@@ -15,7 +15,6 @@ from reconciler.core.errors import ConfigError, ExitCode, Refused
 from reconciler.folder import open_folder
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges import output
-from reconciler.spark.ranges.attempts import require_single_attempts
 from reconciler.spark.ranges.idempotent import PostgresUpsert
 from reconciler.spark.ranges.interrupted import holds_all, is_contradicted, is_saved
 from reconciler.spark.ranges.output import (
@@ -29,6 +28,7 @@ from reconciler.spark.ranges.output import (
     snapshot_name,
 )
 from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.spark.ranges.reading import require_single_attempts
 from reconciler.spark.ranges.transactional import PostgresTransaction
 from tests.fuzz import attempt, documents, fuzz, sized, with_field
 
