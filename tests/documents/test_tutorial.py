@@ -123,8 +123,8 @@ def reader(tmp_path: Path, kafka_jars: Path) -> Iterator[Reader]:
         assert servers_in(person.cache / "lab") == []
 
 
-def test_the_tutorials_commands_fail_a_group_and_a_job_over(reader: Reader) -> None:
-    up, status, track, drill, kill, check, plan, apply, again, hook, back, *own_job = COMMANDS
+def test_the_tutorials_commands_fail_a_group_over(reader: Reader) -> None:
+    up, status, track, drill, kill, check, plan, apply, again, hook, back, *_ = COMMANDS
     reader.runs(up)
     reader.saves_the_files()
     assert "mirror  running" in reader.runs(status)
@@ -141,9 +141,15 @@ def test_the_tutorials_commands_fail_a_group_and_a_job_over(reader: Reader) -> N
     assert list(start) == ["a.events"]
     assert f" {start['a.events']['3']:,} " in shown
     reader.runs(back)
-    reader.saves_the_files()  # `up` names another address where another program has taken the port meanwhile
+    assert "mirror  running" in reader.runs(status)
 
-    run_on_a, export, more, kill, mark, fail_over, down = own_job
+
+@pytest.mark.thorough
+def test_the_tutorials_own_job_fails_over(reader: Reader) -> None:
+    """The third part, right after the second. The README's job is another that fails over, in every run."""
+    *_, back, run_on_a, export, more, kill, mark, fail_over, down = COMMANDS
+    reader.runs(back)
+    reader.saves_the_files()  # `up` names another address where another program has taken the port meanwhile
     with reader.starts(run_on_a) as job:
         reader.waits(job, "output-a", RECORDS)
         assert (reader.folder / "offsets.db").exists(), "a reader stops the job once it is there"

@@ -17,6 +17,7 @@ from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.derive import Columns, derive, topics_in
 from reconciler.stores.registry import open_store
+from tests.sizes import sampled
 from tests.spark.sessions import set_for_now
 
 pytestmark = pytest.mark.system
@@ -89,18 +90,21 @@ def batches(spark: Any, *names: str | None) -> Any:
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ("9", "10"),
-        ("batch-9", "batch-10"),
-        ("31.12.2025", "01.01.2026"),
-        ("2026-01-01T00:30:00+02:00", "2026-01-01T00:00:00Z"),
-        ("2026-01-01T02:30:00+02:00", "2026-01-01T02:00:00+01:00"),
-        ("2026-01-01 12:30 PM", "2026-01-01 01:30 PM"),
-        ("12 PM", "01 PM"),
-        ("-9", "-1"),
-        ("run -9", "run -1"),
-        ("5f0c", "a1b2"),
-    ],
+    sampled(
+        [
+            ("9", "10"),
+            ("batch-9", "batch-10"),
+            ("31.12.2025", "01.01.2026"),
+            ("2026-01-01T00:30:00+02:00", "2026-01-01T00:00:00Z"),
+            ("2026-01-01T02:30:00+02:00", "2026-01-01T02:00:00+01:00"),
+            ("2026-01-01 12:30 PM", "2026-01-01 01:30 PM"),
+            ("12 PM", "01 PM"),
+            ("-9", "-1"),
+            ("run -9", "run -1"),
+            ("5f0c", "a1b2"),
+        ],
+        keep=4,
+    ),
 )
 def test_text_that_does_not_show_which_batch_is_the_newest_is_refused(spark: Any, names: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match="does not show which batch is the newest"):
@@ -109,13 +113,16 @@ def test_text_that_does_not_show_which_batch_is_the_newest_is_refused(spark: Any
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ("09", "10"),
-        ("b-009", "b-010"),
-        ("2025-12-31", "2026-01-01"),
-        ("2025-12-31 23:59:59Z", "2026-01-01 00:00:00Z"),
-        ("2025-12-31T23:59:59.999 UTC", "2026-01-01T00:00:00.000 UTC"),
-    ],
+    sampled(
+        [
+            ("09", "10"),
+            ("b-009", "b-010"),
+            ("2025-12-31", "2026-01-01"),
+            ("2025-12-31 23:59:59Z", "2026-01-01 00:00:00Z"),
+            ("2025-12-31T23:59:59.999 UTC", "2026-01-01T00:00:00.000 UTC"),
+        ],
+        keep=2,
+    ),
 )
 def test_text_of_one_form_shows_which_batch_is_the_newest(spark: Any, names: tuple[str, str]) -> None:
     lines = found(derive(batches(spark, *names), group="clicks", columns=Columns(batch="run")))

@@ -370,7 +370,7 @@ def test_an_accept_header_of_anything_is_answered(kind: str, version: str) -> No
         assert (status, b"answer 42.0" in body) == (200, True)
 
 
-@pytest.mark.parametrize("crowds", [1, 3])
+@pytest.mark.parametrize("crowds", [1, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_crowd_that_never_reads_its_answer_does_not_keep_a_probe_away(crowds: int) -> None:
     with served(longest_s=600.0, patience_s=0.3) as here:
         for number in range(4_000):  # an answer that fits into no socket's buffers

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.security.secured import USER, Secured, client_table
+from tests.sizes import sampled
 from tests.world import World
 
 pytestmark = pytest.mark.system
@@ -263,7 +264,7 @@ def locked_out(secured: Secured, secured_world: World) -> Callable[[Wrong], Path
     return config
 
 
-@pytest.mark.parametrize("wrong", [*REFUSED, *TOKENS, *UNUSABLE], ids=lambda wrong: wrong.name)
+@pytest.mark.parametrize("wrong", sampled([*REFUSED, *TOKENS, *UNUSABLE], 12), ids=lambda wrong: wrong.name)
 def test_one_line_says_what_is_wrong_and_nothing_is_written(
     secured: Secured, secured_world: World, locked_out: Callable[[Wrong], Path], wrong: Wrong
 ) -> None:
