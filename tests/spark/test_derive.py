@@ -89,7 +89,7 @@ def batches(spark: Any, *names: str | None) -> Any:
 
 
 @pytest.mark.parametrize(
-    "names",
+    ("older", "newer"),
     sampled(
         [
             ("9", "10"),
@@ -106,13 +106,13 @@ def batches(spark: Any, *names: str | None) -> Any:
         keep=4,
     ),
 )
-def test_text_that_does_not_show_which_batch_is_the_newest_is_refused(spark: Any, names: tuple[str, str]) -> None:
+def test_text_that_does_not_show_which_batch_is_the_newest_is_refused(spark: Any, older: str, newer: str) -> None:
     with pytest.raises(ConfigError, match="does not show which batch is the newest"):
-        derive(batches(spark, *names), group="clicks", columns=Columns(batch="run"))
+        derive(batches(spark, older, newer), group="clicks", columns=Columns(batch="run"))
 
 
 @pytest.mark.parametrize(
-    "names",
+    ("older", "newer"),
     sampled(
         [
             ("09", "10"),
@@ -124,8 +124,8 @@ def test_text_that_does_not_show_which_batch_is_the_newest_is_refused(spark: Any
         keep=2,
     ),
 )
-def test_text_of_one_form_shows_which_batch_is_the_newest(spark: Any, names: tuple[str, str]) -> None:
-    lines = found(derive(batches(spark, *names), group="clicks", columns=Columns(batch="run")))
+def test_text_of_one_form_shows_which_batch_is_the_newest(spark: Any, older: str, newer: str) -> None:
+    lines = found(derive(batches(spark, older, newer), group="clicks", columns=Columns(batch="run")))
     assert lines == {("events", 0): StoredOffset(3, Anchor(2))}
 
 
