@@ -19,6 +19,7 @@ from tests.simulation.worlds.cases import PLACE
 from tests.simulation.worlds.making import make_case
 
 MOST = 1_500
+"""Worlds that the thorough run compares."""
 
 
 class InFull(MemoryLog):

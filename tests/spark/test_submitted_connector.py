@@ -46,7 +46,7 @@ def submit(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("option", sampled(["--jars {}", "--conf spark.jars={}", "--driver-class-path {}"], 1))
+@pytest.mark.parametrize("option", sampled(["--jars {}", "--conf spark.jars={}", "--driver-class-path {}"], keep=1))
 def test_the_query_finds_the_connector_that_spark_submit_was_given(tmp_path: Path, jars: str, option: str) -> None:
     given = jars.replace(",", ":") if "class-path" in option else jars
     ended = submit(tmp_path, *option.format(given).split())
