@@ -42,6 +42,12 @@ _END = b"\0"
 """Ends the thread that wakes the main one. No signal has this number."""
 
 
+class Waker(threading.Thread):
+    """A thread of the command line that waits for something, and imports nothing (see ``kafka.import_client``)."""
+
+    imports_nothing = True
+
+
 class Interrupt(KeyboardInterrupt):
     """A signal that asks the command to end; ``number`` says which."""
 
@@ -144,7 +150,7 @@ def _wake_for_signals() -> Callable[[], None]:
                 left -= 1
                 signal.pthread_kill(main, signal.SIGALRM)
 
-    thread = threading.Thread(target=wake, name="wakes for signals", daemon=True)
+    thread = Waker(target=wake, name="wakes for signals", daemon=True)
     thread.start()
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
 

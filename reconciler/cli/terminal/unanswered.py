@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from reconciler import waits
 from reconciler.cli.terminal.output import can_rewrite, rewrite
+from reconciler.cli.terminal.signals import Waker
 from reconciler.cli.terminal.text import duration
 from reconciler.waits import Waited
 
@@ -22,11 +23,6 @@ _current: threading.Event | None = None
 """Ends the reporting of the command that runs."""
 
 
-class _Reporter(threading.Thread):
-    imports_nothing = True
-    """See ``kafka.import_client``."""
-
-
 @contextmanager
 def shown() -> Iterator[None]:
     """Report waits while a command runs. A command run by another one is reported with it."""
@@ -35,7 +31,7 @@ def shown() -> Iterator[None]:
         yield
         return
     _current = ended = threading.Event()
-    thread = _Reporter(target=_report, args=(ended,), name="unanswered", daemon=True)
+    thread = Waker(target=_report, args=(ended,), name="unanswered", daemon=True)
     thread.start()
     try:
         yield
