@@ -48,7 +48,7 @@ def lived(folder: Path, seed: int, kind: Kind) -> Counter[str]:
     return life.tally
 
 
-CASES = [(name, block) for block in range(20) for name in KINDS]
+CASES = [(name, block) for block in range(8) for name in KINDS]
 
 
 @pytest.mark.parametrize(("name", "block"), sampled(CASES, keep=0, always=lambda case: case == ("killed", 0)))
