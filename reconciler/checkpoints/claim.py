@@ -35,13 +35,13 @@ class CopyClaim:
         except FileNotFoundError:
             return False
 
-    def see(self, target: Tree) -> None:
+    def refuse_taken(self, target: Tree) -> None:
         """Raise ConfigError if another process has finished the copy, or begun another one."""
         if not self.stands(target):
             raise _taken(target)
 
 
-def claimed(target: Tree, barrier: str, digest: str, original: str) -> CopyClaim:
+def claim_copy(target: Tree, barrier: str, digest: str, original: str) -> CopyClaim:
     """Write the barrier of a new copy, or find that of one that was cut off.
 
     ``digest`` is of all that is copied, ``original`` its path for messages. Raises ConfigError if the path is taken.
@@ -60,7 +60,7 @@ def claimed(target: Tree, barrier: str, digest: str, original: str) -> CopyClaim
         raise _taken(target)
     with suppress(FileExistsError):
         target.create(barrier, claim.text)
-    claim.see(target)
+    claim.refuse_taken(target)
     if set(target.listing().files) != {barrier}:  # another process has finished a copy right before
         if target.creates:
             target.fs.rm_file(posixpath.join(target.root, barrier))

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from reconciler.checkpoints.claim import CopyClaim, claimed
+from reconciler.checkpoints.claim import CopyClaim, claim_copy
 from reconciler.checkpoints.files import AT_ONCE, Listed, Tree, changed
 from reconciler.checkpoints.local import Copier, boot, flush
 from reconciler.checkpoints.needed import is_immutable
@@ -257,19 +257,19 @@ def _appeared(target: Tree) -> ConfigError:
 
 def _copy_in_place(work: _Work, barrier: str) -> Copied:
     target, root = work.target, work.target.root
-    claim = claimed(target, barrier, work.digest, work.source.shown)
+    claim = claim_copy(target, barrier, work.digest, work.source.shown)
     with _removed_on_failure(work, root, claim):
         there = Listed({}, frozenset()) if claim.is_own else target.listing()
         first = tuple(name for name in work.names if name != LAST)
         done = _copy_files(work, root, there, first)
-        claim.see(target)
+        claim.refuse_taken(target)
         _write_files(target, work.instead, root)
         work.still()
-        claim.see(target)
+        claim.refuse_taken(target)
         if LAST in work.names:
             done = _copy_files(work, root, there, (LAST,), done)
         _see_whole(replace(work, instead={**work.instead, barrier: claim.text}), root)
-        claim.see(target)
+        claim.refuse_taken(target)
     try:
         target.fs.rm_file(posixpath.join(root, barrier))
     except Exception as err:

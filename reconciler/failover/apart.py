@@ -202,42 +202,66 @@ def read_stores(
 
     ``before`` is called before a job's rows are read. Once ``stopping`` returns True, no more are read.
     """
-    copies: dict[str, Copy] = {}
-    failed: dict[str, StoreFailure] = {}
-    lacking: set[str] = set()
+    reading = _StoreReading(config, open_store, monotonic, fuses)
     left: set[str] = set()
-    opened: dict[str, OffsetStore] = {}
     for job in jobs:
         if stopping():
             left.add(job.name)
-            continue
-        began = monotonic()
-        error: Exception | None = fuses.blown(job.store, began)
+        else:
+            reading.read(job, before)
+    reading.close()
+    return StoresRead(reading.copies, reading.failed, frozenset(reading.lacking), frozenset(left))
+
+
+class _StoreReading:
+    """One reading of several jobs' stores, with what it has found so far: as in ``StoresRead``."""
+
+    def __init__(
+        self, config: Config, open_store: StoreOpener, monotonic: Callable[[], float], fuses: StoreFuses
+    ) -> None:
+        self._config = config
+        self._open_store = open_store
+        self._monotonic = monotonic
+        self._fuses = fuses
+        self._opened: dict[str, OffsetStore] = {}
+        self.copies: dict[str, Copy] = {}
+        self.failed: dict[str, StoreFailure] = {}
+        self.lacking: set[str] = set()
+
+    def read(self, job: Job, before: Callable[[Job], None]) -> None:
+        """Read one job's rows, or find out why that is not possible."""
+        began = self._monotonic()
+        error: Exception | None = self._fuses.blown(job.store, began)
         if error is None:
             try:
-                store = opened.get(job.store) or opened.setdefault(job.store, open_store(job.store))
-                if error := fuses.lacks_anchors(store, began):
-                    failed[job.name] = StoreFailure(error, 0.0)
-                    continue
-                copy = copies.setdefault(job.store, Copy(store.address, store.capabilities))
-                before(job)
-                rows = store.read(job.group, job_topics(config, job))
-                copy.rows.setdefault(job.group, []).extend(rows)
-                held = {row.key.topic for row in rows}
-                if any(held.isdisjoint((topic, config.topics.destination_of(topic))) for topic in job.topics):
-                    lacking.add(job.store)
-                fuses.worked(job.store, store)
-                if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
-                    _close(opened.pop(job.store))
+                error = self._try(job, before, began)
             except Exception as caught:  # noqa: BLE001 - any failure of one job must leave the others alone
                 error = caught
-                _close(opened.pop(job.store, None))
-                fuses.failed(job.store, caught, monotonic())
+                _close(self._opened.pop(job.store, None))
+                self._fuses.failed(job.store, caught, self._monotonic())
         if error is not None:
-            failed[job.name] = StoreFailure(error, monotonic() - began)
-    for store in opened.values():
-        _close(store)
-    return StoresRead(copies, failed, frozenset(lacking), frozenset(left))
+            self.failed[job.name] = StoreFailure(error, self._monotonic() - began)
+
+    def _try(self, job: Job, before: Callable[[Job], None], now: float) -> ReconcilerError | None:
+        """Copy one job's rows. Returns the failure because of which the store's anchors are left alone."""
+        store = self._opened.get(job.store) or self._opened.setdefault(job.store, self._open_store(job.store))
+        if error := self._fuses.lacks_anchors(store, now):
+            return error
+        copy = self.copies.setdefault(job.store, Copy(store.address, store.capabilities))
+        before(job)
+        rows = store.read(job.group, job_topics(self._config, job))
+        copy.rows.setdefault(job.group, []).extend(rows)
+        held, destination_of = {row.key.topic for row in rows}, self._config.topics.destination_of
+        if any(held.isdisjoint((topic, destination_of(topic))) for topic in job.topics):
+            self.lacking.add(job.store)
+        self._fuses.worked(job.store, store)
+        if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
+            _close(self._opened.pop(job.store))
+        return None
+
+    def close(self) -> None:
+        for store in self._opened.values():
+            _close(store)
 
 
 def _close(store: OffsetStore | None) -> None:

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, Refused
-from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
+from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.ranges.planning import named
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange, named
+from reconciler.spark.ranges.reading import last_records
 from reconciler.spark.target import AnchorTarget, require_room_for_anchors
 
 log = logging.getLogger(__name__)
@@ -70,21 +71,22 @@ class GroupOffsets:
             replace(each, new=None if each.new is None else replace(each.new, written_at_ms=now_ms)) for each in changes
         ]
 
-    def beginnings(
-        self,
-        begin: Mapping[TopicPartition, int | None],
-        lasts: Mapping[TopicPartition, LastRecord],
-        cluster: ClusterInfo,
-    ) -> list[Change]:
-        """Rows for partitions that begin: at an offset, anchored at the record before it if there is one; or unread."""
+    def save_beginnings(self, begin: Mapping[TopicPartition, int | None], edges: LogEdges, reader: LogReader) -> None:
+        """Create rows for partitions that begin: at an offset, anchored at the record before it, or unread (None)."""
+        before = [
+            OffsetRange(at.topic, at.partition, edges.starts[at], offset)
+            for at, offset in begin.items()
+            if offset is not None and offset > edges.starts[at]
+        ]
+        lasts = {last.at: last for last in last_records(before, reader)}
         found = []
         for at, offset in begin.items():
             if offset is None:
                 new = StoredOffset(-1, None, self._now_ms())
             else:
-                new = StoredOffset(offset, self._anchor(at, lasts.get(at), cluster), self._now_ms())
+                new = StoredOffset(offset, self._anchor(at, lasts.get(at), edges.cluster), self._now_ms())
             found.append(Change(at, None, new))
-        return found
+        self.save(found, "first start")
 
     def _anchor(self, at: TopicPartition, last: LastRecord | None, cluster: ClusterInfo) -> Anchor:
         """The anchor of a record; without one it says only whose numbering the offset is in."""

@@ -121,6 +121,14 @@ class RangePlan:
     behind: int = 0
     elsewhere: tuple[str, ...] = ()
 
+    def beginnings(
+        self, rows: Mapping[TopicPartition, Row], *, needs_rows: bool
+    ) -> Mapping[TopicPartition, int | None]:
+        """``begin``; with ``needs_rows`` also every partition of a batch that has no row for any of its partitions."""
+        if not needs_rows or any(each.at in rows for each in self.ranges):
+            return self.begin
+        return {**self.begin, **{each.at: None for each in self.ranges if each.at not in self.begin}}
+
 
 def plan(
     rows: Mapping[TopicPartition, Row],

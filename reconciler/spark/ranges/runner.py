@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.decimal_text import some
-from reconciler.ports import ClusterInfo, LogReader, OffsetStore, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
 from reconciler.spark.columns import kept
 from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
 from reconciler.spark.ranges import reading
@@ -44,6 +44,7 @@ from reconciler.spark.ranges.planning import (
     CORRECT_THEM,
     NO_CAPS,
     Caps,
+    LogEdges,
     OffsetRange,
     Policy,
     RangePlan,
@@ -221,43 +222,17 @@ class RangeBatches:
     # ------------------------------------------------------------ one batch
 
     def _plan(self, offsets: GroupOffsets, sink: RangeSink | None) -> RangeBatch | None:
-        group = self._target.group
+        """The next batch, after the rows that it needs have been saved; None if there is nothing to read."""
         # Read once: what the sink repeats because of these rows must be saved over them.
         rows = offsets.read() if sink is None else settled(sink, self._spark, offsets)
         edges = reading.look(self._log(), self._topics)
-
-        def planned_now() -> RangePlan:
-            empty = self._known_empty(edges.cluster)
-            return plan(rows, edges, self._topics, group=group, caps=self._caps, policy=self._policy, empty=empty)
-
-        planned = planned_now()
-        begin = dict(planned.begin)
-        if sink is not None and sink.needs_rows and not any(each.at in rows for each in planned.ranges):
-            begin |= {each.at: None for each in planned.ranges if each.at not in begin}
-        if begin:
-            begins = [
-                OffsetRange(at.topic, at.partition, edges.starts[at], offset)
-                for at, offset in begin.items()
-                if offset is not None and offset > edges.starts[at]
-            ]
-            lasts = {last.at: last for last in reading.last_records(begins, self._log())}
-            offsets.save(offsets.beginnings(begin, lasts, edges.cluster), "first start")
+        planned = self._ranges(rows, edges)
+        if begin := planned.beginnings(rows, needs_rows=sink is not None and sink.needs_rows):
+            offsets.save_beginnings(begin, edges, self._log())
             rows = offsets.read() | rows
-            planned = planned_now()
-        if planned.lost:
-            log.warning("%s; going on after them, as Policy(overtaken) says.", lost_sentence(planned.lost))
-        if planned.left:
-            log.warning("%d stored partitions that the cluster does not have are left out.", len(planned.left))
-        if planned.elsewhere and planned.elsewhere != self._elsewhere_logged:
-            self._elsewhere_logged = planned.elsewhere
-            log.warning(
-                "group %s also has offsets of %s, which are numbers of another cluster. If this job read on there, its "
-                "offsets here are behind, and it reads those records again: stop it. %s",
-                group,
-                some(list(planned.elsewhere)),
-                CORRECT_THEM,
-            )
-        ranges = planned.ranges
+            planned = self._ranges(rows, edges)
+        self._warn_of(planned)
+        ranges, group = planned.ranges, self._target.group
         if sink is not None:
             ranges = sink.unfinished(group, edges) or ranges
             if sink.has_rewritten():
@@ -271,6 +246,26 @@ class RangeBatches:
             )
             self._is_alone = True
         return RangeBatch(ranges, name_of(ranges, edges.cluster), group, edges.cluster, rows, planned.lost)
+
+    def _ranges(self, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> RangePlan:
+        empty, group = self._known_empty(edges.cluster), self._target.group
+        return plan(rows, edges, self._topics, group=group, caps=self._caps, policy=self._policy, empty=empty)
+
+    def _warn_of(self, planned: RangePlan) -> None:
+        """Log what the plan leaves out, and once for each set of topics that the group may have gone on elsewhere."""
+        if planned.lost:
+            log.warning("%s; going on after them, as Policy(overtaken) says.", lost_sentence(planned.lost))
+        if planned.left:
+            log.warning("%d stored partitions that the cluster does not have are left out.", len(planned.left))
+        if planned.elsewhere and planned.elsewhere != self._elsewhere_logged:
+            self._elsewhere_logged = planned.elsewhere
+            log.warning(
+                "group %s also has offsets of %s, which are numbers of another cluster. If this job read on there, its "
+                "offsets here are behind, and it reads those records again: stop it. %s",
+                self._target.group,
+                some(list(planned.elsewhere)),
+                CORRECT_THEM,
+            )
 
     @contextmanager
     def _read(self, batch: RangeBatch, semantics: Semantics) -> Iterator[tuple[DataFrame, list[LastRecord]]]:
