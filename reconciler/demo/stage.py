@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.core.errors import ReconcilerError
 from reconciler.demo.job import KILLED, Work
 from reconciler.lab.broker import QUICK_JVM
+from reconciler.lab.processes import Child
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
 MIRRORED = f"a.{TOPIC}"
 COUNTS_JOB = "counts"
+JOB_S = 900.0
+"""Ten times what it takes on a slow machine."""
 
 Command = Callable[[Sequence[str]], int]
 """The reconciler's own command line: arguments in, exit code out, output on stdout."""
@@ -87,14 +87,11 @@ class Stage:
         log = self.folder / f"{name}.log"
         command = [sys.executable, "-m", "reconciler.demo.job", str(work_file)]
         quick = {"SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), **os.environ}
-        with log.open("wb") as file:
-            job = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=quick, start_new_session=True)
+        job = Child("The PySpark job", command, log, cwd=Path.cwd(), env=quick)
         try:
-            code = job.wait()
+            code = job.wait(JOB_S)
         except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(job.pid, signal.SIGKILL)  # its JVM, too: one that is just starting outlives its Python
-            job.wait()
+            job.kill()  # its JVM, too: one that is just starting outlives its Python
             raise
         expected = KILLED if work.die_at_batch >= 0 else 0
         if code != expected:

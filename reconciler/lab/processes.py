@@ -1,7 +1,8 @@
 """Child processes that end with their parent, and can be killed, frozen and waited for.
 
-Three mechanisms end a child: ``stop`` (or leaving its ``with`` block); ``atexit``, if the parent ends without that; and
-on Linux the kernel, if the parent dies by SIGKILL. A detached child has only the first: it runs until it is stopped.
+Three mechanisms end a child: ``stop`` (or leaving its ``with`` block); ``kill_all``, at the latest at exit, if an
+interrupt came before that; and on Linux the kernel, if the parent dies by SIGKILL. A detached child has only the first:
+it runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self, TypeVar
@@ -42,25 +43,38 @@ _DIE_WITH_PARENT = (
 class Child:
     """A child process in its own session, with its output in a log file."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, *, cwd: Path, detached: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        cwd: Path,
+        detached: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.log = log
         self._detached = detached
         wrapped = list(command)
         if sys.platform == "linux" and not detached:
             wrapped = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *wrapped]
-        with log.open("ab") as output:
-            self._process = _spawner.spawn(
-                lambda: subprocess.Popen(
-                    wrapped,
-                    cwd=cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+        self._process: subprocess.Popen[bytes]
+        _spawner.run(functools.partial(self._start, wrapped, cwd, env))
+
+    def _start(self, command: Sequence[str], cwd: Path, env: Mapping[str, str] | None) -> None:
+        """In the spawner's thread, which no interrupt reaches: a child that was started is known."""
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
-        if not detached:
+        if not self._detached:
             _living.add(self)
 
     @property
@@ -166,37 +180,46 @@ class _Spawner:
     """
 
     def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[subprocess.Popen[bytes]]]]
-        self._orders = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._owner = 0
 
-    def spawn(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        done: Future[subprocess.Popen[bytes]] = Future()
+    def run(self, start: Callable[[], None]) -> None:
+        """Run ``start`` there, after what was ordered before. An interrupt does not take an order back."""
+        done: Future[None] = Future()
         with self._lock:
             if self._owner != os.getpid():  # first use, or in a forked copy of this process, which has no threads
                 self._orders = queue.SimpleQueue()
                 threading.Thread(target=self._work, name="lab-spawner", daemon=True).start()
                 self._owner = os.getpid()
         self._orders.put((start, done))
-        return done.result()
+        done.result()
+
+    def finish(self) -> None:
+        """Wait until all orders of this process are done."""
+        if self._owner == os.getpid():
+            self.run(lambda: None)
 
     def _work(self) -> None:
         while True:
             start, done = self._orders.get()
             try:
-                done.set_result(start())
-            except OSError as error:
+                start()
+            except Exception as error:  # noqa: BLE001 - it is raised where the order came from
                 done.set_exception(error)
+            else:
+                done.set_result(None)
 
 
 _spawner = _Spawner()
 _living: set[Child] = set()
 
 
-def _kill_all() -> None:
+def kill_all() -> None:
+    """Kill every child that is not detached, also one whose start was interrupted and is still under way."""
+    _spawner.finish()
     for child in list(_living):
         child.kill()
 
 
-atexit.register(_kill_all)
+atexit.register(kill_all)

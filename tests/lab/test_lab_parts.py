@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, main_thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reconciler.core.errors import Unreachable
-from reconciler.lab import ports
+from reconciler.lab import ports, processes
 from reconciler.lab.ports import HOST, free_ports
 from reconciler.lab.processes import Child
 from tests.lab import real_clusters
@@ -50,6 +52,34 @@ def test_the_end_of_a_log_is_shown_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(Unreachable) as caught:
         child.wait_until(lambda: False, 30, "its first answer")
     assert caught.value.hint == f"Its log, {log}, ends: one | two"
+
+
+def test_a_child_whose_start_is_interrupted_is_killed_like_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C raises in the thread that waits for the start, before it knows of the child."""
+    is_interrupted, started = Event(), []
+
+    def interrupt(*_: object) -> None:
+        if not is_interrupted.is_set():
+            is_interrupted.set()
+            raise KeyboardInterrupt
+
+    def popen(*words: Any, **more: Any) -> Any:
+        while not is_interrupted.wait(0.05):  # a signal right before a wait begins is not noticed by it
+            signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+        started.append(subprocess.Popen(*words, **more))
+        return started[0]
+
+    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Child("sleeper", [sys.executable, "-c", "import time; time.sleep(300)"], tmp_path / "log", cwd=tmp_path)
+        processes.kill_all()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [each.returncode for each in started] == [-signal.SIGKILL]
 
 
 # ---------------------------------------------------------------- clusters that workers share

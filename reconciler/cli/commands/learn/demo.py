@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.demo.stateful import StateProof
 
 EXAMPLE = "reconciler demo"
+DYING_S = 10.0
 HELP = Help(
     """
     Runs a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries. One query
@@ -63,6 +65,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _run(options: argparse.Namespace) -> ExitCode:
     from reconciler.demo.scenario import play
     from reconciler.demo.stage import Stage
+    from reconciler.lab.processes import kill_all
 
     folder = options.folder or Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
     with making(folder):
@@ -76,8 +79,19 @@ def _run(options: argparse.Namespace) -> ExitCode:
             _look_around(folder, result.destination, result.destination_pid)
         return ExitCode.OK if result.is_clean else ExitCode.BUG
     finally:
+        kill_all()  # an interrupt may have come while a process was being started
         if not options.keep and options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of processes that have been killed: on a busy machine they may still create a last file."""
+    until = time.monotonic() + DYING_S
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        if time.monotonic() > until:
+            return
+        time.sleep(0.05)
 
 
 def _say(text: str) -> None:
