@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -333,6 +334,17 @@ def test_a_command_that_the_system_does_not_run_is_no_start(job: Job, figures: P
     ended = run_process("hook", "-c", job.config, "--plans", plans, "--env-file", file, "--", command)
     assert (ended.code, "job.sh cannot be run: Exec format error." in ended.err) == (2, True)
     assert (last_code(figures), file.exists()) == (2, False)
+
+
+def test_after_a_command_that_the_system_does_not_run_a_closed_pipe_still_kills_nobody(job: Job, run) -> None:
+    """The command gets the system's own handling of these signals; this process has its message to write."""
+    command = job.folder / "job.sh"
+    command.write_bytes(b"\x00no format")
+    command.chmod(0o755)
+    job.save()
+    before = [signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGXFSZ)]
+    assert run("hook", "--", command).code == 2
+    assert [signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGXFSZ)] == before == [signal.SIG_IGN] * 2
 
 
 @pytest.mark.parametrize("wrong", ["--wait=-1", "--env-file=reconciler.toml", "--env-file=reconciler.toml/hook.env"])

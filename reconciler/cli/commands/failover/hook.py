@@ -256,6 +256,9 @@ def _become(program: str, words: list[str], names: Mapping[str, str]) -> NoRetur
     starter.stop()
     sys.stdout.flush()
     sys.stderr.flush()
-    for name in IGNORED_BY_PYTHON:
-        signal.signal(name, signal.SIG_DFL)
-    os.execve(program, words, {**others, **names})
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in IGNORED_BY_PYTHON}
+    try:
+        os.execve(program, words, {**others, **names})
+    finally:  # this process goes on, and a reader that is gone must not kill it
+        for number, handler in before.items():
+            signal.signal(number, handler)
