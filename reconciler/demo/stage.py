@@ -86,8 +86,11 @@ class Stage:
         work_file.write_text(work.to_json())
         log = self.folder / f"{name}.log"
         command = [sys.executable, "-m", "reconciler.demo.job", str(work_file)]
+        passing = self.folder / "tmp"  # what a job that is killed leaves there goes with the demo's folder
+        passing.mkdir(exist_ok=True)
         quick = {"SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), **os.environ}
-        job = Child("The PySpark job", command, log, cwd=Path.cwd(), env=quick)
+        places = {"TMPDIR": str(passing), "SPARK_LOCAL_DIRS": str(passing)}
+        job = Child("The PySpark job", command, log, cwd=Path.cwd(), env={**quick, **places})
         try:
             code = job.wait(JOB_S)
         except BaseException:
