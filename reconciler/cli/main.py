@@ -179,7 +179,7 @@ def _drop_stdout() -> None:
 
 def full_parser() -> Parser:
     """The parser with every command's options, for shell completion."""
-    return _parsers(COMMANDS, COMMANDS)[0]
+    return _parsers(COMMANDS)[0]
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
@@ -188,8 +188,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
     wanted = () if command is None else (command,)
     if wanted and not _asks_for_help(arguments):
         with suppress(UsageError):  # the whole parser repeats it, and lists the commands
-            return _parsers(wanted, wanted, with_help=False)[0].parse_args(arguments)
-    parser, loaded = _parsers(COMMANDS, wanted)
+            return _parsers(wanted, whole=False)[0].parse_args(arguments)
+    parser, loaded = _parsers(wanted)
     if not arguments:
         parser.print_help(sys.stderr)
         return ExitCode.USAGE
@@ -211,26 +211,23 @@ def _asks_for_help(arguments: Sequence[str]) -> bool:
     return arguments[0] == "help" or "-h" in arguments or "--help" in arguments
 
 
-def _parsers(
-    names: Collection[str], wanted: Collection[str], *, with_help: bool = True
-) -> tuple[Parser, Parser | None]:
-    """A parser that knows the commands ``names``, and that of the last of them which is in ``wanted``.
+def _parsers(wanted: Collection[str], *, whole: bool = True) -> tuple[Parser, Parser | None]:
+    """The parser, and that of the last command of ``wanted``. Only the modules of ``wanted`` are imported.
 
-    Only the modules of ``wanted`` are imported. A start that shows no help saves a tenth of its time with a parser of
-    its own command, without the help.
+    One that is not ``whole`` knows only these commands, and no help: it saves a start a tenth of its time.
     """
     parser, loaded = _Overview(prog="reconciler", formatter_class=help.Formatter), None
     parser.add_argument("--version", action="version", version=f"reconciler {__version__}")
     _add_common(parser, default=True)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for name in names:
+    for name in COMMANDS if whole else wanted:
         summary = COMMANDS[name]
         subparser = subparsers.add_parser(name, help=summary, description=summary, formatter_class=help.Formatter)
         if name in wanted:
             loaded = subparser
             module = importlib.import_module(module_of(name))
             module.add_arguments(subparser)
-            if with_help:
+            if whole:
                 help.describe(subparser, module.HELP)
             subparser.set_defaults(run=module.run)
         for each in (subparser, *help.actions(subparser)):

@@ -42,7 +42,7 @@ _END = b"\0"
 """Ends the thread that wakes the main one. No signal has this number."""
 
 
-class Waker(threading.Thread):
+class WaitingThread(threading.Thread):
     """A thread of the command line that waits for something, and imports nothing (see ``kafka.import_client``)."""
 
     imports_nothing = True
@@ -150,7 +150,7 @@ def _wake_for_signals() -> Callable[[], None]:
                 left -= 1
                 signal.pthread_kill(main, signal.SIGALRM)
 
-    thread = Waker(target=wake, name="wakes for signals", daemon=True)
+    thread = WaitingThread(target=wake, name="wakes for signals", daemon=True)
     thread.start()
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
 

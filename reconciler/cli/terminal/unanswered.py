@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from reconciler import waits
 from reconciler.cli.terminal.output import can_rewrite, rewrite
-from reconciler.cli.terminal.signals import Waker
+from reconciler.cli.terminal.signals import WaitingThread
 from reconciler.cli.terminal.text import duration
 from reconciler.waits import Waited
 
@@ -31,7 +31,7 @@ def shown() -> Iterator[None]:
         yield
         return
     _current = ended = threading.Event()
-    thread = Waker(target=_report, args=(ended,), name="unanswered", daemon=True)
+    thread = WaitingThread(target=_report, args=(ended,), name="unanswered", daemon=True)
     thread.start()
     try:
         yield

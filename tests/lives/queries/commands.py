@@ -37,9 +37,9 @@ class Ended:
 
 
 @cache
-def _parsers(names: tuple[str, ...], wanted: tuple[str, ...], with_help: bool) -> Any:
+def _parsers(wanted: tuple[str, ...], whole: bool) -> Any:
     """The parsers of the command line, which take longer to make than many commands here take to run."""
-    return _PARSERS(names, wanted, with_help=with_help)
+    return _PARSERS(wanted, whole=whole)
 
 
 @contextmanager
@@ -55,11 +55,7 @@ def in_memory(logs: Mapping[str, MemoryLog], now_ms: Callable[[], int], folder: 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "open_log", open_log)
-        patch.setattr(
-            main,
-            "_parsers",
-            lambda names, wanted, with_help=True: _parsers(tuple(names), tuple(wanted), with_help),
-        )
+        patch.setattr(main, "_parsers", lambda wanted, whole=True: _parsers(tuple(wanted), whole))
         patch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
         patch.chdir(folder)
         for name in [name for name in os.environ if name.startswith("RECONCILER_")]:

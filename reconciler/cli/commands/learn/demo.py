@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "reconciler demo"
 DYING_S = 10.0
+"""How long killed processes are waited for at most: until then they may still create a file."""
 HELP = Help(
     """
     Runs a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries. One query
@@ -85,7 +86,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of processes that have been killed: on a busy machine they may still create a last file."""
+    """Remove the folder of processes that have been killed, again and again while the last of them still end."""
     until = time.monotonic() + DYING_S
     while folder.exists():
         shutil.rmtree(folder, ignore_errors=True)
