@@ -72,6 +72,7 @@ def test_a_child_whose_start_is_interrupted_is_killed_like_the_others(
         return started[0]
 
     monkeypatch.setattr(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen}))
+    monkeypatch.setattr(processes, "_living", set())  # this process may have started the run's shared clusters
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
