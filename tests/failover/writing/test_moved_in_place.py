@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.cli.commands.failover.plan import steps_after
+from reconciler.cli.page.advice import Files
 from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import NeedsPerson, Refused, Unreachable
@@ -63,6 +65,20 @@ def test_check_has_nothing_to_correct_and_tells_what_a_move_would_anchor(level: 
     assert [found(row) for row in checked.plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MATCH, 8)]
     assert not checked.to_write
     assert checked.to_anchor == {("clicks", TopicPartition("events", partition)) for partition in range(2)}
+
+
+def test_plan_names_apply_for_such_rows_also_beside_a_job_that_a_command_of_its_own_corrects(level: Memory) -> None:
+    files, checked = Files("failover.plan.json", "reconciler.toml"), level.check(ONE_NAME)
+    alone = steps_after(checked, files)
+    needed = "batches need 2 rows with the destination's anchor too, which apply writes:"
+    apply = "reconciler apply failover.plan.json -c reconciler.toml"
+    assert alone == [f"Nothing to correct. Range {needed}", apply]
+    (job,) = checked.plan.jobs
+    query = replace(job, name="query", store="checkpoint:/data/query")
+    both = replace(checked, plan=replace(checked.plan, jobs=(job, query)))
+    both = replace(both, to_write=frozenset({("query", TopicPartition("events", 0))}))
+    clone = "reconciler checkpoint clone /data/query NEW_PATH --plan failover.plan.json --job query -c reconciler.toml"
+    assert steps_after(both, files) == [f"Next: {clone}", f"Also, range {needed}", apply]
 
 
 def test_apply_gives_rows_that_are_right_the_destinations_anchors(level: Memory) -> None:

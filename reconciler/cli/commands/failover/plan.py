@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        say("", f"{outcome(checked.plan)}.", *_next_steps(checked, options))
+        say("", f"{outcome(checked.plan)}.", *steps_after(checked, Files(str(options.output), str(options.config))))
     if checked.failed:
         then = "Apply leaves what was not judged alone: fix what is named above, then make another plan, with --job."
         show(wrap(f"{not_judged_text(checked.plan)} {then}"))
@@ -131,17 +131,17 @@ def _readable(pieces: Iterable[str]) -> Iterator[str]:
         yield piece
 
 
-def _next_steps(checked: Checked, options: argparse.Namespace) -> list[str]:
-    """The commands that correct what the plan corrects: one for the stores, one for each job that needs its own."""
-    files = Files(str(options.output), str(options.config))
+def steps_after(checked: Checked, files: Files) -> list[str]:
+    """The commands that write what the plan would: ``apply``, and one for each job that needs its own.
+
+    ``apply`` also gives rows that are right the destination's anchor, where range batches need it.
+    """
     names = {name for name, _ in checked.to_write}
     steps = job_commands([job for job in checked.plan.jobs if job.name in names], files)
-    if steps:
-        return [f"{'Next' if number == 0 else 'Also'}: {step}" for number, step in enumerate(steps)]
-    if (count := len(checked.to_anchor)) == 0:
-        return ["Nothing to apply: every offset is right where the job will look."]
-    rows = counted(count, "row")
-    return [
-        f"Nothing to correct. Range batches need {rows} with the destination's anchor too, which apply writes:",
-        apply_command(files),
-    ]
+    lines = [f"{'Next' if number == 0 else 'Also'}: {step}" for number, step in enumerate(steps)]
+    apply = apply_command(files)
+    if checked.to_anchor and apply not in steps:
+        rows = counted(len(checked.to_anchor), "row")
+        which = "Also, range" if steps else "Nothing to correct. Range"
+        lines += [f"{which} batches need {rows} with the destination's anchor too, which apply writes:", apply]
+    return lines or ["Nothing to apply: every offset is right where the job will look."]
