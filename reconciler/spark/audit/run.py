@@ -115,14 +115,9 @@ def audit(
         since_ms=since_ms,
     )
     with spark_errors(), ExitStack() as on_disk:
-        found = auditing.counted(on_disk.enter_context(kept(auditing.seen(), "DISK_ONLY")))
-        on_disk.enter_context(kept(found.names, "DISK_ONLY"))
-        late = auditing.late(found)
-        if late is not None:
-            on_disk.enter_context(kept(late, "DISK_ONLY"))
-        partitions, elsewhere = auditing.results(found, late, semantics)
-        any_late = any(row.figures["reordered"] for row in partitions)
-        all_found = findings(found.names, late if any_late else None)
+        found = auditing.counted(on_disk)
+        partitions, elsewhere = auditing.results(found, semantics)
+        all_found = findings(found.names, found.late if any(row.figures["reordered"] for row in partitions) else None)
         any_found = any(row.figures[kind] for row in partitions for kind in KINDS)
         shown = examples(all_found, places, examples_of_each) if any_found and examples_of_each else ()
         result = AuditResult(
@@ -157,13 +152,12 @@ def audit(
 class _Counted:
     """The rules used for counting, and the figures: ``names`` as ``tally.together`` makes them.
 
-    ``seen`` and ``rows`` are the sightings and the output's rows that were counted.
+    ``late`` has the records out of order; None where no order is known.
     """
 
     rules: Rules
     names: DataFrame
-    rows: DataFrame | None
-    seen: DataFrame
+    late: DataFrame | None
 
 
 @dataclass(frozen=True)
@@ -196,28 +190,30 @@ class _Audit:
         ]
         return frames[0] if len(frames) == 1 else frames[0].union(frames[1])
 
-    def counted(self, seen: DataFrame) -> _Counted:
-        """The figures, and what they are counted from."""
+    def counted(self, on_disk: ExitStack) -> _Counted:
+        """The figures. ``on_disk`` releases what the executors keep of them."""
+        seen = on_disk.enter_context(kept(self.seen(), "DISK_ONLY"))
         rules, output = self._rules(), self.output
         rows = None if output is None else output.rows(self.places, seen, source_lives=rules.source_lives)
         if rules.offsets_only:
             seen = _named_by_offset(seen)
         scope = "place" if output is None else output.scope
-        return _Counted(rules, together(judged(tally(seen, scope, rows), rules)), rows, seen)
+        names = on_disk.enter_context(kept(together(judged(tally(seen, scope, rows), rules)), "DISK_ONLY"))
+        late = self._late(rules, seen, rows)
+        return _Counted(rules, names, None if late is None else on_disk.enter_context(kept(late, "DISK_ONLY")))
 
-    def late(self, found: _Counted) -> DataFrame | None:
-        """Records out of order; None where no order is known."""
+    def _late(self, rules: Rules, seen: DataFrame, rows: DataFrame | None) -> DataFrame | None:
+        """The records out of order, in the output or, without one, at the destination."""
         spread = [number for number, place in enumerate(self.places.all) if place.partition == ALL_PARTITIONS]
-        if self.output is None or found.rows is None:
-            return destination_order(found.seen, spread) if found.rules.source_lives else None
-        if not found.rules.judges_order:
+        if self.output is None or rows is None:
+            return destination_order(seen, spread) if rules.source_lives else None
+        if not rules.judges_order:
             return None
-        return output_order(found.seen, found.rows, self.output.scope, spread, source_lives=found.rules.source_lives)
+        return output_order(seen, rows, self.output.scope, spread, source_lives=rules.source_lives)
 
-    def results(
-        self, found: _Counted, late: DataFrame | None, semantics: str
-    ) -> tuple[tuple[PartitionResult, ...], dict[str, int]]:
+    def results(self, found: _Counted, semantics: str) -> tuple[tuple[PartitionResult, ...], dict[str, int]]:
         """The figures of each place, and those of the output's rows that belong to none."""
+        late = found.late
         counted = {row["place"]: row for row in sums(found.names)}
         reordered = (
             {} if late is None else {row["place"]: row["count"] for row in late.groupBy("place").count().collect()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
@@ -13,20 +14,18 @@ from reconciler import __version__
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
-from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import Plan
-from reconciler.ports import TopicPartition
 from reconciler.spark.audit.errors import plan_of, spark_errors, writing_findings
-from reconciler.spark.audit.failovers.extents import ClusterLog, announce, gaps, left_out, look_at
+from reconciler.spark.audit.failovers import words
+from reconciler.spark.audit.failovers.extents import ClusterLog, left_out, look_at
 from reconciler.spark.audit.failovers.result import (
     ComparedSide,
     Range,
     RecordFinding,
     RecordPlace,
     StaysResult,
-    empty_sides,
 )
-from reconciler.spark.audit.failovers.stays import Stays, stays
+from reconciler.spark.audit.failovers.stays import stays
 from reconciler.spark.audit.failovers.tally import (
     KINDS,
     SCHEMA,
@@ -43,7 +42,6 @@ from reconciler.spark.audit.output import Output
 from reconciler.spark.audit.result import AT_LEAST_ONCE, require_known, split_doubled
 from reconciler.spark.audit.sightings import small_table
 from reconciler.spark.audit.tally import PART_SHIFT
-from reconciler.spark.audit.words import UNIQUE_APART, of_nameless, of_since
 from reconciler.spark.target import ClusterAccess
 
 
@@ -97,25 +95,13 @@ def audit_stays(
             write_findings(counted, looked.logs, naming, parquet)
     sums = counted.sums
     announced, beyond = split_doubled(sums["doubled"], sums["doubled_read_again"], found.announced, semantics)
-    totals = {**sums, "doubled_as_announced": announced, "doubled_beyond": beyond}
     sides = tuple(
         ComparedSide(log.cluster_id, sums[f"named{number}"], sums[f"nameless{number}"], tuple(_ranges(log)))
         for number, log in enumerate(looked.logs)
     )
     rows = ComparedSide(sink, sums["named"], sums["nameless"])
-    missing = gaps(found, looked.logs)
-    unknown = [
-        *looked.dead,
-        *(f"Cluster {each} was not read: what only it has is not known." for each in looked.absent),
-        *empty_sides(sides, rows),
-        *found.assumed,
-        *_unknown(found, naming, sums, sides, rows),
-        *of_since(since_ms),
-        *announce(looked.logs),
-        *_of_gaps(missing),
-    ]
     is_read = len(looked.logs) == len(found.clusters) and since_ms is None
-    return StaysResult(
+    result = StaysResult(
         tool_version=__version__,
         created_at=stamp(clock_ms() if now_ms is None else now_ms),
         plans=found.digests,
@@ -127,14 +113,15 @@ def audit_stays(
         order=tuple(each or "unknown" for each in found.order),
         clusters=sides,
         sink=rows,
-        totals=totals,
+        totals={**sums, "doubled_as_announced": announced, "doubled_beyond": beyond},
         examples=shown,
-        compared=tuple(_compared(naming)),
-        unknown=tuple(unknown),
+        compared=tuple(words.compared(naming)),
+        unknown=(),
         logs_are_whole=is_read and not any(reach.log_start for log in looked.logs for reach in log.reaches),
         unanswered=bool(looked.dead),
         left_out=left_out(found, looked.logs),
     )
+    return replace(result, unknown=tuple(words.unknown(found, looked, naming, result)))
 
 
 def sightings(
@@ -207,43 +194,3 @@ def _ranges(log: ClusterLog) -> Iterator[Range]:
     for reach in log.reaches:
         for start, end in reach.read:
             yield Range(reach.at.topic, reach.at.partition, start, end)
-
-
-def _compared(naming: Naming) -> Iterator[str]:
-    yield f"Records are distinguished by {naming.by.value}. One that is in both logs is one record."
-    yield "lost: records of a log that the sink does not hold; unread: of these, those that no stay of the job read."
-    yield "doubled: rows beyond " + ("the first: ids are unique." if naming.unique else "the record's copies.")
-    yield "unknown rows: rows of the sink that match no record of a log."
-    if naming.unique_apart:
-        yield UNIQUE_APART
-
-
-def _of_gaps(missing: Sequence[TopicPartition]) -> Iterator[str]:
-    if missing:
-        yield (
-            f"Of {some([str(at) for at in missing])} no log has all records that the job should have read after a "
-            "resume offset: not compared. To leave older stays out, audit the later plans alone, or with --since."
-        )
-
-
-def _unknown(
-    found: Stays, naming: Naming, sums: Mapping[str, int], sides: Sequence[ComparedSide], rows: ComparedSide
-) -> Iterator[str]:
-    if found.undecided:
-        places = [str(at) for at in found.undecided]
-        yield f"A plan gives no offset for {some(places)}: not compared from there on."
-    nameless = [side for side in sides if side.nameless]
-    names = [f"cluster {side.name}" for side in nameless]
-    bare = [f"cluster {side.name}" for side in nameless if not side.records]
-    yield from of_nameless(naming, sum(side.nameless for side in nameless), names, bare, rows.nameless)
-    if sums["possibly_lost"]:
-        yield (
-            f"{sums['possibly_lost']:,} records may be lost: a log has them more often than the sink. A mirror "
-            "may have sent them twice."
-        )
-    if sums["possibly_doubled"]:
-        yield (
-            f"{sums['possibly_doubled']:,} more may be doubled: a log has them more than once. They may be equal "
-            "records, or records that a mirror has sent twice."
-        )
-    yield "The order of the rows: over several failovers it is not judged."
