@@ -109,83 +109,121 @@ class Stretch:
     in_full: bool = False
 
 
+class _Notes:
+    """What a scan has noted of the records that it has read so far."""
+
+    def __init__(self, matcher: Matcher, stretch: Stretch) -> None:
+        self._matcher = matcher
+        self._stretch = stretch
+        # Records that are older than what is asked for are only counted: most of those that a search reads first.
+        self._older = stretch.not_before_ms if matcher.is_of_its_time else None
+        self._expected = stretch.begin
+        self._before: Record | None = None
+        self._gap = self._append_time = False
+        self._same_id: int | None = None
+        self._other_id: int | None = None
+        self._has_ids, self._has_times = not matcher.by_id, not matcher.wants_time
+
+    def note(self, records: Sequence[Record], processed: Processed) -> int | None:
+        """Note each record up to the anchor, whose index in ``records`` is returned, or up to the stretch's end.
+
+        Noting a record once more changes nothing.
+        """
+        # The inner loop of every search: what it needs of each record is looked up once.
+        matcher, older, lower, end = self._matcher, self._older, self._stretch.lower, self._stretch.end
+        not_before_ms, expected = self._stretch.not_before_ms, self._expected
+        for index, record in enumerate(records):
+            offset, stamp, appended = record.offset, record.timestamp_ms, record.append_time
+            if offset >= end:
+                break
+            if offset > expected:
+                self._gap = True
+            expected = offset + 1
+            if appended:
+                self._append_time = True
+            elif older is not None and stamp is not None and stamp < older:
+                if offset < lower:
+                    self._before = record
+                continue
+            if matcher.is_anchor(record):
+                self._expected = expected
+                return index
+            processed.remember(record, not_before_ms)
+            if offset < lower:
+                self._before = record
+            self._note_identity(record)
+        self._expected = expected
+        return None
+
+    def _note_identity(self, record: Record) -> None:
+        matcher = self._matcher
+        self._has_ids = self._has_ids or matcher.has_id(record)
+        self._has_times = self._has_times or matcher.has_time(record)
+        if self._same_id is None and matcher.shares_id(record):
+            self._same_id = record.offset
+        if self._other_id is None and matcher.has_other_id(record):
+            self._other_id = record.offset
+
+    def found(self, record: Record, rest: Sequence[Record], newer: int, position: int) -> Scan:
+        """The scan that ends with the anchor."""
+        return Scan(
+            found=record,
+            rest=rest,
+            newer=newer,
+            position=position,
+            complete=False,
+            before=self._before,
+            gap=self._gap,
+            append_time=self._append_time,
+            same_id=self._same_id,
+        )
+
+    def not_found(self, position: int, read: int) -> Scan:
+        """The scan that ends without it, after ``read`` records."""
+        return Scan(
+            found=None,
+            rest=(),
+            newer=0,
+            position=position,
+            complete=position >= self._stretch.end,
+            before=self._before,
+            gap=self._gap,
+            append_time=self._append_time,
+            same_id=self._same_id,
+            other_id=self._other_id,
+            read=read,
+            has_ids=self._has_ids,
+            has_times=self._has_times,
+        )
+
+
 def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) -> Search[Scan]:
     """Read from ``begin`` until the anchor, the end, or ``budget`` records."""
-    position, read, size, lower, end = stretch.begin, 0, stretch.first_read, stretch.lower, stretch.end
-    expected = stretch.begin
-    before, gap, append_time, same_id, other_id = None, False, False, None, None
-    has_ids, has_times = not matcher.by_id, not matcher.wants_time
-    # Records that are older than what is asked for are only counted: most of those that a search reads first.
-    older = stretch.not_before_ms if matcher.is_of_its_time else None
+    position, read, size, end = stretch.begin, 0, stretch.first_read, stretch.end
+    notes = _Notes(matcher, stretch)
     full_until = None if stretch.in_full else processed.new_after(stretch.not_before_ms)
     again = False
     while position < end and read < stretch.budget:
         most = min(size, stretch.budget - read)
         chunk = yield from ask_read(position, most, full_until_ms=full_until, again=again)
-        for index, record in enumerate(chunk.records):
-            offset, stamp, appended = record.offset, record.timestamp_ms, record.append_time
-            if offset >= end:
-                break
-            gap = gap or offset > expected
-            expected = offset + 1
-            append_time = append_time or appended
-            if older is not None and stamp is not None and stamp < older and not appended:
-                if offset < lower:
-                    before = record
-                continue
-            if matcher.is_anchor(record):
-                processed.found(record)
-                counted = chunk.counted
-                if counted is not None and (counted.last >= end or processed.examines_since(counted.oldest_ms)):
-                    break
-                rest = chunk.records[index + 1 :]
+        records, counted = chunk.records, chunk.counted
+        at = notes.note(records, processed)
+        if at is not None:
+            processed.found(records[at])
+            if counted is None or not (counted.last >= end or processed.examines_since(counted.oldest_ms)):
+                rest = records[at + 1 :]
                 if rest and rest[-1].offset >= end:
                     rest = [each for each in rest if each.offset < end]
-                following = advance(chunk, position, end)
                 newer = 0 if counted is None else counted.count
-                return Scan(
-                    found=record,
-                    rest=rest,
-                    newer=newer,
-                    position=following,
-                    complete=False,
-                    before=before,
-                    gap=gap,
-                    append_time=append_time,
-                    same_id=same_id,
-                )
-            processed.remember(record, stretch.not_before_ms)
-            if offset < lower:
-                before = record
-            has_ids = has_ids or matcher.has_id(record)
-            has_times = has_times or matcher.has_time(record)
-            if same_id is None and matcher.shares_id(record):
-                same_id = offset
-            if other_id is None and matcher.has_other_id(record):
-                other_id = offset
-        if chunk.counted is not None:  # the same records once more, and all of them: what is noted above stays right
-            full_until, again = None, True
+                return notes.found(records[at], rest, newer, advance(chunk, position, end))
+        again = counted is not None
+        if again:  # the same records once more, and all of them
+            full_until = None
             continue
-        again = False
-        read += len(chunk.records)
+        read += len(records)
         position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
-    complete = position >= end
-    return Scan(
-        found=None,
-        rest=(),
-        newer=0,
-        position=position,
-        complete=complete,
-        before=before,
-        gap=gap,
-        append_time=append_time,
-        same_id=same_id,
-        other_id=other_id,
-        read=read,
-        has_ids=has_ids,
-        has_times=has_times,
-    )
+    return notes.not_found(position, read)
 
 
 def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool = False) -> Search[int]:
