@@ -19,11 +19,13 @@ from tests.simulation.worlds.unanchored import bare, bare_small, both_ways, rene
 from tests.simulation.worlds.unanchored.bare_small import BareTally
 
 some = partial(try_seeds, name="bare")
+THOROUGHLY = 15_000
+"""Worlds of each kind in the thorough run, some 110 seconds of a processor; the commands above take any number."""
 
 
 @pytest.fixture(scope="module")
 def campaign(thorough: bool, jobs: int) -> Tally:
-    cases = 30_000 if thorough else 300
+    cases = THOROUGHLY if thorough else 300
     return add_up(some, blocks(0, cases), Tally(), jobs)
 
 
@@ -111,7 +113,7 @@ def test_the_same_seed_is_the_same_world_and_gets_the_same_answer() -> None:
 
 @pytest.fixture(scope="module")
 def carrying(thorough: bool, jobs: int) -> Tally:
-    cases = 30_000 if thorough else 500
+    cases = THOROUGHLY if thorough else 500
     return add_up(partial(try_seeds, name="carried"), blocks(0, cases), Tally(), jobs)
 
 
@@ -151,7 +153,7 @@ OWN_LIVE = "syncs of this mirror, live"
 
 @pytest.fixture(scope="module")
 def two_ways(thorough: bool, jobs: int) -> Tally:
-    cases = 30_000 if thorough else 700
+    cases = THOROUGHLY if thorough else 700
     return add_up(partial(try_seeds, name="both-ways"), blocks(0, cases), Tally(), jobs)
 
 
@@ -188,7 +190,7 @@ def test_syncs_that_nothing_confirms_skip(monkeypatch: pytest.MonkeyPatch) -> No
 def test_numbers_of_a_topic_that_was_recreated_skip_nothing_where_a_larger_one_is_left(
     thorough: bool, jobs: int
 ) -> None:
-    cases = 30_000 if thorough else 200
+    cases = THOROUGHLY if thorough else 200
     tally = add_up(partial(try_seeds, name="renewed"), blocks(0, cases), Tally(), jobs)
     assert not tally.broken, tally.text()
     assert {kind for kind, _ in tally.verdicts} >= {
@@ -212,7 +214,7 @@ def test_records_that_are_newer_than_the_row_are_needed(monkeypatch: pytest.Monk
 
 
 def test_numbers_that_records_carry_skip_nothing_where_they_begin_again(thorough: bool, jobs: int) -> None:
-    cases = 30_000 if thorough else 200
+    cases = THOROUGHLY if thorough else 200
     tally = add_up(partial(try_seeds, name="renewed-carried"), blocks(0, cases), Tally(), jobs)
     assert not tally.broken, tally.text()
     assert ("renewed, carried, shown", "unresolved") in tally.verdicts
