@@ -146,17 +146,21 @@ def unfinished(own: Row, kept: AnchorRows, *, one_numbering: bool = True) -> Goa
 
     What a rollback puts back is older than what it replaces. ``one_numbering`` as in ``PairedStep.of``.
     """
-    aside, main = kept.aside, kept.main
-    if aside is None or aside.stored.offset != own.stored.offset:
+    if kept.aside is None or kept.aside.stored.offset != own.stored.offset:
         return None
-    told = same(own.stored, aside.stored)  # a row with an anchor of its own, such as a commit's
-    if main is not None and main.stored.offset == own.stored.offset and not (same(main.stored, aside.stored) or told):
-        return None  # the same number in two clusters' numberings: it may be the old row or the new one
-    if main is not None and same(main.stored, restored := with_lag(aside.stored)):
-        return Goal(own.stored.offset, restored if is_later(restored, main.stored) else main.stored)
-    if one_numbering and main is not None and is_later(main.stored, aside.stored):
-        return Goal.restoring(aside.stored, main)
-    return Goal.of(aside.stored)
+    new, main = kept.aside.stored, kept.main
+    if main is None:
+        return Goal.of(new)
+    old = main.stored
+    if old.offset == new.offset and not same(old, new) and not same(own.stored, new):
+        # One number in two clusters' numberings: the row may be the old one or the new one. It tells only where it has
+        # an anchor of its own, such as a commit's.
+        return None
+    if same(old, restored := with_lag(new)):
+        return Goal(new.offset, restored if is_later(restored, old) else old)
+    if one_numbering and is_later(old, new):
+        return Goal.restoring(new, main)
+    return Goal.of(new)
 
 
 def followers(goals: Mapping[TopicPartition, Goal], kept: Mapping[TopicPartition, AnchorRows]) -> list[Change]:
