@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
 from typing import Any, TextIO
 
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.in_use import ClusterAt, ClusterInUse
 from tests.waiting import LIMIT_S
 
@@ -76,6 +77,19 @@ class SharedClusters(Clusters):
         self._in_use: TextIO | None = None
         self._has_started = False
         until_the_end.callback(self._leave)
+
+    def _get(self, name: str) -> Any:
+        """Raises Unreachable, rather than leave every test to its own timeout, if the cluster has ended meanwhile."""
+        cluster = super()._get(name)
+        host, port = cluster.bootstrap.split(",")[0].rsplit(":", 1)
+        try:
+            socket.create_connection((host, int(port)), LIMIT_S).close()
+        except ConnectionRefusedError:
+            raise Unreachable(
+                f"The shared cluster {name} of this run, at {cluster.bootstrap}, has ended: no test on it can pass.",
+                hint="See what a worker was running when it ended, and its log, below the folder of the worker.",
+            ) from None
+        return cluster
 
     def _find(self, name: str) -> SharedCluster:
         if self._in_use is None:

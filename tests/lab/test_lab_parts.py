@@ -94,13 +94,24 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def worker(events: list[str], tmp_path: Path) -> Callable[[], tuple[SharedClusters, ExitStack]]:
+def listeners() -> list[socket.socket]:
+    """A socket for each of the clusters, in the order of their starts: all that they answer with."""
+    return []
+
+
+@pytest.fixture
+def worker(
+    events: list[str], listeners: list[socket.socket], tmp_path: Path
+) -> Callable[[], tuple[SharedClusters, ExitStack]]:
     """What a worker has of the shared clusters, and how it ends."""
 
     @contextmanager
     def begin(name: str) -> Iterator[Any]:
         events.append(f"start {name}")
-        yield SimpleNamespace(bootstrap=f"{HOST}:{len(events)}", cluster_id=f"id {len(events)}")
+        cluster_id = f"id {len(events)}"
+        with socket.create_server((HOST, 0)) as listening:
+            listeners.append(listening)
+            yield SimpleNamespace(bootstrap=f"{HOST}:{listening.getsockname()[1]}", cluster_id=cluster_id)
         events.append(f"stop {name}")
 
     def make() -> tuple[SharedClusters, ExitStack]:
@@ -115,8 +126,8 @@ def test_workers_share_a_cluster_and_who_started_it_stops_it_after_the_last_use(
 ) -> None:
     (first, end_first), (second, end_second), (_, end_idle) = worker(), worker(), worker()
     assert first.destination.cluster_id == second.destination.cluster_id == "id 1"
-    assert (first.destination.bootstrap, second.source.bootstrap) == (f"{HOST}:1", f"{HOST}:2")
-    assert first.source.cluster_id == "id 2"
+    assert second.source.cluster_id == first.source.cluster_id == "id 2"
+    assert first.destination.bootstrap == second.destination.bootstrap != first.source.bootstrap
     end_idle.close()
     ending = Thread(target=end_second.close)
     ending.start()  # it started one that the first still uses
@@ -130,3 +141,15 @@ def test_workers_share_a_cluster_and_who_started_it_stops_it_after_the_last_use(
     with end_late:
         assert late.destination.cluster_id == "id 5", "who comes later starts another one"
     assert events[4:] == ["start b", "stop b"]
+
+
+def test_a_shared_cluster_that_has_ended_is_told_at_once_to_every_worker(
+    listeners: list[socket.socket], worker: Callable[[], tuple[SharedClusters, ExitStack]]
+) -> None:
+    (first, end_first), (second, end_second) = worker(), worker()
+    with end_first, end_second:  # who started it waits for the other
+        assert first.destination.bootstrap == second.destination.bootstrap
+        listeners[0].close()
+        for clusters in (first, second):
+            with pytest.raises(Unreachable, match=r"The shared cluster b of this run, at .* has ended"):
+                _ = clusters.destination
