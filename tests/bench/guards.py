@@ -20,7 +20,7 @@ from statistics import median
 
 from reconciler.artifacts import kafka_jars
 from reconciler.lab.kafka import KafkaCluster
-from tests.bench.common import in_turn, print_json, this_python
+from tests.bench.common import in_turn, off_the_disk, print_json, this_python
 from tests.bench.loop import STEPS, loop
 from tests.bench.plans.estate import destination, plan, store_rows
 from tests.bench.plans.speed import SMALL_INDEXES, commands, fill
@@ -86,7 +86,10 @@ def of_pairs(place: Path) -> dict[str, float]:
 def of_plans(place: Path, runs: int = 3) -> dict[str, float]:
     """A plan of many partitions against the bare requests and Kafka's own tool; and what one more partition costs, in
     1,000 steps of the loop."""
-    with KafkaCluster("b", place / "b", kafka_jars(print), heap="1g", properties=SMALL_INDEXES) as cluster:
+    with (
+        off_the_disk(place) as data,
+        KafkaCluster("b", data / "b", kafka_jars(print), heap="1g", properties=SMALL_INDEXES) as cluster,
+    ):
         programs = {}
         for count in (FEW, MANY):
             fill(cluster, f"events-{count}", count, HELD)
