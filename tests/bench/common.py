@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,15 +107,24 @@ def _as_installed() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def in_turn(commands: Mapping[str, Sequence[str]], runs: int, *, allowed: Sequence[int] = (0,)) -> dict[str, Cost]:
-    """The medians of so many runs of each, after a warm-up; in turn, so that what else the machine does hits all."""
+def in_turn(
+    commands: Mapping[str, Sequence[str]],
+    runs: int,
+    *,
+    allowed: Sequence[int] = (0,),
+    of_runs: Callable[[Sequence[float]], float] = statistics.median,
+) -> dict[str, Cost]:
+    """The medians of so many runs of each, after a warm-up; in turn, so that what else the machine does hits all.
+
+    ``of_runs`` takes another figure of the runs than the median.
+    """
     taken: dict[str, list[Cost]] = {name: [] for name in commands}
     for number in range(runs + 1):
         for name, command in commands.items():
             cost = measured(command, allowed=allowed)
             if number:
                 taken[name].append(cost)
-    return {name: Cost(*map(statistics.median, zip(*costs, strict=True))) for name, costs in taken.items()}
+    return {name: Cost(*map(of_runs, zip(*costs, strict=True))) for name, costs in taken.items()}
 
 
 def this_python(*arguments: str) -> list[str]:
