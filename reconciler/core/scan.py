@@ -44,10 +44,10 @@ class Scan:
     gap: bool
     append_time: bool
     same_id: int | None
-    other_id: int | None = None
-    read: int = 0
-    has_ids: bool = True
-    has_times: bool = True
+    other_id: int | None
+    read: int
+    has_ids: bool
+    has_times: bool
 
 
 def advance(chunk: Chunk, position: int, end: int) -> int:
@@ -164,28 +164,16 @@ class _Notes:
         if self._other_id is None and matcher.has_other_id(record):
             self._other_id = record.offset
 
-    def found(self, record: Record, rest: Sequence[Record], newer: int, position: int) -> Scan:
-        """The scan that ends with the anchor."""
+    def scan(
+        self, position: int, read: int, *, found: Record | None = None, rest: Sequence[Record] = (), newer: int = 0
+    ) -> Scan:
+        """How the scan ended."""
         return Scan(
-            found=record,
+            found=found,
             rest=rest,
             newer=newer,
             position=position,
-            complete=False,
-            before=self._before,
-            gap=self._gap,
-            append_time=self._append_time,
-            same_id=self._same_id,
-        )
-
-    def not_found(self, position: int, read: int) -> Scan:
-        """The scan that ends without it, after ``read`` records."""
-        return Scan(
-            found=None,
-            rest=(),
-            newer=0,
-            position=position,
-            complete=position >= self._stretch.end,
+            complete=found is None and position >= self._stretch.end,
             before=self._before,
             gap=self._gap,
             append_time=self._append_time,
@@ -215,7 +203,8 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
                 if rest and rest[-1].offset >= end:
                     rest = [each for each in rest if each.offset < end]
                 newer = 0 if counted is None else counted.count
-                return notes.found(records[at], rest, newer, advance(chunk, position, end))
+                following = advance(chunk, position, end)
+                return notes.scan(following, read, found=records[at], rest=rest, newer=newer)
         again = counted is not None
         if again:  # the same records once more, and all of them
             full_until = None
@@ -223,7 +212,7 @@ def scan_for_anchor(matcher: Matcher, processed: Processed, stretch: Stretch) ->
         read += len(records)
         position = advance(chunk, position, end)
         size = min(size * 4, LARGEST_READ)
-    return notes.not_found(position, read)
+    return notes.scan(position, read)
 
 
 def first_unproven(judge: Judge, begin: int, end: int, *, only_after_gap: bool = False) -> Search[int]:
