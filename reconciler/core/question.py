@@ -13,6 +13,24 @@ if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence
 
 
+CLOCKS_MS = 600_000
+"""How far two honest clocks may differ. A row's time can also be that at which its batch was planned."""
+KAFKA_BEGAN_MS = 1_293_840_000_000
+"""2011, the year of Kafka's first release. A smaller row time is not epoch ms, but a version or a count of seconds."""
+
+
+def latest_possible_ms(stored: StoredOffset, now_ms: int, max_disorder_ms: int) -> int:
+    """The latest time that a processed record can have: not later than its row was written, or than now.
+
+    A producer that writes microseconds as milliseconds makes a later one. The source may take such a record and the
+    destination refuse it (``message.timestamp.after.max.ms``, KIP-937); then every record there is older.
+    """
+    latest, written = now_ms, stored.written_at_ms
+    if written is not None and written >= KAFKA_BEGAN_MS:
+        latest = min(latest, max(written, stored.covers_until_ms or written))
+    return latest + CLOCKS_MS + max_disorder_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How far a search may go.
@@ -49,14 +67,15 @@ class StartAt:
 class Question:
     """One destination partition and the stored offset to be verified or corrected.
 
-    ``anchor_lag``: offsets between the anchor's record and the stored offset (a tracker that ran a while ago); all of
-    them may be records that were processed. ``hints``: offsets that may hold the anchor; tried, never trusted.
-    ``compacted``: whether the destination topic is compacted, which can remove a first copy and leave a later one. None
-    if unknown: then the search asks the log where it matters, and takes a gap in the numbering for compaction if the
-    log cannot say. ``no_rows``: the store holds no row of any partition of this topic. The job may be new, or the
-    configuration asks for the wrong rows; so every record that a start would read counts as replay. ``mirror``: the
-    mirror's own pairs of offsets, for a stored offset without anchor; beside an anchor of this topic, a sign that the
-    number may be the mirror's (``anchored.overwritten``).
+    ``latest_ms``: only for an anchor whose time cannot be true, the latest that could be (``latest_possible_ms``). Such
+    a time still names its record, and bounds nothing. ``anchor_lag``: offsets between the anchor's record and the
+    stored offset (a tracker that ran a while ago); all of them may be records that were processed. ``hints``: offsets
+    that may hold the anchor; tried, never trusted. ``compacted``: whether the destination topic is compacted, which can
+    remove a first copy and leave a later one. None if unknown: then the search asks the log where it matters, and takes
+    a gap in the numbering for compaction if the log cannot say. ``no_rows``: the store holds no row of any partition of
+    this topic. The job may be new, or the configuration asks for the wrong rows; so every record that a start would
+    read counts as replay. ``mirror``: the mirror's own pairs of offsets, for a stored offset without anchor; beside an
+    anchor of this topic, a sign that the number may be the mirror's (``anchored.overwritten``).
     """
 
     stored: StoredOffset | None
@@ -66,6 +85,7 @@ class Question:
     limits: Limits = field(default_factory=Limits)
     new: StartAt = field(default_factory=StartAt)
     by_row_time: bool = False
+    latest_ms: int | None = None
     anchor_lag: int = 0
     hints: tuple[int, ...] = ()
     compacted: bool | None = None

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from reconciler.core.anchors import Record
+from reconciler.core.anchors import INT64_MAX, Record
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import Chunk, LogMoved, Read, Search, as_chunk, ask_read
 
 FIRST_READ = 64
 """Records read beyond the expected position, so that a tie or a few markers do not cost a second round."""
 PEEK_BACK = 8
-"""Offsets before the bound that the first read includes: the records there tell whether the log is whole."""
+"""Offsets before the bound that are looked at as closely as those behind it."""
 LARGEST_READ = 8_192
 
 Judge = Callable[[Record], bool | None]
@@ -29,10 +29,11 @@ class Scan:
 
     ``found`` is the first record equal to the anchor, ``rest`` the records of the same chunk after it; ``newer`` more
     of them are surely new and were only counted. ``position`` is where reading would continue, ``complete`` True if
-    everything up to the end was read. ``before`` is the last record read before the bound. ``gap``: offsets were
-    missing on the way. ``append_time``: the broker stamps records on arrival. ``same_id`` is the first record with the
-    anchor's id but other content or time, ``other_id`` the first with the anchor's content and time but another id. Of
-    the ``read`` records, ``has_ids`` and ``has_times`` say whether any has the fields that identify the anchor.
+    everything up to the end was read. ``before`` is the last record read before the bound, ``newer_in_front`` one there
+    that contradicts it (``front``). ``gap``: offsets were missing on the way. ``append_time``: the broker stamps
+    records on arrival. ``same_id`` is the first record with the anchor's id but other content or time, ``other_id`` the
+    first with the anchor's content and time but another id. Of the ``read`` records, without those far in front of the
+    bound, ``has_ids`` and ``has_times`` say whether any has the fields that identify the anchor.
     """
 
     found: Record | None
@@ -41,6 +42,7 @@ class Scan:
     position: int
     complete: bool
     before: Record | None
+    newer_in_front: Record | None
     gap: bool
     append_time: bool
     same_id: int | None
@@ -94,10 +96,12 @@ def records_at(places: Collection[int], start: int, end: int) -> Search[dict[int
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The scope of a scan: offsets from ``begin`` to ``end`` with the proven bound ``lower``, and how much to read.
+    """The scope of a scan: offsets from ``begin`` to ``end`` with the bound ``lower``, and how much to read.
 
-    Records with a Kafka timestamp before ``not_before_ms``, which is not above the anchor's, need not be remembered.
-    ``in_full``: all behind the anchor are looked at. Else those that are newer need only be counted, nearly always.
+    ``lower_ms`` is the time whose lookup gave ``lower``: a record in front of it that is as new contradicts it. Missing
+    offsets are a gap from ``gaps_from`` on. Records with a Kafka timestamp before ``not_before_ms``, which is not above
+    the anchor's, need not be remembered. ``in_full``: all behind the anchor are looked at. Else those that are newer
+    need only be counted, nearly always.
     """
 
     begin: int
@@ -105,6 +109,8 @@ class Stretch:
     end: int
     budget: int
     first_read: int
+    lower_ms: int | None = None
+    gaps_from: int = 0
     not_before_ms: int | None = None
     in_full: bool = False
 
@@ -117,8 +123,12 @@ class _Notes:
         self._stretch = stretch
         # Records that are older than what is asked for are only counted: most of those that a search reads first.
         self._older = stretch.not_before_ms if matcher.is_of_its_time else None
+        if self._older is not None and stretch.lower_ms is not None:
+            self._older = min(self._older, stretch.lower_ms)
         self._expected = stretch.begin
         self._before: Record | None = None
+        self._newer_in_front: Record | None = None
+        self._passed = 0
         self._gap = self._append_time = False
         self._same_id: int | None = None
         self._other_id: int | None = None
@@ -131,20 +141,29 @@ class _Notes:
         """
         # The inner loop of every search: what it needs of each record is looked up once.
         matcher, older, lower, end = self._matcher, self._older, self._stretch.lower, self._stretch.end
-        not_before_ms, expected = self._stretch.not_before_ms, self._expected
+        not_before_ms, expected, gaps_from = self._stretch.not_before_ms, self._expected, self._stretch.gaps_from
+        far, lower_ms = lower - PEEK_BACK, self._stretch.lower_ms
+        if lower_ms is None:
+            far, lower_ms = 0, INT64_MAX  # no lookup has to be checked
         for index, record in enumerate(records):
             offset, stamp, appended = record.offset, record.timestamp_ms, record.append_time
             if offset >= end:
                 break
-            if offset > expected:
+            if offset > expected and offset > gaps_from:
                 self._gap = True
             expected = offset + 1
+            if offset < far and stamp is not None and stamp < lower_ms and not appended:
+                self._before = record  # as the lookup says
+                self._passed += 1
+                continue
             if appended:
                 self._append_time = True
             elif older is not None and stamp is not None and stamp < older:
                 if offset < lower:
                     self._before = record
                 continue
+            if offset < lower and stamp is not None and stamp >= lower_ms:
+                self._newer_in_front = self._newer_in_front or record
             if matcher.is_anchor(record):
                 self._expected = expected
                 return index
@@ -175,11 +194,12 @@ class _Notes:
             position=position,
             complete=found is None and position >= self._stretch.end,
             before=self._before,
+            newer_in_front=self._newer_in_front,
             gap=self._gap,
             append_time=self._append_time,
             same_id=self._same_id,
             other_id=self._other_id,
-            read=read,
+            read=read - self._passed,
             has_ids=self._has_ids,
             has_times=self._has_times,
         )

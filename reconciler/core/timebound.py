@@ -9,9 +9,10 @@ broker's clock against the producers'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Record
+from reconciler.core.front import Front, TimeBound, doubt_of, misses_the_start, read_front
 from reconciler.core.matching import Matcher
 from reconciler.core.probes import Edges, Search, TimeLookup, as_lookup, as_range, ask_edges
 from reconciler.core.question import Question
@@ -24,7 +25,8 @@ class Surroundings:
     """The records around the bound ``lower``; ``previous`` is the last record before it.
 
     ``tied`` records after it have exactly the anchor's time; ``possibly`` records may have been processed, the unread
-    ones included.
+    ones included. ``is_cut_behind_anchor``: the log's first records were deleted, and all that are left are newer than
+    the anchor. ``doubt`` says, as the beginning of a detail, why no time lookup was believed.
     """
 
     start: int
@@ -34,15 +36,8 @@ class Surroundings:
     tied: int
     possibly: int
     has_records: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TimeBound:
-    """The log's range, and an offset that no unprocessed record lies before."""
-
-    start: int
-    end: int
-    safe: int
+    is_cut_behind_anchor: bool
+    doubt: str
 
 
 def lookup_margin(question: Question) -> int:
@@ -80,10 +75,12 @@ def time_bound(question: Question, time_ms: int | None) -> Search[TimeBound]:
     """Ask for the log's range and the bound of a time; without a time the log's start is the bound."""
     if time_ms is None:
         edges = yield from ask_edges()
-        return TimeBound(edges.start, edges.end, edges.start)
-    answers = yield (Edges(), TimeLookup(max(0, time_ms - lookup_margin(question))))
+        return TimeBound(start=edges.start, end=edges.end, safe=edges.start)
+    asked_ms = max(0, time_ms - lookup_margin(question))
+    answers = yield (Edges(), TimeLookup(asked_ms))
     edges = as_range(answers[0])
-    return TimeBound(edges.start, edges.end, edges.place_of(as_lookup(answers[1])))
+    safe = edges.place_of(as_lookup(answers[1]))
+    return TimeBound(start=edges.start, end=edges.end, safe=safe, safe_ms=asked_ms)
 
 
 def look_around(
@@ -98,9 +95,15 @@ def look_around(
     budget = limits.scan_records + limits.tail_records
     if bound is None:
         bound = yield from time_bound(question, time_ms)
+    checked = yield from _checked(question, bound)
+    doubt = doubt_of(bound.safe, checked.newer) if checked.newer is not None else ""
     start, end, lower = bound.start, bound.end, bound.safe
+    previous = checked.last
+    if checked.newer is not None:
+        lower, previous = start, None
 
     position, read, tied, possibly, behind, stepping, any_record = lower, 0, 0, 0, 0, True, False
+    older = newer = False
     while position < end and read < budget:
         size = min(max(FIRST_READ, read), budget - read, LARGEST_READ)
         records, position = yield from read_once(position, size, end)
@@ -109,32 +112,55 @@ def look_around(
             processed = judge(record)
             stepping = stepping and processed is True
             if stepping:
-                lower = record.offset + 1
+                lower, previous = record.offset + 1, record
                 continue
             budget = min(budget, read + limits.tail_records)
             behind += 1
+            time = record.timestamp_ms if record.append_time else question.identity.timestamp_of(record)
             tied += time_ms is not None and question.identity.trusted_time_of(record) == time_ms
+            older = older or processed is True or (time_ms is not None and time is not None and time < time_ms)
+            newer = newer or processed is False or (time_ms is not None and time is not None and time >= time_ms)
             possibly = behind if processed is None and not absent else possibly + (processed is not False)
         read += len(records)
-    previous = yield from last_before(lower, start)
     unread = end - position
     possibly = behind + unread if unread and not absent else possibly + unread
-    has_records = any_record or unread > 0 or previous is not None
     return Surroundings(
-        start=start, end=end, lower=lower, previous=previous, tied=tied, possibly=possibly, has_records=has_records
+        start=start,
+        end=end,
+        lower=lower,
+        previous=previous,
+        tied=tied,
+        possibly=possibly,
+        has_records=any_record or unread > 0 or previous is not None,
+        is_cut_behind_anchor=start > 0 and previous is None and newer and not older,
+        doubt=doubt,
     )
+
+
+def _checked(question: Question, bound: TimeBound) -> Search[Front]:
+    """The records in front of a bound, as far as they tell whether the lookup that gave it can be right."""
+    if bound.safe_ms is None:
+        return Front((yield from last_before(bound.safe, bound.start)))
+    front = Front(bound.last)
+    if not bound.is_checked:
+        front = yield from read_front(bound.start, bound.safe, bound.safe_ms, question.limits)
+    if front.newer is None:
+        front = replace(front, newer=(yield from misses_the_start(bound, question.limits)))
+    return front
 
 
 @dataclass(frozen=True, slots=True)
 class TimeEvidence:
     """Facts that a decision by time depends on.
 
-    ``absent``: the anchor's record is not in the log. ``ties_count``: a record of the anchor's time stands for it.
+    ``absent``: the anchor's record is not in the log. ``names_it``: a record there has its id, and other content or
+    time. ``ties_count``: a record of the anchor's time stands for it.
     ``times_are_sure`` is False where the time itself is a guess (a row's own): then nothing is exact or ``behind``.
     ``why`` opens the detail. ``bound`` is the time bound, if it is known already.
     """
 
     absent: bool = False
+    names_it: bool = False
     ties_count: bool = False
     times_are_sure: bool = True
     why: str = ""
@@ -149,7 +175,7 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
 
     def finding(verdict: Verdict, detail: str, by: MatchedBy | None = None) -> Finding:
         exact = 0 if at_most == 0 and known.times_are_sure else None
-        found = Finding(verdict, around.lower, at_most, exact, by, detail=known.why + detail)
+        found = Finding(verdict, around.lower, at_most, exact, by, detail=known.why + around.doubt + detail)
         return found.resting_on(around.previous)
 
     if not around.has_records:
@@ -169,7 +195,7 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
             f"only the anchor's time is known and {around.tied} {word} it: resuming at the first of that time{margin}"
         )
         return finding(Verdict.TIED, detail, MatchedBy.TIMESTAMP)
-    if around.previous is None:
+    if around.is_cut_behind_anchor and not known.names_it:
         return finding(Verdict.LOST, "the oldest record is newer than the anchor")
     return finding(Verdict.BOUNDED, "resuming at the first record that may not have been processed")
 
@@ -183,7 +209,7 @@ def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) ->
     """
     judge = judge_by_time(question, earliest_ms, latest_ms)
     around = yield from look_around(question, earliest_ms, judge, absent=False)
-    gone = around.previous is None and around.start > 0
+    gone = around.is_cut_behind_anchor or (earliest_ms is None and around.start > 0)
     # A record that lags behind its anchor may be in any partition.
     at_most = around.end - around.lower if question.anchor_lag else around.possibly
     detail = "partition counts differ: resuming by the earliest anchor's time over all partitions"

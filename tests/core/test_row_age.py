@@ -8,9 +8,8 @@ import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
 from reconciler.core.mirror_pairs import MirrorEvidence, Pairs, Sync
-from reconciler.core.question import Limits
+from reconciler.core.question import CLOCKS_MS, KAFKA_BEGAN_MS, Limits
 from reconciler.core.unanchored.pairs import evidence_for
-from reconciler.core.unanchored.row_age import KAFKA_BEGAN_MS, ROW_CLOCK_MS
 from reconciler.core.verdicts import Finding, Verdict
 from tests.core.stories import BY_ID, Rec, ask, letters, log_of
 
@@ -27,14 +26,14 @@ def by(row_ms: int | None, evidence: MirrorEvidence = SYNC, disorder_ms: int = 0
     return ask(log, StoredOffset(5, None, row_ms), BY_ID, mirror=evidence, limits=Limits(disorder_ms))
 
 
-@pytest.mark.parametrize("row_ms", [None, FIFTH + HOUR, FIFTH, FIFTH - ROW_CLOCK_MS])
+@pytest.mark.parametrize("row_ms", [None, FIFTH + HOUR, FIFTH, FIFTH - CLOCKS_MS])
 def test_records_that_were_there_when_the_number_was_stored_are_passed(row_ms: int | None) -> None:
     found = by(row_ms)
     assert (found.verdict, found.resume_offset) == (Verdict.MATCH, 5)
 
 
 def test_a_record_that_was_made_later_was_not_processed() -> None:
-    found = by(FIFTH - ROW_CLOCK_MS - 1)
+    found = by(FIFTH - CLOCKS_MS - 1)
     assert (found.verdict, found.resume_offset) == (Verdict.UNRESOLVED, None)
     assert "record 4, in front of the place, was made 600 s after the number was stored" in found.detail
     assert "the source's topic may have been recreated since" in found.detail
@@ -46,14 +45,14 @@ def test_a_row_that_covers_records_until_later_is_as_old_as_that() -> None:
     log = log_of(*letters("abcdefgh", 0, HOUR))
     verdicts = [
         ask(log, StoredOffset(5, None, 0, until), BY_ID, mirror=SYNC, limits=Limits(0)).verdict
-        for until in (None, FIFTH - ROW_CLOCK_MS - 1, FIFTH - ROW_CLOCK_MS)
+        for until in (None, FIFTH - CLOCKS_MS - 1, FIFTH - CLOCKS_MS)
     ]
     assert verdicts == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.MATCH]
 
 
 def test_clocks_that_differ_by_more_are_a_matter_of_max_disorder() -> None:
-    assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS).verdict is Verdict.MATCH
-    assert by(0, disorder_ms=FIFTH - ROW_CLOCK_MS - 1).verdict is Verdict.UNRESOLVED
+    assert by(0, disorder_ms=FIFTH - CLOCKS_MS).verdict is Verdict.MATCH
+    assert by(0, disorder_ms=FIFTH - CLOCKS_MS - 1).verdict is Verdict.UNRESOLVED
 
 
 def test_a_row_time_from_before_kafka_is_none() -> None:

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Protocol, Self, TypeVar
 
 from tests.simulation.tally import Tally
-from tests.simulation.worlds import mirrored, own, resent, small, spreads
+from tests.simulation.worlds import lying, mirrored, own, resent, small, spreads
 from tests.simulation.worlds.small import SmallTally, Task
 from tests.simulation.worlds.unanchored import bare, bare_small, both_ways, carried, renewed, renewed_carried
 from tests.simulation.worlds.unanchored.bare_small import BareTally
@@ -54,6 +54,7 @@ FAMILIES = {
     "renewed": renewed,
     "renewed-carried": renewed_carried,
     "carried": carried,
+    "lying": lying,
     "own": own,
     "resent": resent,
     "spreads": spreads,

@@ -26,21 +26,28 @@ If the record is not found although the whole log from the bound was read, it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from reconciler.core.anchored.bounds import (
+    IMPOSSIBLE_TIME,
+    Bounds,
+    Case,
+    all_are_ahead,
+    as_scanned,
+    better_bounds,
+    check_safe,
+    checked_scan,
+    first_bounds,
+    tighten,
+    without_time_bound,
+)
 from reconciler.core.anchored.candidates import find_candidate
 from reconciler.core.anchored.replay import Replay, count_replay
 from reconciler.core.anchors import Anchor, Names, Record
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import (
-    Edges,
-    Round,
     Search,
-    TimeLookup,
-    as_lookup,
-    as_range,
     ask_edges,
-    ask_lookup,
     ask_read,
 )
 from reconciler.core.question import Question
@@ -48,8 +55,6 @@ from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import (
     FIRST_READ,
     LARGEST_READ,
-    PEEK_BACK,
-    Judge,
     Scan,
     Stretch,
     advance,
@@ -61,7 +66,6 @@ from reconciler.core.scan import (
     scan_for_anchor,
 )
 from reconciler.core.timebound import (
-    TimeBound,
     TimeEvidence,
     judge_by_order,
     judge_by_time,
@@ -69,41 +73,6 @@ from reconciler.core.timebound import (
     resume_by_time,
 )
 from reconciler.core.verdicts import Finding, Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds(TimeBound):
-    """The log's range and two bounds: no copy of the anchor before ``lower``, no unprocessed record before ``safe``."""
-
-    lower: int
-
-    @property
-    def begin(self) -> int:
-        """Where a scan begins: a little before ``lower``."""
-        return max(self.start, self.lower - PEEK_BACK)
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """The fixed inputs of one search."""
-
-    question: Question
-    anchor: Anchor
-    matcher: Matcher
-    judge: Judge
-    why: str
-    mirrored: bool = True
-    candidate: Record | None = None
-    """A known copy, not necessarily the first."""
-    may_step: bool = True
-
-    @property
-    def anchor_is_done(self) -> bool:
-        return self.anchor.names is not Names.NEXT
-
-    def processed(self) -> Processed:
-        disorder = self.question.limits.max_disorder_ms
-        return Processed(self.matcher, self.question.identity, disorder, anchor_is_done=self.anchor_is_done)
 
 
 def search(
@@ -126,85 +95,21 @@ def search(
     judge = judge_by_time(question, anchor.timestamp_ms, anchor.timestamp_ms)
     if matcher.by_order:
         judge = judge_by_order(matcher, judge, anchor_is_done=anchor.names is not Names.NEXT)
-    case = _Case(question, anchor, matcher, judge, why, mirrored, candidate, may_step)
+    case = Case(question, anchor, matcher, judge, why, mirrored, candidate, may_step)
     if anchor.timestamp_ms is None:
         return (yield from _without_time(case))
-    bounds = yield from _bounds(case)
+    bounds = yield from first_bounds(case)
     if not question.identity.record_time and matcher.tells_copies and bounds.end - bounds.lower > LARGEST_READ:
-        bounds = yield from _tighten(case, bounds)
-    processed, scan = yield from _scan(case, bounds)
-    retry = yield from _better_bounds(case, bounds, scan)
+        bounds = yield from tighten(case, bounds)
+    case, bounds, processed, scan = yield from checked_scan(case, bounds)
+    retry = yield from better_bounds(case, bounds, scan)
     if retry is not None:
-        bounds = retry
-        processed, scan = yield from _scan(case, bounds)
+        case, bounds, processed, scan = yield from checked_scan(case, retry)
+    if question.latest_ms is not None and not (yield from all_are_ahead(case, bounds, scan)):
+        case, bounds = without_time_bound(case, bounds)
     if scan.found is not None:
         return (yield from _conclude_found(case, bounds, processed, scan, scan.found))
     return (yield from _conclude_not_found(case, bounds, scan))
-
-
-# ---------------------------------------------------------------- bounds
-
-
-def _bounds(case: _Case) -> Search[Bounds]:
-    question, time = case.question, case.anchor.timestamp_ms or 0
-    disorder = question.limits.max_disorder_ms
-    # A payload's time may be later than the record's stamp by the stated disorder; a Kafka timestamp is exact.
-    exact, safe = time - (0 if question.identity.record_time else disorder), time - lookup_margin(question)
-    asked: Round = (Edges(), TimeLookup(max(0, exact)))
-    if safe != exact:
-        asked = (*asked, TimeLookup(max(0, safe)))
-    answers = yield asked
-    edges = as_range(answers[0])
-    lower, *others = (edges.place_of(as_lookup(answer)) for answer in answers[1:])
-    return Bounds(edges.start, edges.end, others[0] if others else lower, lower)
-
-
-def _tighten(case: _Case, bounds: Bounds) -> Search[Bounds]:
-    """Raise the lower bound to L(c) for the Kafka timestamp c of any copy: by an id of its own, all copies have it."""
-    found = yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
-    if found is None or found.append_time or found.timestamp_ms is None:
-        return bounds
-    lookup = yield from ask_lookup(found.timestamp_ms)
-    return bounds if lookup is None else replace(bounds, lower=max(bounds.lower, min(lookup, found.offset)))
-
-
-def _better_bounds(case: _Case, bounds: Bounds, scan: Scan) -> Search[Bounds | None]:
-    """Bounds for a second scan, where the records read show that ``lower`` was not proven; else None.
-
-    A lookup uses the log's timestamps. Where those are the broker's own, or the anchor's time is from the payload, the
-    bound depends on clocks, and a copy may lie before it.
-    """
-    found, time = scan.found, case.anchor.timestamp_ms
-    if bounds.lower <= bounds.start or time is None:
-        return None
-    if found is None:
-        by_clocks = scan.append_time or not case.question.identity.record_time
-        if not by_clocks and scan.before is None:
-            previous = yield from last_before(bounds.lower, bounds.start)
-            by_clocks = previous is not None and previous.append_time
-        return replace(bounds, lower=bounds.start) if by_clocks else None
-    stamp = found.timestamp_ms
-    if found.append_time:
-        if found.offset < bounds.lower:  # a copy before the bound: the clocks differ by more than was stated
-            return replace(bounds, lower=bounds.start)
-        return replace(bounds, lower=bounds.safe) if bounds.safe < bounds.lower else None
-    if case.question.identity.record_time or stamp is None:
-        return None
-    if stamp >= time - case.question.limits.max_disorder_ms:
-        return None
-    lookup = yield from ask_lookup(stamp)
-    return None if lookup is None or lookup >= bounds.lower else replace(bounds, lower=max(lookup, bounds.start))
-
-
-def _scan(case: _Case, bounds: Bounds) -> Search[tuple[Processed, Scan]]:
-    limits, processed = case.question.limits, case.processed()
-    begin = bounds.begin
-    expected = bounds.end - begin if bounds.lower < bounds.end else PEEK_BACK
-    first_read = max(1, min(expected, FIRST_READ + PEEK_BACK + limits.tail_records, LARGEST_READ))
-    not_before = case.anchor.timestamp_ms if case.question.identity.record_time else None
-    budget = limits.scan_records + bounds.lower - begin
-    stretch = Stretch(begin, bounds.lower, bounds.end, budget, first_read, not_before, case.question.anchor_lag > 0)
-    return processed, (yield from scan_for_anchor(case.matcher, processed, stretch))
 
 
 # ---------------------------------------------------------------- conclusions
@@ -216,11 +121,14 @@ def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Findi
     latest = anchor.timestamp_ms
     if anchor.names is Names.MAX_TIME:
         latest -= question.limits.max_disorder_ms  # nothing processed is newer than the largest time: no margin
+    if question.latest_ms is not None:
+        nothing = judge_by_time(question, None, None)
+        return (yield from resume_by_time(question, None, nothing, TimeEvidence(why=why + IMPOSSIBLE_TIME)))
     judge = judge_by_time(question, anchor.timestamp_ms, latest)
     return (yield from resume_by_time(question, anchor.timestamp_ms, judge, TimeEvidence(ties_count=True, why=why)))
 
 
-def _without_time(case: _Case) -> Search[Finding]:
+def _without_time(case: Case) -> Search[Finding]:
     """Find a copy to learn the anchor's time, then search with that.
 
     With an increasing id any copy will do. Other anchors may equal records of another time, and only the first in the
@@ -237,7 +145,7 @@ def _without_time(case: _Case) -> Search[Finding]:
         scan = yield from scan_for_anchor(case.matcher, processed, stretch)
         found, complete = scan.found, scan.complete
         if found is not None and case.question.identity.trusted_time_of(found) is None:
-            bounds = Bounds(edges.start, edges.end, edges.start, edges.start)
+            bounds = Bounds.of_start(edges.start, edges.end)
             finding = yield from _conclude_found(case, bounds, processed, scan, found)
             # Behind a time that the broker overwrote, every record counts already.
             settled = case.question.identity.record_time or case.matcher.tells_copies
@@ -260,7 +168,7 @@ def _without_time(case: _Case) -> Search[Finding]:
     return Finding(verdict, edges.start, edges.end - edges.start, None, detail=detail)
 
 
-def _unless_an_equal_one_follows(case: _Case, finding: Finding, end: int) -> Search[Finding]:
+def _unless_an_equal_one_follows(case: Case, finding: Finding, end: int) -> Search[Finding]:
     """The finding; ``bounded`` if an equal record behind it may be the anchor, and so all before that processed."""
     begin, budget = finding.resume_offset, case.question.limits.tail_records
     last = None if begin is None else (yield from last_equal(case.matcher, begin, end, budget))
@@ -271,9 +179,11 @@ def _unless_an_equal_one_follows(case: _Case, finding: Finding, end: int) -> Sea
     return replace(finding, verdict=verdict, replay_at_most=end - begin, replay_exact=None, detail=detail)
 
 
-def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Scan, copy: Record) -> Search[Finding]:
+def _conclude_found(case: Case, bounds: Bounds, processed: Processed, scan: Scan, copy: Record) -> Search[Finding]:
     question, lag = case.question, max(0, case.question.anchor_lag)
-    settled = case.mirrored and (bounds.start == 0 or (yield from _older_survives(case, bounds, scan)))
+    if not case.mirrored or bounds.start > 0 or question.compacted is not False:
+        bounds = yield from check_safe(case, bounds, scan)
+    settled = case.mirrored and (bounds.start == 0 or (yield from _older_survives(case, bounds)))
     doubtful = not settled
     if settled and question.compacted is not False:
         front = max(bounds.start, bounds.safe - 1)
@@ -291,8 +201,8 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
             return (yield from _land_early(case, bounds, replay, resume, copy))
     if case.may_step and replay.sent_again is not None and (case.matcher.by_order or not doubtful):
         begin = replay.begin if case.anchor_is_done else copy.offset
-        left = question.limits.scan_records - (copy.offset - bounds.begin)
-        around = Around(bounds.start, bounds.begin, begin, replay.sent_again, bounds.end, left)
+        left = question.limits.scan_records - (copy.offset - bounds.looked_at)
+        around = Around(bounds.start, bounds.looked_at, begin, replay.sent_again, bounds.end, left)
         stepped = yield from step_over(processed, around)
         if stepped is not None:
             behind = replace(scan, rest=(), newer=0, position=stepped.place + 1)
@@ -306,19 +216,16 @@ def _conclude_found(case: _Case, bounds: Bounds, processed: Processed, scan: Sca
     return _found(case, replay, copy, copy.offset, None).resting_on(previous)
 
 
-def _older_survives(case: _Case, bounds: Bounds, scan: Scan) -> Search[bool]:
+def _older_survives(case: Case, bounds: Bounds) -> Search[bool]:
     """True if a surely processed record is still there before all that may be unprocessed (W)."""
-    if scan.before is not None and scan.before.offset < bounds.safe:
-        return True
-    previous = yield from last_before(bounds.safe, bounds.start)
-    if previous is not None:
+    if bounds.last is not None:
         return True
     chunk = yield from ask_read(bounds.start, 1)
     advance(chunk, bounds.start, min(bounds.start + 1, bounds.end))
     return bool(chunk.records) and case.judge(chunk.records[0]) is True
 
 
-def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: Record) -> Search[Finding]:
+def _land_early(case: Case, bounds: Bounds, replay: Replay, resume: int, copy: Record) -> Search[Finding]:
     previous = yield from last_before(resume, bounds.start)
     front_end = copy.offset + case.anchor_is_done
     in_front = front_end - resume
@@ -336,7 +243,7 @@ def _land_early(case: _Case, bounds: Bounds, replay: Replay, resume: int, copy: 
 
 
 def _found(
-    case: _Case, replay: Replay, copy: Record, resume: int, record_offset: int | None, stepped: Stepped | None = None
+    case: Case, replay: Replay, copy: Record, resume: int, record_offset: int | None, stepped: Stepped | None = None
 ) -> Finding:
     lag, at_most, exact = case.question.anchor_lag, replay.at_most, replay.exact
     stored = case.question.stored
@@ -355,7 +262,7 @@ def _found(
     return finding if stepped is None else stepped.note_in(finding)
 
 
-def _why_absent(case: _Case, scan: Scan) -> str:
+def _why_absent(case: Case, scan: Scan) -> str:
     """Why no record of a whole log is the anchor, as the beginning of a detail."""
     if misread := _misread(case, scan):
         return misread
@@ -364,7 +271,7 @@ def _why_absent(case: _Case, scan: Scan) -> str:
     return "the anchor's record is not in the destination; "
 
 
-def _misread(case: _Case, scan: Scan) -> str:
+def _misread(case: Case, scan: Scan) -> str:
     """The sign that the identity settings are not those with which the anchor was recorded; empty without one."""
     identity, check = case.question.identity, "check [jobs.identity]"
     records = f"none of the {scan.read:,} records"
@@ -377,11 +284,13 @@ def _misread(case: _Case, scan: Scan) -> str:
     return ""
 
 
-def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Finding]:
-    time = case.anchor.timestamp_ms
+def _conclude_not_found(case: Case, bounds: Bounds, scan: Scan) -> Search[Finding]:
+    time = case.anchor.timestamp_ms if case.question.latest_ms is None else None
+    bounds = as_scanned(bounds, scan)
     if scan.complete:
         note = _why_absent(case, scan)
-        known = TimeEvidence(absent=not _misread(case, scan), why=case.why + note, bound=bounds)
+        named = scan.same_id is not None
+        known = TimeEvidence(absent=not _misread(case, scan), names_it=named, why=case.why + note, bound=bounds)
         return (yield from resume_by_time(case.question, time, case.judge, known))
     candidate = case.candidate or (
         yield from find_candidate(case.question, case.anchor, case.matcher, bounds.lower, bounds.end)
@@ -394,5 +303,5 @@ def _conclude_not_found(case: _Case, bounds: Bounds, scan: Scan) -> Search[Findi
         if candidate.timestamp_ms is not None and not case.question.identity.record_time:
             time_here = candidate.timestamp_ms + lookup_margin(case.question)
             time = time_here if time is None else min(time, time_here)
-    known = TimeEvidence(why=case.why + note, bound=bounds if time == case.anchor.timestamp_ms else None)
+    known = TimeEvidence(why=case.why + note, bound=bounds if time in (None, case.anchor.timestamp_ms) else None)
     return (yield from resume_by_time(case.question, time, case.judge, known))

@@ -8,15 +8,9 @@ name, one that was recreated since, or the pairs are of another mirror.
 from __future__ import annotations
 
 from reconciler.core.probes import Search
-from reconciler.core.question import Question
+from reconciler.core.question import CLOCKS_MS, KAFKA_BEGAN_MS, Question
 from reconciler.core.scan import record_at
 from reconciler.core.verdicts import Finding, Verdict
-
-ROW_CLOCK_MS = 600_000
-"""How far the row's time may be behind the records that it covers: clocks differ, and a row can hold the time at which
-its batch was planned."""
-KAFKA_BEGAN_MS = 1_293_840_000_000
-"""2011, the year of Kafka's first release. A smaller row time is not epoch ms, but a version or a count of seconds."""
 
 
 def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
@@ -34,7 +28,7 @@ def judged_by_row_age(question: Question, finding: Finding) -> Search[Finding]:
     if record is None or record.timestamp_ms is None or record.append_time:
         return finding
     covered = max(written, stored.covers_until_ms or written) if stored is not None else written
-    if record.timestamp_ms <= covered + ROW_CLOCK_MS + question.limits.max_disorder_ms:
+    if record.timestamp_ms <= covered + CLOCKS_MS + question.limits.max_disorder_ms:
         return finding
     if written < KAFKA_BEGAN_MS <= record.timestamp_ms:
         return finding

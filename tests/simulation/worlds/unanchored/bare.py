@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
-from reconciler.core.question import Question
+from reconciler.core.question import CLOCKS_MS, Question
 from reconciler.core.unanchored.pairs import evidence_for
-from reconciler.core.unanchored.row_age import ROW_CLOCK_MS
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.trial import Meter, Trial
@@ -63,7 +62,7 @@ def stored_at(seed: int, source: Sequence[Made], processed: int) -> int | None:
     """When the number was stored: after the records before it were made, or the time is not kept."""
     rng = random.Random(f"row {seed}")
     made = max((made.stamp_ms for made in source[: processed + 1] if made.stamp_ms < FAR_AHEAD), default=0)
-    return rng.choice((None, made, made + 1_000, made + 2 * ROW_CLOCK_MS))
+    return rng.choice((None, made, made + 1_000, made + 2 * CLOCKS_MS))
 
 
 def make_bare(seed: int) -> tuple[Bare, World]:
