@@ -31,6 +31,12 @@ def latest_possible_ms(stored: StoredOffset, now_ms: int, max_disorder_ms: int) 
     return latest + CLOCKS_MS + max_disorder_ms
 
 
+def possible_time_ms(stored: StoredOffset, now_ms: int, max_disorder_ms: int) -> int | None:
+    """The time of a stored offset's anchor; None if it has none, or one that cannot be true."""
+    time = None if stored.anchor is None else stored.anchor.timestamp_ms
+    return None if time is None or time > latest_possible_ms(stored, now_ms, max_disorder_ms) else time
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How far a search may go.

@@ -102,6 +102,8 @@ def _start_new(question: Question) -> Search[Finding]:
         lookup = yield from ask_lookup(question.new.timestamp_ms)
         offset = end if lookup is None else max(lookup, start)
         word = "the first record of the policy's time"
+        if (yield from _is_wrong(question, start, min(offset, end), question.new.timestamp_ms)):
+            offset, word = start, "the earliest record, since the broker's lookup of the policy's time is wrong"
     word += yield from _skipped_by_policy(question, start, offset)
     previous = yield from last_before(offset, start)
     return found(offset, word).resting_on(previous)
@@ -226,12 +228,23 @@ def place_at_time(question: Question, timestamp_ms: int, when: str, found: Findi
     """As ``place``, at the first offset of a person's time or later (``when`` in words); else at the log's end."""
     edges = yield from ask_edges()
     lookup = yield from ask_lookup(timestamp_ms)
+    if (yield from _is_wrong(question, edges.start, edges.place_of(lookup), timestamp_ms)):
+        return Finding(
+            Verdict.UNRESOLVED, None, detail=f"the broker's lookup of {when} gave a later record; set an offset"
+        )
     if lookup is None:
         word = f"set by hand to the end, {edges.end}: no record is of {when} or later"
         return (yield from _placed(question, edges.end, found, edges, word))
     offset = edges.place_of(lookup)
     word = f"set by hand to {offset}, the first offset of {when} or later"
     return (yield from _placed(question, offset, found, edges, word))
+
+
+def _is_wrong(question: Question, start: int, answer: int, asked_ms: int) -> Search[bool]:
+    """Whether the records in front of a time lookup's answer contradict it."""
+    from reconciler.core.front import read_front
+
+    return (yield from read_front(start, answer, max(0, asked_ms), question.limits)).newer is not None
 
 
 def _placed(question: Question, offset: int, found: Finding, edges: LogRange, word: str) -> Search[Finding]:

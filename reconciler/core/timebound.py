@@ -25,8 +25,8 @@ class Surroundings:
     """The records around the bound ``lower``; ``previous`` is the last record before it.
 
     ``tied`` records after it have exactly the anchor's time; ``possibly`` records may have been processed, the unread
-    ones included. ``is_cut_behind_anchor``: the log's first records were deleted, and all that are left are newer than
-    the anchor. ``doubt`` says, as the beginning of a detail, why no time lookup was believed.
+    ones included. ``begins_behind_anchor``: all records are newer than the anchor, or as new. ``doubt`` says, as the
+    beginning of a detail, why no time lookup was believed.
     """
 
     start: int
@@ -36,7 +36,7 @@ class Surroundings:
     tied: int
     possibly: int
     has_records: bool
-    is_cut_behind_anchor: bool
+    begins_behind_anchor: bool
     doubt: str
 
 
@@ -132,7 +132,7 @@ def look_around(
         tied=tied,
         possibly=possibly,
         has_records=any_record or unread > 0 or previous is not None,
-        is_cut_behind_anchor=start > 0 and previous is None and newer and not older,
+        begins_behind_anchor=previous is None and newer and not older,
         doubt=doubt,
     )
 
@@ -195,8 +195,10 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
             f"only the anchor's time is known and {around.tied} {word} it: resuming at the first of that time{margin}"
         )
         return finding(Verdict.TIED, detail, MatchedBy.TIMESTAMP)
-    if around.is_cut_behind_anchor and not known.names_it:
+    if around.start > 0 and around.begins_behind_anchor and not known.names_it:
         return finding(Verdict.LOST, "the oldest record is newer than the anchor")
+    if around.start == 0 and around.begins_behind_anchor and not around.tied and not known.names_it:
+        return finding(Verdict.BOUNDED, "resuming at the log's start, offset 0: the mirror began behind the anchor")
     return finding(Verdict.BOUNDED, "resuming at the first record that may not have been processed")
 
 
@@ -209,7 +211,7 @@ def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) ->
     """
     judge = judge_by_time(question, earliest_ms, latest_ms)
     around = yield from look_around(question, earliest_ms, judge, absent=False)
-    gone = around.is_cut_behind_anchor or (earliest_ms is None and around.start > 0)
+    gone = around.start > 0 and (around.begins_behind_anchor or earliest_ms is None)
     # A record that lags behind its anchor may be in any partition.
     at_most = around.end - around.lower if question.anchor_lag else around.possibly
     detail = "partition counts differ: resuming by the earliest anchor's time over all partitions"

@@ -187,8 +187,11 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     _refuse_unknown(by_hand, places)
     limits = _limits(config, len(places))
     mirror = mirror_evidence(config, places, reader)
+    now_ms = outside.now_ms()
     questions = {
-        at.key: question_of(config, at, cluster.cluster_id, limits, mirror.get(at.key)) for at in places if at.exists
+        at.key: question_of(config, at, cluster.cluster_id, limits, now_ms, mirror.get(at.key))
+        for at in places
+        if at.exists
     }
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)

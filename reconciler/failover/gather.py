@@ -11,7 +11,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
-from reconciler.core.question import Limits, Question, StartAt
+from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
 from reconciler.core.verdicts import Finding
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
@@ -250,12 +250,21 @@ def source_cluster(jobs: Sequence[GatheredJob], destination: str) -> str | None:
 
 
 def question_of(
-    config: Config, place: JobPartition, cluster_id: str, limits: Limits, mirror: MirrorEvidence | None = None
+    config: Config,
+    place: JobPartition,
+    cluster_id: str,
+    limits: Limits,
+    now_ms: int,
+    mirror: MirrorEvidence | None = None,
 ) -> Question:
     """The question that a search answers for one place. ``mirror``: what the mirror recorded of its stored offset."""
     row = place.selected.row
     stored = row.stored if row else None
     anchor, new = None if stored is None or place.is_unanchored else stored.anchor, config.new_of(place.job)
+    too_late_for_ms = None
+    if stored is not None and anchor is not None and anchor.timestamp_ms is not None:
+        latest_ms = latest_possible_ms(stored, now_ms, limits.max_disorder_ms)
+        too_late_for_ms = latest_ms if anchor.timestamp_ms > latest_ms else None
     if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
         # The job did have an offset, before every record: it must not be moved to where new partitions begin.
         stored, new = StoredOffset(NOTHING_READ), StartAt()
@@ -273,6 +282,7 @@ def question_of(
         identity=identity,
         limits=limits,
         new=new,
+        latest_ms=too_late_for_ms,
         by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,
         anchor_lag=0 if place.is_unanchored else place.anchor_lag,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),

@@ -14,14 +14,15 @@ from typing import TypeVar
 
 from reconciler import engine
 from reconciler.clock import stamp
-from reconciler.core.anchors import IdOrder
-from reconciler.core.question import Question
+from reconciler.core.anchors import IdOrder, StoredOffset
+from reconciler.core.question import Question, possible_time_ms
 from reconciler.core.reconcile import place, place_at_time, reconcile, unresolved_if_unread
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.repartition import (
+    AnchorTimes,
     all_in_place,
     beyond,
     earlier_of,
@@ -143,17 +144,25 @@ class Passes:
         """
         origins = {at.destination.partition: at.origin for at in places if at.origin is not None}
         more = beyond(origins, [at.destination for at in places if at.exists])
-        if not more or is_handed_over(places) or span_of(origins) is None:
+        if not more or is_handed_over(places) or self._span(places) is None:
             return False
         return any(found[at.key].finding.verdict is not Verdict.BEHIND for at in _astray(places, found))
 
     def _has_more(self, places: Sequence[JobPartition], questions: Mapping[TopicPartition, Question]) -> bool:
         """True if the destination has more partitions than are stored, and not for sure because the topic grew."""
-        span = span_of({at.destination.partition: at.origin for at in places})
+        span = self._span(places)
         if span is None or is_handed_over(places):
             return False
         more = beyond([at.destination.partition for at in places if at.origin is not None], list(questions))
         return bool(not_newer_than(span.latest_ms, more, questions, self.reader))
+
+    def _span(self, places: Sequence[JobPartition]) -> AnchorTimes | None:
+        now_ms, disorder = self.outside.now_ms(), max(each.limits.max_disorder_ms for each in self.questions.values())
+
+        def time_of(stored: StoredOffset) -> int | None:
+            return possible_time_ms(stored, now_ms, disorder)
+
+        return span_of({at.destination.partition: at.origin for at in places}, time_of)
 
     def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
         """True if some anchor's record lies in a partition of another number: records were spread, then.
@@ -176,7 +185,7 @@ class Passes:
         inquiries: dict[Key, Inquiry[Finding]] = {}
         found: dict[Key, Found] = {}
         for places in topics:
-            span = span_of({at.destination.partition: at.origin for at in places})
+            span = self._span(places)
             keys = [at.key for at in places if at.exists and not at.settled]
             why = None
             if any(at.anchor_lag < 0 for at in places):

@@ -18,7 +18,7 @@ the job had none for the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Record, StoredOffset
@@ -43,10 +43,13 @@ class AnchorTimes:
     latest_ms: int | None
 
 
-def span_of(stored: Mapping[int, StoredOffset | None]) -> AnchorTimes | None:
+def span_of(
+    stored: Mapping[int, StoredOffset | None], time_of: Callable[[StoredOffset], int | None]
+) -> AnchorTimes | None:
     """The span of a topic's stored offsets by source partition; None where an offset has no anchor at all.
 
-    Partitions below the highest number that have no offset were not read either.
+    ``time_of`` gives the time of an offset's anchor, epoch ms, or None if it bounds nothing. Partitions below the
+    highest number that have no offset were not read either.
     """
     known = {number: row for number, row in stored.items() if row is not None}
     if not known:
@@ -54,7 +57,7 @@ def span_of(stored: Mapping[int, StoredOffset | None]) -> AnchorTimes | None:
     read = [row for row in known.values() if not row.is_sentinel]
     if any(row.anchor is None for row in read):
         return None
-    times = [row.anchor.timestamp_ms for row in read if row.anchor is not None]
+    times = [time_of(row) for row in read]
     timed = [time for time in times if time is not None]
     all_read = len(read) == max(known) + 1
     return AnchorTimes(
@@ -130,7 +133,9 @@ def earlier_of(own: Finding, by_time: Finding) -> Finding:
 
 
 def earliest_anchor_ms(questions: Sequence[Question]) -> int | None:
-    """The earliest stored anchor's time less the disorder; None where one has no time, or nothing is stored."""
+    """The earliest stored anchor's time less the disorder; None if one has no time to go by, or nothing is stored."""
+    if any(question.latest_ms is not None for question in questions):
+        return None
     anchors = [question.stored.anchor for question in questions if question.stored is not None]
     times = [anchor.timestamp_ms for anchor in anchors if anchor is not None and anchor.timestamp_ms is not None]
     if not times or len(times) < len(anchors):

@@ -297,11 +297,12 @@ def test_a_gap_where_an_anchor_may_have_been_does_not_prove_that_records_were_sp
     """The second partition lacks what its job has not read, and that is not hidden by a resume point by time."""
     wide.log.create("a.events", 3, compacted=True)
     wide.deliver(range(12), 0)
-    wide.deliver(range(10, 22), 1)
+    wide.deliver(range(9, 22), 1)
     wide.deliver(range(2), 2)
     wide.save({0: wide.own(4)}, topic="a.events")
     wide.save({0: stored(3), 1: stored(3, 1)})
-    wide.log.partition("a.events", 1).compact([3])
+    wide.log.partition("a.events", 1).compact([4])
+    wide.log.partition("a.events", 1).delete_before(1)
     wide.log.partition("a.events", 0).delete_before(6)
     assert [row.verdict for row in wide.job().partitions] == [Verdict.LOST, Verdict.LOST, Verdict.REMAPPED]
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.core.anchors import Record, fingerprint, order_key
+from reconciler.core.front import read_front
 from reconciler.core.matching import Matcher
 from reconciler.core.probes import LogRange, Search, TimeLookup, as_lookup, ask_read
 from reconciler.core.question import Question
-from reconciler.core.scan import FIRST_READ, LARGEST_READ, advance, last_before
+from reconciler.core.scan import FIRST_READ, LARGEST_READ, advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,12 @@ def new_between(
     lower, safe = (edges.place_of(as_lookup(answer)) for answer in answers)
     # Whether the log reaches back past all possible copies: then a record that was not seen before is new.
     is_whole = edges.start == 0
+    earliest, earliest_ms = min((lower, stamp), (safe, max(0, stamp - disorder)))
+    in_front = yield from read_front(edges.start, earliest, earliest_ms, question.limits)
+    if in_front.newer is not None:
+        return None
     if not is_whole and question.identity.record_time:
-        older = yield from last_before(safe, edges.start)
-        is_whole = older is not None and not older.append_time
+        is_whole = in_front.last is not None and not in_front.last.append_time
     # A first copy that compaction removed left a gap, at the earliest right in front of the record at ``safe``.
     front = max(edges.start, (lower if question.compacted is False else min(safe, lower)) - 1)
     later = stamp + disorder if question.identity.record_time else None

@@ -78,7 +78,7 @@ def unprepared(
         pairs = known.of(at.source, at.destination)
         for with_syncs, used in ((True, pairs), (False, replace(pairs, syncs=()))):
             evidence = evidence_for(offset, used, local_writers=at.source.topic == at.destination.topic)
-            question = question_of(config, _bare(at, offset), cluster_id, limits, evidence)
+            question = question_of(config, _bare(at, offset), cluster_id, limits, outside.now_ms(), evidence)
             asked[key, with_syncs] = Inquiry(at.destination, partial(reconcile, question))
     settings = EngineSettings(config.search.deadline_s, outside.on_progress)
     found = outside.run(outside.reader, asked, clock=outside.monotonic, settings=settings).found

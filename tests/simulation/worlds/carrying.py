@@ -99,7 +99,9 @@ def answer(case: Case, world: World, meter: Meter | None = None) -> Finding:
 @contextmanager
 def reading_little() -> Iterator[None]:
     """Make searches read a few records at a time, so that a log of forty records takes bisection and many chunks."""
-    places = [(module, name) for module in (scan, bounds, search, timebound, candidates, replay, resent) for name in SMALL]
+    places = [
+        (module, name) for module in (scan, bounds, search, timebound, candidates, replay, resent) for name in SMALL
+    ]
     before = [(module, name, getattr(module, name)) for module, name in places if hasattr(module, name)]
     for module, name, _ in before:
         setattr(module, name, SMALL[name])
