@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import cycle, product
 
 from reconciler.core.anchors import (
     Anchor,
@@ -241,23 +241,30 @@ def question_of(asked: Asked) -> Question:
     return Question(StoredOffset(offset, anchor), "here", "here/events", kind.identity, limits, compacted=False)
 
 
-def answer(asked: Asked) -> Finding:
-    """Run the search on the visible log."""
+def answer(asked: Asked, lies: Iterator[int | None] | None = None) -> Finding:
+    """Run the search on the visible log. ``lies``: what the broker answers to each time lookup instead of the truth."""
     part = partition_of(asked)
     search = reconcile(question_of(asked))
     probes = next(search)
     while True:
         try:
-            probes = search.send(tuple(replied(part, probe) for probe in probes))
+            probes = search.send(tuple(replied(part, probe, lies) for probe in probes))
         except StopIteration as stop:
             return stop.value
 
 
-def replied(part: MemoryPartition, probe: Probe) -> Answer:
+def lies_of(asked: Asked) -> Iterator[Iterator[int | None]]:
+    """All answers that a broker can give to two lookups, and then to the next ones again."""
+    part = partition_of(asked)
+    said = (None, *range(part.start, part.end + 1))
+    return (cycle(pair) for pair in product(said, said))
+
+
+def replied(part: MemoryPartition, probe: Probe, lies: Iterator[int | None] | None = None) -> Answer:
     if isinstance(probe, Edges):
         return LogRange(part.start, part.end)
     if isinstance(probe, TimeLookup):
-        return part.lookup(probe.timestamp_ms)
+        return part.lookup(probe.timestamp_ms) if lies is None else next(lies)
     if isinstance(probe, Cleaning):
         return part.compacted
     return part.read(probe.offset, probe.max_records)

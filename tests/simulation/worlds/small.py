@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.core.verdicts import Finding
@@ -15,6 +15,7 @@ from tests.simulation.worlds.exhaustive import (
     answer,
     broken_promises,
     is_best,
+    lies_of,
     questions,
     replayed,
 )
@@ -40,8 +41,8 @@ class SmallTally:
     broken: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def judge(self, asked: Asked, histories: set[Done]) -> None:
-        finding, kind = answer(asked), asked.kind.name
+    def judge(self, asked: Asked, histories: set[Done], lies: Iterator[int | None] | None = None) -> None:
+        finding, kind = answer(asked, lies), asked.kind.name
         self.questions[kind] += 1
         self.histories += len(histories)
         for sentence in broken_promises(asked, histories, finding):
@@ -104,6 +105,17 @@ def judge(task: Task) -> SmallTally:
     for look in questions(pattern, origins, space, kinds):
         for asked, histories in look.items():
             tally.judge(asked, histories)
+    return tally
+
+
+def judge_lies(task: Task) -> SmallTally:
+    """Every question of a task, with every answer that a broker can give to its time lookups."""
+    tally = SmallTally()
+    pattern, origins, space, kinds = task
+    for look in questions(pattern, origins, space, kinds):
+        for asked, histories in look.items():
+            for lies in lies_of(asked):
+                tally.judge(asked, histories, lies)
     return tally
 
 
