@@ -230,7 +230,7 @@ def place_at_time(question: Question, timestamp_ms: int, when: str, found: Findi
     lookup = yield from ask_lookup(timestamp_ms)
     if (yield from _is_wrong(question, edges.start, edges.place_of(lookup), timestamp_ms)):
         return Finding(
-            Verdict.UNRESOLVED, None, detail=f"the broker's lookup of {when} gave a later record; set an offset"
+            Verdict.UNRESOLVED, None, detail=f"the broker's lookup of {when} is wrong: an earlier record is as new"
         )
     if lookup is None:
         word = f"set by hand to the end, {edges.end}: no record is of {when} or later"

@@ -91,6 +91,7 @@ class Passes:
         Raises WrongDecision for an offset outside of the log, and for two offsets of one partition.
         """
         inquiries: dict[Key, Inquiry[Finding]] = {}
+        by_time: set[Key] = set()
         for at in places if by_hand.offsets or by_hand.time_ms is not None else ():
             if not at.exists:
                 continue
@@ -99,6 +100,7 @@ class Passes:
                 search = partial(place, question, offset, finding)
             elif by_hand.time_ms is not None:
                 search = partial(place_at_time, question, by_hand.time_ms, stamp(by_hand.time_ms), finding)
+                by_time.add(at.key)
             else:
                 continue
             replaced = at.selected.replaced
@@ -109,10 +111,14 @@ class Passes:
                 )
             inquiries[at.key] = Inquiry(at.destination, search)
         found = self.ask(inquiries)
-        for (_, tp), answer in found.items():
+        for key, answer in found.items():
             if answer.finding.resume_offset is None:
-                problem = f"--set {tp.topic}:{tp.partition}: {answer.finding.detail}."
-                raise WrongDecision(problem, hint="Choose one inside.")
+                place_set = f"--set {key[1].topic}:{key[1].partition}"
+                if key in by_time:
+                    raise WrongDecision(
+                        f"--set-time: {key[1]}: {answer.finding.detail}.", hint=f"Set an offset: {place_set}=OFFSET."
+                    )
+                raise WrongDecision(f"{place_set}: {answer.finding.detail}.", hint="Choose one inside.")
         return found
 
     # ------------------------------------------------------------ topics whose partitions may not correspond

@@ -122,8 +122,8 @@ def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Findi
     if anchor.names is Names.MAX_TIME:
         latest -= question.limits.max_disorder_ms  # nothing processed is newer than the largest time: no margin
     if question.latest_ms is not None:
-        nothing = judge_by_time(question, None, None)
-        return (yield from resume_by_time(question, None, nothing, TimeEvidence(why=why + IMPOSSIBLE_TIME)))
+        edges = yield from ask_edges()
+        return _nothing_bounds(f"{why}{IMPOSSIBLE_TIME}", edges.start)
     judge = judge_by_time(question, anchor.timestamp_ms, latest)
     return (yield from resume_by_time(question, anchor.timestamp_ms, judge, TimeEvidence(ties_count=True, why=why)))
 
@@ -284,7 +284,13 @@ def _misread(case: Case, scan: Scan) -> str:
     return ""
 
 
+def _nothing_bounds(why: str, start: int) -> Finding:
+    return Finding(Verdict.UNRESOLVED, None, detail=f"{why}only the log's start, offset {start:,}, is safe")
+
+
 def _conclude_not_found(case: Case, bounds: Bounds, scan: Scan) -> Search[Finding]:
+    if case.question.latest_ms is not None and not case.matcher.by_order:
+        return _nothing_bounds(case.why + (_why_absent(case, scan) if scan.complete else ""), bounds.start)
     time = case.anchor.timestamp_ms if case.question.latest_ms is None else None
     bounds = as_scanned(bounds, scan)
     if scan.complete:
