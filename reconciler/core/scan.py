@@ -6,8 +6,11 @@ Invariants of every loop here: the position only grows (or the window only widen
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Protocol
 
 from reconciler.core.anchors import INT64_MAX, Record
 from reconciler.core.matching import Matcher, Processed
@@ -115,6 +118,26 @@ class Stretch:
     in_full: bool = False
 
 
+_OFFSET = attrgetter("offset")
+
+
+class Dated(Protocol):
+    """The method ``are_older`` of records that are looked through in one call, for readers that decode slowly."""
+
+    def __call__(self, count: int, before_ms: int) -> bool:
+        """Whether the producers dated the first ``count`` records before this time, all of them."""
+
+
+def _are_older(records: Sequence[Record], count: int, before_ms: int) -> bool:
+    screen: Dated | None = getattr(records, "are_older", None)
+    if screen is not None:
+        return screen(count, before_ms)
+    return not any(
+        record.append_time or (record.timestamp_ms is not None and record.timestamp_ms >= before_ms)
+        for record in records[:count]
+    )
+
+
 class _Notes:
     """What a scan has noted of the records that it has read so far."""
 
@@ -141,21 +164,17 @@ class _Notes:
         """
         # The inner loop of every search: what it needs of each record is looked up once.
         matcher, older, lower, end = self._matcher, self._older, self._stretch.lower, self._stretch.end
-        not_before_ms, expected, gaps_from = self._stretch.not_before_ms, self._expected, self._stretch.gaps_from
-        far, lower_ms = lower - PEEK_BACK, self._stretch.lower_ms
-        if lower_ms is None:
-            far, lower_ms = 0, INT64_MAX  # no lookup has to be checked
-        for index, record in enumerate(records):
+        not_before_ms, gaps_from = self._stretch.not_before_ms, self._stretch.gaps_from
+        lower_ms = INT64_MAX if self._stretch.lower_ms is None else self._stretch.lower_ms
+        first = self._pass_front(records)
+        expected = self._expected
+        for index, record in enumerate(records[first:] if first else records, first):
             offset, stamp, appended = record.offset, record.timestamp_ms, record.append_time
             if offset >= end:
                 break
             if offset > expected and offset > gaps_from:
                 self._gap = True
             expected = offset + 1
-            if offset < far and stamp is not None and stamp < lower_ms and not appended:
-                self._before = record  # as the lookup says
-                self._passed += 1
-                continue
             if appended:
                 self._append_time = True
             elif older is not None and stamp is not None and stamp < older:
@@ -173,6 +192,24 @@ class _Notes:
             self._note_identity(record)
         self._expected = expected
         return None
+
+    def _pass_front(self, records: Sequence[Record]) -> int:
+        """Pass the records far in front of the bound if all of them are older, as its lookup says; how many they are.
+
+        Nothing else is to be learned from them: a gap there is none, and no copy of the anchor is among them.
+        """
+        lower_ms, until = self._stretch.lower_ms, min(self._stretch.lower - PEEK_BACK, self._stretch.gaps_from)
+        if lower_ms is None or not records or records[0].offset >= until:
+            return 0
+        count = bisect_left(records, until, key=_OFFSET)
+        if not _are_older(records, count, lower_ms):
+            return 0
+        last = records[count - 1]
+        if self._before is None or last.offset > self._before.offset:
+            self._before = last
+            self._passed += count
+        self._expected = last.offset + 1
+        return count
 
     def _note_identity(self, record: Record) -> None:
         matcher = self._matcher

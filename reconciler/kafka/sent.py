@@ -137,6 +137,13 @@ class SentRecords(Sequence[SentRecord]):
         found = zip(places, columns.offsets[cut], columns.kinds[cut], columns.stamps[cut], strict=True)
         return starmap(partial(SentRecord, columns), found)
 
+    def are_older(self, count: int, before_ms: int) -> bool:
+        """See ``core.scan.Dated``: this runs over every record in front of a bound."""
+        kinds, times, places = self._columns.kinds, self._columns.stamps, self._places[:count]
+        if places.step != 1 or kinds.count(TIMESTAMP_CREATE_TIME, places.start, places.stop) != len(places):
+            return False
+        return max(times[places.start : places.stop], default=0) < before_ms
+
     def not_created_after(self, latest_ms: int, stamps: Collection[int]) -> Sequence[SentRecord]:
         """See ``core.matching.ByTime``: this runs over every record behind an anchor."""
         kinds, times, places = self._columns.kinds, self._columns.stamps, self._places
