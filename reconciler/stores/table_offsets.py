@@ -178,8 +178,7 @@ class _Walk:
         if self.newest is None:
             raise Refused(
                 f"No commit that is left names offsets in {self._kept.place}, and {gone}.",
-                hint="If the job has run, its offsets are lost: place it by its rows (layout=columns, anchors derive), "
-                "or by hand.",
+                hint="If the job has run, its offsets are lost: place it by its rows (layout=columns) or by hand.",
             )
         raise Refused(
             f"Older commits may name partitions that the newer ones do not, in {self._kept.place}, and {gone}.",

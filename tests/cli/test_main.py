@@ -82,7 +82,6 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(words: str, buffered: 
                 "compact out --catalogue": "--catalogue",
                 "audit p.json --parquet": "--parquet",
                 "audit-log verify log.jsonl --expect": "--expect",
-                "anchors derive -c x --from out --cluster-id": "--cluster-id",
                 "lab down --folder": "--folder",
             }.items()
         ),

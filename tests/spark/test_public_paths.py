@@ -18,7 +18,6 @@ PUBLIC = {
     "reconciler.spark.observing": ["Observer", "observing"],
     "reconciler.spark.connector": ["connector_jars", "require_fitting", "with_kafka"],
     "reconciler.spark.session": ["with_kafka"],
-    "reconciler.spark.derive": ["Columns", "derive", "topics_in"],
     "reconciler.spark.audit": ["AuditResult", "Columns", "Output", "audit"],
     "reconciler.spark.handoff": [
         "OFFSETS_VARIABLE",

@@ -15,7 +15,6 @@ from tests.golden.world import DESTINATION, World
 COMMANDS = {
     "plan": "plan -c gone.toml -o PLACE",
     "anchor lines": "anchors export -c gone.toml PLACE",
-    "derived anchors": "anchors derive -c gone.toml --job clicks --from out --whole PLACE",
     "page": "show no-plan.json --html PLACE",
     "configuration": f"init --bootstrap-servers {DESTINATION} --alias a --yes --force -o PLACE",
     "audit as JSON": "audit -c gone.toml no-plan.json --json PLACE",

@@ -99,7 +99,7 @@ def test_bash_completes_commands_and_their_actions(place: Place) -> None:
     assert in_bash(place, "roll") == ["rollback"]
     assert set(in_bash(place, "check")) == {"check", "checkpoint"}
     assert in_bash(place, "config", "") == ["check"]
-    assert set(in_bash(place, "anchors", "")) == {"export", "import", "derive"}
+    assert set(in_bash(place, "anchors", "")) == {"export", "import"}
 
 
 def test_bash_completes_options_and_their_choices(place: Place) -> None:

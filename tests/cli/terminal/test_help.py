@@ -139,7 +139,6 @@ def test_exit_codes_have_their_words_in_one_place() -> None:
         ("check reconciler.toml", "Give the configuration with -c: -c reconciler.toml"),
         ("--debug plan -o p.json mine.toml", "Give the configuration with -c: -c mine.toml"),
         ("init --topics events -o mine.toml", "Did you mean --topic?"),
-        ("anchors derive -c x --from parquet:x --opt kafka.sasl.password=x", "Did you mean --option?"),
         ("check -c x --set-t 1000", "Did you mean --set-time?"),
         ("audit -c x p.json --s x", "Did you mean --since or --source-option?"),
         ("init --destination kafka-b:9092", "Did you mean --bootstrap-servers?"),

@@ -181,7 +181,7 @@ def tracked(world: World, offset: int) -> None:
     world.table.commit(p0=offset)
     (row,) = world.store.read("g")
     change = Change(THERE, row.version, StoredOffset(offset, own(offset - 1)))
-    assert world.store.write("g", [change], reason="derive", now_ms=NOW).written == (THERE,)
+    assert world.store.write("g", [change], reason="import", now_ms=NOW).written == (THERE,)
     assert world.row() == (offset, own(offset - 1), 0)
 
 
@@ -212,7 +212,7 @@ def test_a_kill_while_a_later_anchor_is_kept_or_after_the_table_was_set_back(
     world.anchors.dies_at, world.anchors.after = dies_at, after
     with suppress(OutcomeUnknown):
         change = Change(THERE, row.version, StoredOffset(12, own(11)))
-        world.store.write("g", [change], reason="derive", now_ms=NOW)
+        world.store.write("g", [change], reason="import", now_ms=NOW)
     world.anchors.dies_at = -1
     assert world.row() in [(12, own(8), 3), (12, own(11), 0)]
     world.table.rows[THERE] = at_the_hand_over
@@ -323,7 +323,7 @@ def test_if_another_start_hands_over_at_the_same_time_one_of_them_says_so(world:
 
 
 def test_an_anchor_for_the_offset_that_was_handed_over_replaces_its_own(world: World) -> None:
-    """``anchors import`` and ``derive`` keep anchors for the offsets that they read here."""
+    """``anchors import`` keeps anchors for the offsets that they read here."""
     world.hand(9)
     (row,) = world.store.read("g")
     for anchor in (own(7), own(14, "b/1")):

@@ -1,4 +1,4 @@
-"""``reconciler anchors export|import|derive``: move stored offsets with their anchors, as JSON lines."""
+"""``reconciler anchors export|import``: move stored offsets with their anchors, as JSON lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import TextIO
 
 from reconciler import written
 from reconciler.cli import arguments, context, outputs
-from reconciler.cli.commands.prepare import anchors_derive as derived
 from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_data
@@ -43,17 +42,13 @@ PARTIAL = ".partial"
 EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
 HELP = Help(
     """
-    Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, import writes them into
-    any writable store, and derive computes them on Spark from a job's output. Without PATH the lines go to stdout, or
-    come from stdin. None of the three reads the destination's log.
+    Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, and import writes them
+    into any writable store. Without PATH the lines go to stdout, or come from stdin. Neither reads the destination's
+    log.
     """,
     [
         ("to a file", EXAMPLE),
         ("into another configuration's store", "reconciler anchors import -c other.toml anchors.jsonl"),
-        (
-            "from a job's own output, if it has the records' topic, partition and offset",
-            "reconciler anchors derive -c reconciler.toml --job clicks --from /srv/clicks/out --whole",
-        ),
     ],
     {
         ExitCode.OK: "the lines were written, or existed already",
@@ -76,18 +71,15 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     # One parser each: argparse loses a PATH after options if another positional precedes them.
-    ways = parser.add_subparsers(dest="direction", metavar="export|import|derive", required=True)
+    ways = parser.add_subparsers(dest="direction", metavar="export|import", required=True)
     for name, summary in (
         ("export", "read them from the stores"),
         ("import", "write them into the stores"),
-        ("derive", "from a job's output, if it has the records' topic, partition and offset"),
     ):
         way = ways.add_parser(name, help=summary, description=summary)
         arguments.add_config(way)
         arguments.add_jobs(way)
-        if name == "derive":
-            derived.add_arguments(way)
-        if name in ("import", "derive"):
+        if name == "import":
             way.add_argument("--replace", action="store_true", help="overwrite rows that differ (default: refuse)")
         pipe = "stdin" if name == "import" else "stdout"
         way.add_argument("path", metavar="PATH", nargs="?", help=f"a file (default: {pipe})")
@@ -96,17 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
-    if options.direction != "import" and options.path not in (None, "-"):
+    if options.direction == "export" and options.path not in (None, "-"):
         refuse_unwritable(Path(options.path), replaces=outputs.ANCHORS)
-    if options.direction != "derive" or options.into_store:
-        refuse_wrong(config, jobs)
+    refuse_wrong(config, jobs)
     if options.direction == "export":
         return _export(config, jobs, options.path)
-    if options.direction == "derive":
-        found = derived.derived(jobs, options)
-        if options.into_store:
-            return _import(config, jobs, found, options)
-        return _print(found, options.path)
     lines = _read_lines(options.path)
     if not lines and options.path != os.devnull:  # the way to create a store, and no more
         raise ConfigError(
