@@ -74,6 +74,15 @@ class JobsOwnStore:
         """Nothing is held between calls."""
 
 
+def written_by_job(place: str) -> Refused:
+    """The error for a write to ``place``, to which only its job writes."""
+    return Refused(
+        f"{place} is the job's own, and read-only here; nothing was written.",
+        hint="Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
+        "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets.",
+    )
+
+
 def timeout_s(text: str) -> float | None:
     """``timeout=`` of an address, in seconds: above 0 and up to 600; None for other text."""
     try:

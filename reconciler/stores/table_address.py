@@ -16,8 +16,9 @@ from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Row
 from reconciler.stores import common
+from reconciler.stores.numbers import Number
 from reconciler.stores.parameters import Parameters, wrong_address
-from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists, Number
+from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists
 
 WALK = 1000
 """The most commits that a read looks at, unless the address says otherwise."""
@@ -185,6 +186,7 @@ class TableStore(common.JobsOwnStore):
     def __init__(self, at: TableAddress) -> None:
         self.address = at.shown
         self._at = at
+        self.capabilities = replace(self.capabilities, numbers_last=at.number is Number.LAST)
 
     @abstractmethod
     def _rows(self, group: str, topics: frozenset[str] | None) -> list[Row]:
@@ -199,8 +201,4 @@ class TableStore(common.JobsOwnStore):
     def check_writable(self, group: str) -> None:
         """Raise Refused: the offsets belong to the table's data, and change in one transaction with it."""
         common.check_group(group, self._at.of_group, self._at.table)
-        raise Refused(
-            f"The table {self._at.table} is the job's own, and read-only here; nothing was written.",
-            hint="Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
-            "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets.",
-        )
+        raise common.written_by_job(f"The table {self._at.table}")

@@ -25,31 +25,13 @@ from enum import Enum
 from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartition, encodable, shown
 from reconciler.core.errors import Refused
 from reconciler.formats import decimal_text
-from reconciler.formats.json_fields import INT64_MAX, FieldError, json_object
+from reconciler.formats.json_fields import FieldError, json_object
 from reconciler.ports import Row
 from reconciler.stores.common import malformed
+from reconciler.stores.numbers import Number
 
 MOST_TEXT = 16 * 1024 * 1024
 """Characters of one commit's text: of a hundred thousand partitions it has three million."""
-
-
-class Number(Enum):
-    """The meaning of a kept number."""
-
-    NEXT = "next"
-    """The next offset to read, as in Spark's own offsets and a group's commits."""
-    LAST = "last"
-    """The offset of the last processed record, as in a column with the records' offsets."""
-
-    def stored(self, value: object) -> int:
-        """The next offset to read; below 0 nothing was processed yet. Raises ValueError if it is not an offset."""
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"its offset is {shown(value)}, not a whole number")
-        if self is Number.LAST and value >= 0:
-            value += 1
-        if not -2 <= value <= INT64_MAX:
-            raise ValueError(f"its offset is {shown(value)}, which Kafka cannot have")
-        return value
 
 
 class Lists(Enum):

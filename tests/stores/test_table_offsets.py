@@ -14,7 +14,8 @@ from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartit
 from reconciler.core.errors import ExitCode, Refused
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Row
-from reconciler.stores.table_offsets import Commit, CommitOffsets, Lists, Number, OlderGone, filled, offsets_in, rows_of
+from reconciler.stores.numbers import Number
+from reconciler.stores.table_offsets import Commit, CommitOffsets, Lists, OlderGone, filled, offsets_in, rows_of
 from tests.fuzz import attempt
 
 SPARK = '{"events":{"2":40,"1":7,"0":123},"orders":{"0":0}}'
@@ -44,14 +45,6 @@ def test_sparks_own_offsets_are_the_next_to_read() -> None:
         TopicPartition("orders", 0): StoredOffset(0, None, 1_003),
     }
     assert [row.key for row in rows] == sorted(row.key for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("value", "next_is", "last_is"),
-    [(123, 123, 124), (0, 0, 1), (-1, -1, -1), (-2, -2, -2), (INT64_MAX - 1, INT64_MAX - 1, INT64_MAX)],
-)
-def test_the_address_says_whether_a_number_is_the_last_or_the_next(value: int, next_is: int, last_is: int) -> None:
-    assert (Number.NEXT.stored(value), Number.LAST.stored(value)) == (next_is, last_is)
 
 
 @pytest.mark.parametrize("value", [-3, 2**63, True, 1.0, "5", None, [], {}])

@@ -17,6 +17,7 @@ from reconciler.ports import OffsetStore
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import cdap, cloudera, flowlet
 from reconciler.stores.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
+from reconciler.stores.numbers import PARAMETER, Number
 from reconciler.stores.parameters import Parameters, wrong_address
 
 PORT = 9090
@@ -56,7 +57,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     layout = parameters.choice("layout", *_STORES, required=True)
     transport = parameters.choice("transport", "buffered", "framed")
     protocol = parameters.choice("protocol", "binary", "compact")
-    parameters.choice("saves", "", "until", "from")  # either way the stored number is the next offset to read
+    parameters.choice("saves", "", "until", "from")  # either way the job reads from the stored number on
     timeout_s = parameters.timeout_s(TIMEOUT_S)
     endpoint = ThriftEndpoint(url.hostname, url.port or PORT, transport, protocol, timeout_s)
     parts = _Parts(endpoint, unquote(url.path[1:]), without_secrets(address), parameters, kafka_client)
@@ -96,7 +97,8 @@ def _cloudera(parts: _Parts) -> OffsetStore:
     if family == cloudera.FAMILY or b":" in family:
         raise ConfigError(f"anchor_family={family.decode()} is not a family for anchors.", hint="Name another family.")
     families = {name: {"timeToLive": cloudera.TTL_SECONDS} for name in (cloudera.FAMILY, family) if name}
-    return ClouderaStore(parts.table(families), parts.shown, anchor_family=family or None)
+    number = Number(parts.parameters.choice(PARAMETER, *(each.value for each in Number)))
+    return ClouderaStore(parts.table(families), parts.shown, anchor_family=family or None, number=number)
 
 
 def _log_saver(parts: _Parts) -> OffsetStore:

@@ -44,6 +44,7 @@ from reconciler.stores.hbase.layouts.cells import companion_row
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
 from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, partial_write, write_parts
 from reconciler.stores.hbase.table import HBaseTable
+from reconciler.stores.numbers import Number
 
 HISTORY_ROWS = 100
 """Rows of a topic and group that ``history`` reads."""
@@ -58,11 +59,19 @@ Keys = set[TopicPartition]
 class ClouderaStore(HBaseStore):
     """Rows of one table. ``anchor_family``: the table's family for anchors; without one, the store keeps none."""
 
-    def __init__(self, table: HBaseTable, address: str, *, anchor_family: bytes | None = None) -> None:
+    def __init__(
+        self,
+        table: HBaseTable,
+        address: str,
+        *,
+        anchor_family: bytes | None = None,
+        number: Number = Number.NEXT,
+    ) -> None:
         super().__init__(table, address)
         self._keeps_anchors = anchor_family is not None
-        self.capabilities = Capabilities(keeps_anchors=self._keeps_anchors, keeps_history=True)
-        self._rows = ClouderaRows(table, anchor_family or cloudera.FAMILY)
+        last = number is Number.LAST
+        self.capabilities = Capabilities(keeps_anchors=self._keeps_anchors, keeps_history=True, numbers_last=last)
+        self._rows = ClouderaRows(table, anchor_family or cloudera.FAMILY, number)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The offsets of the latest row of each topic, ordered by topic and partition."""
@@ -205,7 +214,7 @@ class _TopicWrite:
         for change in changes:
             texts.pop(change.key.partition, None)
             if change.new is not None:
-                texts[change.key.partition] = cloudera.restored(change.text, change.new.offset)
+                texts[change.key.partition] = cloudera.restored(change.text, change.new.offset, self.rows.number)
         return texts
 
     def _claim(self, mine: Claim) -> bool:
@@ -227,7 +236,7 @@ class _TopicWrite:
         """Step 4: the row, and before it its companion."""
         row = cloudera.row_key(self.topic, self.group, epoch_ms)
         if not texts and self.before.batch is not None:
-            self.rows.table.put(row, cloudera.nothing_for(self.before.batch.texts))
+            self.rows.table.put(row, cloudera.nothing_for(self.before.batch.texts, self.rows.number))
             return epoch_ms, {}
         meanings = {number: meaning.stored for number, meaning in self.before.meanings.items() if number in texts}
         for change in changes:
@@ -240,7 +249,7 @@ class _TopicWrite:
         }
         if companion:
             self.rows.table.put(companion_row(row), companion)
-        self.rows.table.put(row, cloudera.dense(texts))
+        self.rows.table.put(row, cloudera.dense(texts, self.rows.number))
         return epoch_ms, dict(texts)
 
     def _take_back(self, latest: BatchRow, older: BatchRow | None) -> tuple[int, dict[int, bytes]] | None:

@@ -21,6 +21,7 @@ from reconciler.stores.hbase.layouts.cloudera import NotAnOffset
 from reconciler.stores.hbase.layouts.cloudera_companion import CLAIM, Claim
 from reconciler.stores.hbase.store import UnreadableRow, unreadable
 from reconciler.stores.hbase.table import HBaseTable
+from reconciler.stores.numbers import Number
 
 MOST_SCANS = 10_000
 """Scans for one latest row, or for all topics, before the table counts as one of another layout."""
@@ -30,16 +31,17 @@ _FIRST_TOPIC = b"-"
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One row of the table: its key, its time (epoch ms), and its partitions' cells by column."""
+    """One row of the table: its key, its time (epoch ms), its partitions' cells by column, and their meaning."""
 
     row: bytes
     epoch_ms: int
     cells: Cells
+    number: Number = Number.NEXT
 
     @property
     def texts(self) -> dict[int, bytes]:
         """The unparsed offsets, by partition."""
-        return cloudera.texts({name: cell.value for name, cell in self.cells.items()})
+        return cloudera.texts({name: cell.value for name, cell in self.cells.items()}, self.number)
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -56,7 +58,7 @@ class BatchRow:
         found: dict[int, int | NotAnOffset | None] = {}
         for number, text in self.texts.items():
             try:
-                found[number] = cloudera.offset_of(cloudera.column(number), text)
+                found[number] = cloudera.offset_of(cloudera.column(number), text, self.number)
             except NotAnOffset as error:
                 found[number] = error
         return found
@@ -155,8 +157,9 @@ class ClouderaRows:
     Raises as ``HBaseTable`` does on reading, and Refused for a row that does not fit the layout.
     """
 
-    def __init__(self, table: HBaseTable, family: bytes) -> None:
+    def __init__(self, table: HBaseTable, family: bytes, number: Number = Number.NEXT) -> None:
         self.table = table
+        self.number = number
         self._family = family
 
     def topics(self) -> set[str]:
@@ -188,7 +191,7 @@ class ClouderaRows:
                 continue
             start = row
             cells = {name: cell for name, cell in page[row].items() if cloudera.partition_of(name) is not None}
-            yield BatchRow(row, epoch_ms, cells)
+            yield BatchRow(row, epoch_ms, cells, self.number)
         raise self._wrong_layout()
 
     def latest(self, topic: str, group: str) -> LatestBatch:

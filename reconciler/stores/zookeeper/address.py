@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from reconciler.config.addresses import split, without_secrets
 from reconciler.ports import OffsetStore
+from reconciler.stores.numbers import PARAMETER, Number
 from reconciler.stores.parameters import ENCODED, Parameters, wrong_address
 from reconciler.stores.zookeeper.layouts import check_name, problem_of
 from reconciler.stores.zookeeper.store import TIMEOUT_S, ZookeeperStore
@@ -18,7 +19,7 @@ _wrong = partial(wrong_address, "The address of a ZooKeeper store", EXAMPLE)
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single`` and, if need be, ``&saves=until|from``,
-    ``&anchors=beside|apart``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
+    ``&number=next|last``, ``&anchors=beside|apart``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
 
     Raises ConfigError for any other address. Nothing is contacted yet.
     """
@@ -31,7 +32,8 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         raise _wrong(f"it has an @ behind its hosts (write one of the path as %40; in a login, {ENCODED})")
     parameters = Parameters(parts.query, _wrong)
     layout = parameters.choice("layout", "consumers", "single", required=True)
-    parameters.choice("saves", "until", "from")  # either way the stored number is the next offset to read
+    parameters.choice("saves", "until", "from")  # either way the stored number is a boundary, as ``number`` says
+    number = Number(parameters.choice(PARAMETER, *(each.value for each in Number)))
     anchors_beside = parameters.choice("anchors", "beside", "apart") == "beside"
     of_group = parameters.text("of_group")
     timeout_s = parameters.timeout_s(TIMEOUT_S)
@@ -46,6 +48,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         layout,
         credentials=_credentials(parts.user),
         of_group=of_group,
+        number=number,
         anchors_beside=anchors_beside,
         address=without_secrets(address),
         timeout_s=timeout_s,

@@ -1,5 +1,7 @@
 """The two layouts of offsets in ZooKeeper: the znodes of each, and the effect of an edit on a znode.
 
+A number in a znode is the next offset to read, or as the address says the last processed one (``stores.numbers``).
+
 ``consumers``, that of Kafka's own consumers before 0.9, which monitoring tools read::
 
     CHROOT/consumers/GROUP/offsets/TOPIC/PARTITION      the offset, in decimal
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar, Protocol, TypeAlias
 
 from reconciler.core.errors import ConfigError, Refused
@@ -23,6 +26,7 @@ from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.ports import Change
 from reconciler.stores import common
+from reconciler.stores.numbers import Number
 from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.client import Ensemble
 from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
@@ -40,6 +44,9 @@ _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\
 
 class Layout(Protocol):
     """One group's znodes. ``chroot`` is empty or begins with a slash."""
+
+    number: Number
+    """The meaning of the numbers in the znodes."""
 
     shared: ClassVar[bool]
     """One znode holds all offsets of a topic."""
@@ -60,7 +67,10 @@ class Layout(Protocol):
         """The znodes that may hold offsets; None where ``base`` is missing."""
 
     def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
-        """The offsets in a znode by partition. Raises NotDecimal or NotAListing."""
+        """The next offsets to read in a znode, by partition. Raises NotDecimal or NotAListing."""
+
+    def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
+        """The sound offsets of a znode that ``entries`` refuses, and the partitions of the others."""
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         """A znode's bytes after the edits, None for no znode. An offset that stays the same number keeps its bytes."""
@@ -71,7 +81,8 @@ class Consumers(Layout):
 
     shared: ClassVar[bool] = False
 
-    def __init__(self, chroot: str, group: str) -> None:
+    def __init__(self, chroot: str, group: str, number: Number = Number.NEXT) -> None:
+        self.number = number
         self.base = f"{chroot}/consumers"
         self.offsets, self.anchors, self.members = (f"{self.base}/{group}/{of}" for of in ("offsets", "anchors", "ids"))
         self.folders = self.offsets, self.anchors
@@ -95,7 +106,12 @@ class Consumers(Layout):
 
     def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
         assert partition is not None
-        return {partition: PartitionText(partition, decimal_text.offset_of(data), data.decode("ascii"))}
+        offset = self.number.offset(decimal_text.offset_of(data))
+        return {partition: PartitionText(partition, offset, data.decode("ascii"))}
+
+    def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
+        assert partition is not None
+        return {}, [partition]
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         ((_, edit),) = edits.items()
@@ -103,9 +119,9 @@ class Consumers(Layout):
             return None
         if isinstance(edit, str):
             return edit.encode("ascii")
-        if data is not None and decimal_text.offset_of(data) == edit:
+        if data is not None and self.number.offset(decimal_text.offset_of(data)) == edit:
             return data
-        return b"%d" % edit
+        return b"%d" % self.number.kept(edit)
 
 
 class Single(Layout):
@@ -113,7 +129,8 @@ class Single(Layout):
 
     shared: ClassVar[bool] = True
 
-    def __init__(self, chroot: str) -> None:
+    def __init__(self, chroot: str, number: Number = Number.NEXT) -> None:
+        self.number = number
         self.base, self.anchors = chroot or "/", f"{chroot}/{ANCHORS}"
         self.folders = self.base, self.anchors
         self._chroot = chroot
@@ -139,15 +156,29 @@ class Single(Layout):
         }
 
     def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
-        return {entry.partition: entry for entry in single_text.parse(data).entries}
+        return {entry.partition: self._meant(entry) for entry in single_text.parse(data).entries}
+
+    def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
+        sound, bad = single_text.salvage(data)
+        found: dict[int, PartitionText] = {}
+        for number, entry in sound.items():
+            try:
+                found[number] = self._meant(entry)
+            except NotDecimal:
+                bad.append(number)
+        return found, bad
+
+    def _meant(self, entry: PartitionText) -> PartitionText:
+        return replace(entry, offset=self.number.offset(entry.offset))
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         listing = single_text.parse(data or b"")
         present = {entry.partition: entry.offset for entry in listing.entries}
+        kept = {number: self.number.kept(edit) if isinstance(edit, int) else edit for number, edit in edits.items()}
         listing = listing.edited(
             {
                 number: single_text.parse_entry(edit) if isinstance(edit, str) else edit
-                for number, edit in sorted(edits.items())
+                for number, edit in sorted(kept.items())
                 if not isinstance(edit, int) or present.get(number) != edit
             }
         )

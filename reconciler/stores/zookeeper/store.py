@@ -3,8 +3,9 @@
 ``layouts`` draws the znodes, ``anchor_node`` says when an offset and an anchor belong together, and ``writing`` changes
 both.
 
-A stored number is the next offset to read, whichever end of the last batch it is (``saves``): a job reads from that
-number on when it starts. With ``saves=from`` it reads its last batch again at every start, and after a failover too.
+A stored number is the next offset to read, or with ``number=last`` the one before it; and whichever end of the last
+batch it is (``saves``), a job reads from there on when it starts. With ``saves=from`` it reads its last batch again at
+every start, and after a failover too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from reconciler.core.errors import Refused
 from reconciler.formats import decimal_text
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
+from reconciler.stores.numbers import Number
 from reconciler.stores.zookeeper import single_text, writing
 from reconciler.stores.zookeeper.client import ANY_VERSION, AT_ONCE, PROBE, Create, Ensemble, Operation, Set, ancestors
 from reconciler.stores.zookeeper.layouts import Consumers, Layout, Places, Single, check_name
@@ -43,6 +45,7 @@ class ZookeeperStore:
         *,
         credentials: str | None = None,
         of_group: str | None = None,
+        number: Number = Number.NEXT,
         anchors_beside: bool = True,
         address: str | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -51,8 +54,9 @@ class ZookeeperStore:
         self._chroot = chroot
         self._kind = layout
         self._of_group = of_group
+        self._number = number
         self._anchors_beside = anchors_beside
-        self.capabilities = Capabilities(keeps_anchors=anchors_beside)
+        self.capabilities = Capabilities(keeps_anchors=anchors_beside, numbers_last=number is Number.LAST)
         self.address = address or f"zookeeper://{hosts}{chroot}?layout={layout}"
         self._ensemble = Ensemble(hosts, credentials, timeout_s=timeout_s)
 
@@ -117,9 +121,9 @@ class ZookeeperStore:
     def _layout(self, group: str) -> Layout:
         check_name("group's name", group)
         if self._kind == "consumers":
-            return Consumers(self._chroot, group)
+            return Consumers(self._chroot, group, self._number)
         common.check_group(group, self._of_group, f"the store {self.address}", why=": this layout has no groups")
-        return Single(self._chroot)
+        return Single(self._chroot, self._number)
 
     def _settled(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:
         """All rows of some topics, read again where another program may have changed half of a pair."""

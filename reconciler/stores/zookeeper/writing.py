@@ -25,7 +25,7 @@ from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreacha
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.zookeeper import anchor_node, single_text
+from reconciler.stores.zookeeper import anchor_node
 from reconciler.stores.zookeeper.anchor_node import PairedOffset, Znode
 from reconciler.stores.zookeeper.client import Check, Create, Delete, Ensemble, Operation, Set, ancestors
 from reconciler.stores.zookeeper.layouts import Layout, damaged, edit_of
@@ -141,7 +141,7 @@ def snapshot(
             error = damaged(ensemble, path, err)
             if to_write:
                 raise error from err
-            found, bad = single_text.salvage(node.data) if layout.shared else ({}, [key.partition])
+            found, bad = layout.salvaged(node.data, None if layout.shared else key.partition)
             faults |= {TopicPartition(key.topic, number): error for number in bad}
         if noted and noted.get(path) == (node.czxid, node.version):
             found = {number: entry for number, entry in found.items() if TopicPartition(key.topic, number) in wanted}

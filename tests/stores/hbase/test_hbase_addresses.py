@@ -57,7 +57,8 @@ def test_capabilities_need_no_server(address):
         ),
         (
             "hbase://h/t?layout=cloudera&anchors=x",
-            "'anchors' is not one of its parameters (layout, transport, protocol, saves, timeout, anchor_family)",
+            "'anchors' is not one of its parameters (layout, transport, protocol, saves, timeout, anchor_family, "
+            "number)",
             "hbase://thrift-host:9090/TABLE?layout=anchored",
         ),
         ("hbase://h/t?layout=cloudera&anchor_family=offsets", "is not a family for anchors", "another"),
@@ -65,6 +66,7 @@ def test_capabilities_need_no_server(address):
         ("hbase://h/t?layout=anchored&transport=tls", "transport='tls' is not one of buffered, framed", "hbase://"),
         ("hbase://h/t?layout=anchored&timeout=0", "timeout='0' is not a time in seconds, above 0", "hbase://"),
         ("hbase://h/t?layout=anchored&timeout=soon", "timeout='soon' is not a time in seconds", "hbase://"),
+        ("hbase://h/t?layout=cloudera&number=first", "number='first' is not one of next, last", "hbase://"),
         ("hbase://h/t?layout=anchored&saves=both", "saves='both' is not one of until, from", "hbase://"),
         ("hbase://h/t?layout=cdap-logsaver", "prefix is missing", "prefix=100 for the log writer, prefix=101"),
         ("hbase://h/t?layout=cdap-logsaver&prefix=-1", "prefix=-1 is not the prefix", "prefix=100"),

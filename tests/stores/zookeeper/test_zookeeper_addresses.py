@@ -12,6 +12,7 @@ from reconciler.stores.registry import open_store
         ("zookeeper://h/kafka", "it has no layout=, which is one of consumers, single"),
         ("zookeeper://h/kafka?layout=singel", "layout='singel' is not one of consumers, single"),
         ("zookeeper://h?layout=consumers&saves=last", "saves='last' is not one of until, from"),
+        ("zookeeper://h?layout=consumers&number=first", "number='first' is not one of next, last"),
         ("zookeeper://h?layout=consumers&anchors=none", "anchors='none' is not one of beside, apart"),
         ("zookeeper://h?layout=consumers&timeout=soon", "timeout='soon' is not a time in seconds"),
         ("zookeeper://h?layout=consumers&save=from", "'save' is not one of its parameters"),

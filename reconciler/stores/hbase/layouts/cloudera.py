@@ -1,8 +1,8 @@
 """Offsets in HBase as Cloudera's example for Spark Streaming keeps them: one row a batch, all partitions in it.
 
 Row key: ``TOPIC:GROUP:EPOCH_MS``, the batch's time; family ``offsets`` (TTL 2,592,000 s); qualifier: the partition in
-decimal; value: the next offset to read, in decimal. Source: "Offset Management For Apache Kafka With Apache Spark
-Streaming".
+decimal; value: the next offset to read in decimal, or by the address the last processed one (``stores.numbers``).
+Source: "Offset Management For Apache Kafka With Apache Spark Streaming".
 
 The format's reader fixes these rules:
 
@@ -12,6 +12,7 @@ The format's reader fixes these rules:
 - It counts the row's cells, of all families, and reads as many partitions from 0 on: a row must be dense, and hold
   nothing else. A partition that the row does not name starts at offset 0. So a partition without a stored offset that
   precedes one with an offset is written as ``00``: that reader takes it for 0, and this product for "nothing stored".
+  Of last processed offsets that is ``-01``, for the same reason: ``00`` would skip record 0.
 - It reads no other row. A partition that the latest row lacks has no stored offset, even if older rows have one.
 
 A Kafka topic's name has no colon, so the first colon ends it; the last one begins the time.
@@ -24,13 +25,14 @@ from collections.abc import Iterable, Mapping
 
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
+from reconciler.stores.numbers import Number
 
 FAMILY = b"offsets"
 TTL_SECONDS = 2_592_000
 DIGITS = 13
 MAX_EPOCH_MS = 10**DIGITS - 1
 """In the year 2286."""
-NOTHING = b"00"
+NOTHING = {Number.NEXT: b"00", Number.LAST: b"-01"}
 """Stands for a partition without a stored offset that precedes one with an offset."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -89,12 +91,12 @@ def before_others(row: bytes, prefix: bytes) -> bytes:
     return prefix + rest[: digits + 1]  # no key that begins with these is the group's
 
 
-def offset_of(column: bytes, value: bytes) -> int | None:
-    """The offset in a partition's cell, None for "nothing stored". Raises NotAnOffset for anything else."""
-    if value == NOTHING:
+def offset_of(column: bytes, value: bytes, number: Number = Number.NEXT) -> int | None:
+    """The next offset to read by a partition's cell, None for "nothing stored". Raises NotAnOffset for other text."""
+    if value == NOTHING[number]:
         return None
     try:
-        return decimal_text.offset_of(value)
+        return number.offset(decimal_text.offset_of(value))
     except NotDecimal as error:
         raise NotAnOffset(f"column {column.decode('ascii', 'replace')} {error}: {value[:40]!r}") from error
 
@@ -109,15 +111,17 @@ def partition_of(column: bytes) -> int | None:
     return decimal_text.partition_of(qualifier.decode("ascii", "replace")) if family == FAMILY else None
 
 
-def dense(texts: Mapping[int, bytes]) -> dict[bytes, bytes]:
+def dense(texts: Mapping[int, bytes], number: Number = Number.NEXT) -> dict[bytes, bytes]:
     """The row of these offsets (text by partition), with ``NOTHING`` in every gap before the last one."""
-    return {column(number): texts.get(number, NOTHING) for number in range(max(texts, default=-1) + 1)}
+    last = max(texts, default=-1)
+    return {column(partition): texts.get(partition, NOTHING[number]) for partition in range(last + 1)}
 
 
-def texts(cells: Mapping[bytes, bytes]) -> dict[int, bytes]:
+def texts(cells: Mapping[bytes, bytes], number: Number = Number.NEXT) -> dict[int, bytes]:
     """A row's unparsed offsets by partition, without the partitions that have none."""
     found = {partition_of(name): value for name, value in cells.items()}
-    return {number: value for number, value in found.items() if number is not None and value != NOTHING}
+    nothing = NOTHING[number]
+    return {partition: value for partition, value in found.items() if partition is not None and value != nothing}
 
 
 def text(offset: int) -> bytes:
@@ -125,11 +129,11 @@ def text(offset: int) -> bytes:
     return b"%d" % offset
 
 
-def restored(unparsed: str | None, offset: int) -> bytes:
+def restored(unparsed: str | None, offset: int, number: Number = Number.NEXT) -> bytes:
     """A text that was read before, byte for byte, if it says this offset; else the offset as this format writes it."""
-    return decimal_text.restored(unparsed, offset).encode()
+    return number.text(unparsed, offset).encode()
 
 
-def nothing_for(partitions: Iterable[int]) -> dict[bytes, bytes]:
+def nothing_for(partitions: Iterable[int], number: Number = Number.NEXT) -> dict[bytes, bytes]:
     """The row in which none of these partitions has a stored offset."""
-    return {column(number): NOTHING for number in partitions}
+    return {column(partition): NOTHING[number] for partition in partitions}

@@ -1,0 +1,85 @@
+"""The meaning of a bare number in another program's store: the next offset to read, or the last processed one.
+
+No such store says which; its address does (``number=next|last``). A number of the wrong meaning shifts a job by one
+record a partition: a last processed offset that is taken for the next one skips a record. So nothing here guesses.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from reconciler.config.addresses import pairs, scheme_of
+from reconciler.core.anchors import shown
+from reconciler.formats import decimal_text
+from reconciler.formats.decimal_text import NotDecimal
+from reconciler.formats.json_fields import INT64_MAX
+
+PARAMETER = "number"
+_LAST_PROCESSED = re.compile(r"last|latest|process|consumed|handled|finished|completed|done|seen|max", re.IGNORECASE)
+
+
+class Number(Enum):
+    """The meaning of a kept number."""
+
+    NEXT = "next"
+    """The next offset to read, as in Spark's own offsets and a group's commits."""
+    LAST = "last"
+    """The offset of the last processed record, as in a column with the records' offsets."""
+
+    def offset(self, kept: int) -> int:
+        """The next offset to read. Below 0 nothing was processed; a last processed -1 says offset 0.
+
+        Raises NotDecimal for a number that has no next one.
+        """
+        if self is Number.NEXT or kept < -1:
+            return kept
+        if kept >= INT64_MAX:
+            raise NotDecimal("has no next offset of 64 bits")
+        return kept + 1
+
+    def kept(self, offset: int) -> int:
+        """The number to keep for the next offset to read: the reverse of ``offset``."""
+        return offset - 1 if self is Number.LAST and offset >= 0 else offset
+
+    def text(self, before: str | None, offset: int) -> str:
+        """The number to keep, in digits; ``before``, a text that was read, if it says the same number."""
+        return decimal_text.restored(before, self.kept(offset))
+
+    def stored(self, value: object) -> int:
+        """``offset`` of a value of any type. Raises ValueError if it is not an offset."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"its offset is {shown(value)}, not a whole number")
+        if not -2 <= value <= INT64_MAX - (self is Number.LAST):
+            raise ValueError(f"its offset is {shown(value)}, which Kafka cannot have")
+        return self.offset(value)
+
+
+def problem_of_number(text: str) -> str | None:
+    """Why ``number=`` cannot have this value, as the end of a sentence; None if it can."""
+    known = [each.value for each in Number]
+    return None if text in known else f"{text!a} is not one of {', '.join(known)}"
+
+
+def is_undecided(address: str) -> bool:
+    """True if the store holds another program's numbers and its address does not give their meaning."""
+    given = dict(pairs(address.partition("?")[2]))
+    if PARAMETER in given:
+        return False
+    match scheme_of(address):
+        case "postgres" | "postgresql":
+            return "table" in given
+        case "hbase":
+            return given.get("layout") == "cloudera"
+        case "zookeeper":
+            return True
+    return False
+
+
+def suspicious_name(address: str) -> str | None:
+    """The column (or table) whose name suggests last processed offsets, where the address is undecided; else None."""
+    if not is_undecided(address):
+        return None
+    given = dict(pairs(address.partition("?")[2]))
+    names = (given.get("offset"), given.get("table"))
+    return next((name for name in names if name and _LAST_PROCESSED.search(name)), None)
