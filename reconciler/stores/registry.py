@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from reconciler.config.addresses import scheme_of
+from reconciler.config.addresses import pairs, scheme_of
 from reconciler.config.places import one_store
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
@@ -26,13 +26,17 @@ NO_TRAITS = Traits()
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A scheme's module, an example of its address, the client package, the extra that installs it, and its traits."""
+    """A scheme's module, an example of its address, the client package, the extra that installs it, and its traits.
+
+    ``by_job_with``: the parameters with which only the job writes to the store.
+    """
 
     module: str
     example: str
     client: str | None = None
     extra: str | None = None
     traits: Traits = NO_TRAITS
+    by_job_with: frozenset[str] = frozenset()
 
 
 SCHEMES: Mapping[str, Scheme] = {
@@ -57,7 +61,11 @@ SCHEMES: Mapping[str, Scheme] = {
         extra="zookeeper",
     ),
     "postgresql": Scheme(
-        "reconciler.stores.postgresql", "postgresql://HOST/DATABASE", client="psycopg", extra="postgresql"
+        "reconciler.stores.postgresql",
+        "postgresql://HOST/DATABASE",
+        client="psycopg",
+        extra="postgresql",
+        by_job_with=frozenset({"newest_by", "written_by"}),
     ),
     "checkpoint": Scheme(
         "reconciler.stores.checkpoint",
@@ -91,7 +99,11 @@ END_OF_BATCH = "?position=end"
 def traits(address: str) -> Traits:
     """The traits of the store at ``address``; none for an unknown scheme."""
     scheme = _scheme(address)
-    return NO_TRAITS if scheme is None else scheme.traits
+    if scheme is None:
+        return NO_TRAITS
+    given = dict(pairs(address.partition("?")[2]))
+    by_job = scheme.traits.corrected_by_job or not scheme.by_job_with.isdisjoint(given)
+    return replace(scheme.traits, corrected_by_job=by_job)
 
 
 def checkpoint_at(path: str) -> str:
@@ -145,7 +157,7 @@ def open_store(
     other = partial(open_store, anchors, kafka_client=kafka_client, timeout_s=timeout_s)
     from reconciler.stores.paired import HandedPair, ServedStore, paired
 
-    if scheme.traits.corrected_by_job:
+    if traits(address).corrected_by_job:
         return HandedPair(store, other())
     if not store.capabilities.needs_tracking:
         return ServedStore(store, other)

@@ -16,11 +16,15 @@ from urllib.parse import unquote
 from psycopg import ProgrammingError, conninfo, pq
 
 from reconciler.stores import common
+from reconciler.stores.numbers import PARAMETER, Number, problem_of_number
 from reconciler.stores.parameters import ENCODED, shown_name, wrong_address
 
 EXAMPLE = "postgresql://host/db, or with a table of your own postgresql://host/db?table=T&topic=C&partition=C&offset=C"
 _wrong = partial(wrong_address, "A store's address postgresql:…", EXAMPLE)
-OWN = ("schema", "table", "topic", "partition", "offset", "group", "of_group", "timeout")
+OWN = (
+    *("schema", "table", "topic", "partition", "offset", "group", "of_group", PARAMETER, "newest_by", "written_by"),
+    "timeout",
+)
 TIMEOUT_S = 5.0
 """How long connecting, each statement, and each wait for a lock may take."""
 _REQUIRED = ("topic", "partition", "offset")
@@ -31,6 +35,8 @@ class MappedTable:
     """An existing table and its columns. Names as in the catalog.
 
     ``group`` None: the table has no groups, and all its rows are one job's, that of ``of_group`` if it is given.
+    ``newest_by`` None: a partition has one row; else it may have many, and the one with the greatest value counts.
+    ``by_job``: only the job writes there.
     """
 
     table: str
@@ -39,6 +45,15 @@ class MappedTable:
     offset: str
     group: str | None = None
     of_group: str | None = None
+    number: Number = Number.NEXT
+    newest_by: str | None = None
+    by_job: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that the store reads."""
+        named = (self.topic, self.partition, self.offset, self.group, self.newest_by)
+        return tuple(name for name in named if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +134,20 @@ def _columns(own: Mapping[str, str]) -> tuple[str | None, MappedTable | None]:
         raise _wrong("two of its columns are the same")
     if "group" in own and "of_group" in own:
         raise _wrong("of_group says whose rows they are in a table without groups, and group names a column of them")
+    number = own.get(PARAMETER, Number.NEXT.value)
+    if problem := problem_of_number(number):
+        raise _wrong(f"{PARAMETER}={problem}")
+    if own.get("written_by", "job") != "job":
+        raise _wrong(f"written_by={own['written_by']!a} is not job")
+    newest_by = own.get("newest_by")
     return schema, MappedTable(
-        table, own["topic"], own["partition"], own["offset"], own.get("group"), own.get("of_group")
+        table,
+        own["topic"],
+        own["partition"],
+        own["offset"],
+        own.get("group"),
+        own.get("of_group"),
+        Number(number),
+        newest_by,
+        by_job=newest_by is not None or "written_by" in own,
     )

@@ -3,6 +3,9 @@
 The store reads and writes only the mapped columns; in a new row, all others get their defaults. A batch is one
 transaction: if any row has changed, nothing is written. The table has no room for anchors.
 
+A view is only read. So is a table with a row for every batch (``newest_by``): only its job knows the other columns of a
+new row, and which value of ``newest_by`` its next batch takes.
+
 - M1  The rows of the batch's topics are locked, compared, and then changed where they still hold the old offset.
 - M2  Before rows are inserted, the table is locked against other writers: it may lack a unique constraint that would
       prevent two rows of one partition.
@@ -24,25 +27,30 @@ from reconciler.formats.decimal_text import NotDecimal
 from reconciler.near import tables_like
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
+from reconciler.stores.numbers import Number
 from reconciler.stores.postgresql.address import MappedTable
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
 
 _TABLES = {"r", "p"}
 """``pg_class.relkind`` of relations whose rows have an ``xmin``: tables and partitioned tables."""
+_VIEWS = {"v", "m", "f"}
+"""Views, materialized views and foreign tables. They are only read."""
 
 
 class MappedStore:
     """An offset store in an existing table. Raises as ``OwnStore`` does."""
 
-    capabilities = Capabilities(keeps_anchors=False, atomic_batches=True)
-
     def __init__(self, database: Database, schema: str | None, columns: MappedTable, address: str) -> None:
         self.address = address
+        last = columns.number is Number.LAST
+        self.capabilities = Capabilities(
+            writable=not columns.by_job, keeps_anchors=False, atomic_batches=True, numbers_last=last
+        )
         self._database = database
         self._columns = columns
         self._schema = schema
         self._name = quoted(schema, columns.table)
-        self._checked = False
+        self._kind = ""
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows, ordered by topic and partition, without anchors and times."""
@@ -62,8 +70,8 @@ class MappedStore:
             return WriteResult()
 
         def work(db: Session) -> WriteResult:
+            self._refuse_unwritable(db)
             if any(change.expected is None and change.new is not None for change in changes):
-                self._check_table(db)
                 db.run(self._sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
             found = self._rows(db, group, {change.key.topic for change in changes}, lock=True)
             conflicts = common.conflicts(changes, {key: row.version for key, row in found.items()})
@@ -83,7 +91,7 @@ class MappedStore:
         self._check_group(group)
 
         def work(db: Session) -> None:
-            self._check_table(db)
+            self._refuse_unwritable(db)
             self._database.refuse_read_only(db)
             self._database.refuse_without(db, ("SELECT",), self._name)
             self._database.refuse_without(db, ("UPDATE",), self._name, self._columns.offset)
@@ -99,35 +107,62 @@ class MappedStore:
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
     ) -> dict[TopicPartition, Row]:
         self._check_table(db)
-        statement = self._sql(
-            "SELECT {topic}::text, {partition}::text, {offset}::text, xmin::text FROM {table}"
-            " WHERE (%s::text[] IS NULL OR {topic}::text = ANY(%s::text[])) AND {of_group}"
-            " ORDER BY {topic}, {partition}" + (" FOR UPDATE" if lock else "")
-        )
+        where = "FROM {table} WHERE (%s::text[] IS NULL OR {topic}::text = ANY(%s::text[])) AND {of_group}"
+        if self._columns.newest_by:
+            statement = self._sql(
+                "SELECT topic, part, min(off), min(newest), count(*) > count(newest), min(off) <> max(off) FROM"
+                " (SELECT {topic}::text AS topic, {partition}::text AS part, coalesce({offset}::text, '') AS off,"
+                " {newest_by}::text AS newest, rank() OVER"
+                " (PARTITION BY {topic}, {partition} ORDER BY {newest_by} DESC NULLS FIRST) AS place"
+                f" {where}) AS ranked WHERE place = 1 GROUP BY topic, part ORDER BY topic, part"
+            )
+        else:
+            version = "xmin::text" if self._kind in _TABLES else "''"
+            statement = self._sql(
+                f"SELECT {{topic}}::text, {{partition}}::text, {{offset}}::text, {version}, false, false {where}"
+                " ORDER BY {topic}, {partition}" + (" FOR UPDATE" if lock else "")
+            )
         names = None if topics is None else sorted(topics)
         found: dict[TopicPartition, Row] = {}
-        for topic, partition, offset, xmin in db.all(statement, (names, names, *self._of(group))):
-            row = self._row(group, topic, partition, offset, xmin)
-            if row.key in found and row.malformed is None:
-                hint = "The table must have one row a partition" + (
-                    " and group." if self._columns.group else "; if it has groups, name their column (&group=…)."
-                )
-                row = self._malformed(group, row.key, "the table has two rows of it", xmin, hint)
+        for topic, partition, offset, version, lacks, ties in db.all(statement, (names, names, *self._of(group))):
+            row = self._row(group, topic, partition, offset, version)
+            if row.malformed is None and (lacks or ties or row.key in found):
+                row = self._malformed(group, row.key, *self._ambiguous(lacks_newest=lacks), version=version)
             found[row.key] = row
         return found
 
-    def _row(self, group: str, topic: str | None, partition: str | None, offset: str | None, xmin: str) -> Row:
+    def _ambiguous(self, *, lacks_newest: bool) -> tuple[str, str]:
+        """Why no single row of a partition counts, and what to do."""
+        newest_by = self._columns.newest_by
+        if lacks_newest:
+            return (
+                f"a row of it has no value in {newest_by}",
+                "Fill it in that row, or name another column that all rows have (&newest_by=COLUMN).",
+            )
+        if newest_by:
+            return (
+                f"two rows of it with other offsets have the greatest {newest_by}",
+                "Name a column in which every newer row is greater (&newest_by=COLUMN), or delete the wrong row.",
+            )
+        groups = "" if self._columns.group else ", or &group=COLUMN if it has groups"
+        return (
+            "the table has two rows of it",
+            "If the job adds a row for every batch, add &newest_by=COLUMN to the store's address, with the column that "
+            f"is greatest in the newest row{groups}.",
+        )
+
+    def _row(self, group: str, topic: str | None, partition: str | None, offset: str | None, version: str) -> Row:
         number = None if partition is None else decimal_text.partition_of(partition)
         if topic is None or number is None:
             problem = f"its partition is {shown(partition)}"
-            return self._malformed(group, TopicPartition(topic or "", UNKNOWN_PARTITION), problem, xmin)
+            return self._malformed(group, TopicPartition(topic or "", UNKNOWN_PARTITION), problem, version=version)
         try:
-            stored = StoredOffset(decimal_text.offset_of(offset or ""))
+            stored = StoredOffset(self._columns.number.offset(decimal_text.offset_of(offset or "")))
         except NotDecimal as err:
             problem = f"its offset is {shown(offset)}, which {err}"
-            return self._malformed(group, TopicPartition(topic, number), problem, xmin)
-        # xmin is the transaction that wrote the row: it distinguishes 5 from a later 5.
-        return Row(TopicPartition(topic, number), stored, f"{xmin}.{number}.{offset}", text=offset)
+            return self._malformed(group, TopicPartition(topic, number), problem, version=version)
+        # A table's version is xmin, the transaction that wrote the row: it distinguishes 5 from a later 5.
+        return Row(TopicPartition(topic, number), stored, f"{version}.{number}.{offset}", text=offset)
 
     def _put(self, db: Session, group: str, changes: Sequence[Change], found: dict[TopicPartition, Row]) -> None:
         of = self._of(group)
@@ -138,7 +173,7 @@ class MappedStore:
 
         there = [change for change in changes if change.key in found]
         gone = [at(change) for change in there if change.new is None]
-        texts = {c.key: decimal_text.restored(c.text, c.new.offset) for c in changes if c.new is not None}
+        texts = {c.key: self._columns.number.text(c.text, c.new.offset) for c in changes if c.new is not None}
         kept = [(texts[change.key], *at(change)) for change in there if change.new is not None]
         made = [(key.topic, str(key.partition), text, *of) for key, text in texts.items() if key not in found]
         columns = [self._columns.topic, self._columns.partition, self._columns.offset]
@@ -158,10 +193,10 @@ class MappedStore:
                 hint="A trigger, a rule or a row security policy of the table keeps back the others.",
             )
 
-    def _malformed(self, group: str, key: TopicPartition, problem: str, xmin: str, hint: str = "") -> Row:
+    def _malformed(self, group: str, key: TopicPartition, problem: str, hint: str = "", *, version: str) -> Row:
         place = f"the table {self._columns.table} of {self._database.place}"
         hint = hint or "Correct the row, or the columns in the store's address."
-        return common.malformed(key, problem, group=group, place=place, version=f"{xmin}.malformed", hint=hint)
+        return common.malformed(key, problem, group=group, place=place, version=f"{version}.malformed", hint=hint)
 
     # ------------------------------------------------------------ group, table, columns
 
@@ -172,9 +207,22 @@ class MappedStore:
     def _of(self, group: str) -> tuple[str, ...]:
         return (group,) if self._columns.group else ()
 
+    def _refuse_unwritable(self, db: Session) -> None:
+        """Raise Refused for a view, and where only the job writes."""
+        self._check_table(db)
+        place = f"{self._name} in {self._database.place}"
+        if self._columns.by_job:
+            raise common.written_by_job(f"The table {place}")
+        if self._kind in _VIEWS:
+            raise Refused(
+                f"{place} is a view, or a foreign table, and is only read here; nothing was written.",
+                hint="Name the table itself in the store's address. Or add &written_by=job to it, and start the job by "
+                "reconciler hook: that hands the offsets over, and the job stores them itself.",
+            )
+
     def _check_table(self, db: Session) -> None:
         """Raise Refused where the table or a column is missing; checked once."""
-        if self._checked:
+        if self._kind:
             return
         name = self._name
         kind = db.one("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (name,))
@@ -188,9 +236,9 @@ class MappedStore:
                 f'"{columns.topic}" text NOT NULL, "{columns.partition}" integer NOT NULL, "{columns.offset}" bigint'
                 " NOT NULL).",
             )
-        if kind[0] not in _TABLES:
+        if kind[0] not in _TABLES | _VIEWS:
             raise Refused(
-                f"{name} in {self._database.place} is not a table.",
+                f"{name} in {self._database.place} is neither a table nor a view.",
                 hint="Name the table itself in the store's address.",
             )
         found = db.all(
@@ -199,21 +247,20 @@ class MappedStore:
             (name,),
         )
         there = [column for (column,) in found]
-        wanted = [self._columns.topic, self._columns.partition, self._columns.offset, self._columns.group]
-        for column in wanted:
-            if column is not None and column not in there:
+        for column in self._columns.names:
+            if column not in there:
                 raise Refused(
                     f'The table {name} in {self._database.place} has no column "{column}".',
                     hint=f"Correct the store's address; the table has: {', '.join(there)}.",
                 )
-        self._checked = True
+        self._kind = str(kind[0])
 
     def _tables_like_it(self, db: Session) -> str:
         """Tables of a like name in every schema, since the search path may lack the right one."""
         found = db.all(
             "SELECT relname::text, nspname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
             " WHERE relkind::text = ANY(%s) AND nspname !~ '^pg_' AND nspname <> 'information_schema'",
-            (sorted(_TABLES),),
+            (sorted(_TABLES | _VIEWS),),
         )
         return tables_like(self._columns.table, [(table, quoted(schema, table)) for table, schema in found])
 
@@ -226,4 +273,6 @@ class MappedStore:
         }
         if self._columns.group:
             columns["of_group"] = sql.SQL("{}::text = %s").format(identifier(self._columns.group))
+        if self._columns.newest_by:
+            columns["newest_by"] = identifier(self._columns.newest_by)
         return sql.SQL(text).format(table=identifier(self._schema, self._columns.table), **columns, **parts)

@@ -25,7 +25,7 @@ ADDRESSES = [
     *("hbase://h:99999/t?layout=anchored&transport=framed",),
     *("zookeeper://h1:2181,h2:2181/kafka?layout=consumers", "zookeeper://u:p@h/a?layout=single&of_group=g&saves=from"),
     *("postgresql://u:hunter2@h:5432,i/db?sslmode=require&timeout=5", "postgres:///db?host=/tmp&schema=s"),
-    *("postgresql://h/db?table=s.t&topic=a&partition=b&offset=c&group=d", "checkpoint:/srv/clicks"),
+    *("postgresql://h/db?table=s.t&topic=a&partition=b&offset=c&number=last&newest_by=e", "checkpoint:/srv/clicks"),
     *("files:/srv/offsets?keep=2",),
     *("delta:/srv/t?layout=commit&number=next&lists=all&property=x&field=a.b&walk=9", "delta:s3://b/t?number=last"),
     *("delta:/srv/t?layout=txn&number=last&app_id={group}-{topic}-{partition}&partitions=12",),

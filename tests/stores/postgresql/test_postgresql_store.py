@@ -281,10 +281,122 @@ def test_a_misspelt_table_is_told_with_those_of_a_like_name_in_any_schema(open_a
 
 
 @system
-def test_a_view_is_not_a_table(open_at, psql):
-    psql.execute("CREATE VIEW txn_offsets AS SELECT 'events' AS topic, 0 AS part, 5 AS off")
-    with pytest.raises(Refused, match="is not a table"):
-        open_at(MAPPED).read("g")
+@pytest.mark.parametrize("kind", ["VIEW", "MATERIALIZED VIEW"])
+def test_a_view_is_read_and_never_written(open_at, psql, kind):
+    psql.execute("CREATE TABLE rows (topic text, part int, off bigint)")
+    psql.execute("INSERT INTO rows VALUES ('events', 0, 4), ('events', 0, 5)")
+    psql.execute(f"CREATE {kind} txn_offsets AS SELECT topic, part, max(off) AS off FROM rows GROUP BY 1, 2")
+    store = open_at(MAPPED)
+    assert (only(store).key, only(store).stored) == (KEY, StoredOffset(5))
+    for call in (lambda: store.check_writable("g"), lambda: change(store, only(store), StoredOffset(6))):
+        with pytest.raises(Refused, match=r'"txn_offsets" .* is a view, .* nothing was written') as caught:
+            call()
+        assert "add &written_by=job" in caught.value.hint
+    assert psql.execute("SELECT off FROM rows ORDER BY 1").fetchall() == [(4,), (5,)]
+
+
+# ---------------------------------------------------------------- a row for every batch
+
+
+EVERY_BATCH = f"{MAPPED}&newest_by=at"
+
+
+@pytest.fixture
+def batches(psql) -> Any:
+    """Insert rows: topic, partition, offset, time."""
+    psql.execute("CREATE TABLE txn_offsets (topic text, part integer, off bigint, at timestamptz)")
+
+    def insert(*rows: tuple[str, int, int | None, str | None]) -> None:
+        for row in rows:
+            psql.execute("INSERT INTO txn_offsets VALUES (%s, %s, %s, %s)", row)
+
+    return insert
+
+
+@system
+def test_of_a_row_for_every_batch_the_newest_counts(open_at, batches):
+    batches(("events", 0, 150, "2026-11-02Z"), ("events", 0, 200, "2026-11-01Z"), ("events", 0, 100, "2026-10-31Z"))
+    batches(("events", 1, 7, "2026-10-01Z"), ("other", 0, 1, "2026-10-01Z"))
+    found = {row.key: row.stored.offset for row in open_at(EVERY_BATCH).read("g", ["events"])}
+    assert found == {KEY: 150, TopicPartition("events", 1): 7}
+    last = {row.key: row.stored.offset for row in open_at(f"{EVERY_BATCH}&number=last").read("g", ["events"])}
+    assert last == {KEY: 151, TopicPartition("events", 1): 8}
+    (largest,) = open_at(f"{MAPPED}&newest_by=off").read("g", ["other"])
+    assert largest.stored == StoredOffset(1)
+
+
+@system
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (("events", 0, 201, "2026-11-02Z"), "two rows of it with other offsets have the greatest at"),
+        (("events", 0, None, "2026-11-02Z"), "its offset is '', which is empty"),
+        (("events", 0, 201, None), "a row of it has no value in at"),
+        (("events", 0, None, "2026-11-03Z"), "its offset is '', which is empty"),
+    ],
+)
+def test_without_one_newest_row_a_partition_is_malformed_and_hides_no_other(open_at, batches, row, problem):
+    batches(("events", 0, 200, "2026-11-02Z"), ("events", 1, 7, "2026-11-02Z"), row)
+    bad, good = open_at(EVERY_BATCH).read("g")
+    assert bad.malformed is not None
+    assert problem in bad.malformed.message
+    assert good.stored == StoredOffset(7)
+
+
+@system
+def test_newest_rows_that_agree_are_one(open_at, batches):
+    batches(*[("events", 0, 200, "2026-11-02Z")] * 2)
+    assert only(open_at(EVERY_BATCH)).stored == StoredOffset(200)
+
+
+@system
+@pytest.mark.parametrize("parameters", [EVERY_BATCH, f"{MAPPED}&written_by=job"])
+def test_where_only_the_job_writes_a_write_is_refused_with_the_way_to_a_correction(open_at, psql, batches, parameters):
+    batches(("events", 0, 200, "2026-11-02Z"))
+    store = open_at(parameters)
+    assert not store.capabilities.writable
+    for call in (lambda: store.check_writable("g"), lambda: change(store, only(store), StoredOffset(6))):
+        with pytest.raises(Refused, match="is the job's own, and read-only here; nothing was written") as caught:
+            call()
+        assert "Start the job by reconciler hook" in caught.value.hint
+    assert psql.execute("SELECT off FROM txn_offsets").fetchall() == [(200,)]
+
+
+@system
+def test_two_rows_of_a_partition_are_told_with_the_parameter_that_chooses_one(open_at, batches):
+    batches(("events", 0, 100, "2026-11-01Z"), ("events", 0, 200, "2026-11-02Z"))
+    row = only(open_at(MAPPED))
+    assert row.malformed is not None
+    assert "&newest_by=COLUMN" in row.malformed.hint
+
+
+# ---------------------------------------------------------------- the last processed offset
+
+
+@system
+def test_the_last_processed_offset_is_read_as_the_next_one_and_written_one_below(open_at, psql):
+    psql.execute("CREATE TABLE txn_offsets (topic text, part integer, off text)")
+    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, '0200'), ('events', 1, '-1')")
+    store = open_at(f"{MAPPED}&number=last")
+    before, nothing_yet = store.read("g")
+    assert (before.stored, nothing_yet.stored) == (StoredOffset(201), StoredOffset(0))
+    corrected = [Change(before.key, before.version, StoredOffset(150))]
+    corrected.append(Change(nothing_yet.key, nothing_yet.version, StoredOffset(0)))
+    store.write("g", corrected, reason="apply", now_ms=NOW)
+    assert psql.execute("SELECT off FROM txn_offsets ORDER BY part").fetchall() == [("149",), ("-1",)]
+    now = store.read("g")[0]
+    assert now.stored == StoredOffset(150)
+    back = Change.restoring(now.key, now.version, before.stored, before.text)
+    store.write("g", [back], reason="rollback", now_ms=NOW)
+    assert psql.execute("SELECT off FROM txn_offsets ORDER BY part").fetchall() == [("0200",), ("-1",)]
+
+
+@system
+def test_a_table_that_cannot_hold_nothing_processed_refuses_it(open_at, psql):
+    psql.execute("CREATE TABLE txn_offsets (topic text, part integer, off bigint CHECK (off >= 0))")
+    store = open_at(f"{MAPPED}&number=last")
+    with pytest.raises(Refused, match=r"check constraint .* nothing was written"):
+        put(store, "g", {KEY: StoredOffset(0)})
 
 
 @system

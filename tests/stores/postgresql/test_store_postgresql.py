@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,6 +78,41 @@ def test_a_job_with_its_own_table_fails_over_exactly_and_back(
     config = job.config()
     job.track(config)
     fail_over_and_back(job, config, place.look, expected(job, place, table))
+
+
+def test_a_job_that_stores_the_last_processed_offset_fails_over_exactly_and_back(
+    world: World, clusters, database, psql
+) -> None:
+    world.address = f"{database}&{MAPPED}&number=last&{PATIENT}"
+    job, place = BareJob(world, clusters.source), Place(psql, "txn_offsets", world.group)
+    place.save(job.topic, {part: offset - 1 for part, offset in job.stored.items()})
+    config = job.config()
+    job.track(config)
+    rows = {(job.topic, part, offset - 1) for part, offset in job.stored.items()}
+    rows |= {(job.mirrored, part, offset - 1) for part, offset in job.right.items()}
+    fail_over_and_back(job, config, place.look, sorted(rows))
+
+
+def test_a_job_that_adds_a_row_for_every_batch_is_handed_its_offsets(world: World, clusters, database, psql) -> None:
+    psql.execute("CREATE TABLE every_batch (topic text, part integer, off bigint, at serial)")
+    insert = "INSERT INTO every_batch (topic, part, off) VALUES (%s, %s, %s)"
+    world.address = f"{database}&{MAPPED.replace('txn_offsets', 'every_batch')}&newest_by=at&{PATIENT}"
+    job = BareJob(world, clusters.source)
+    for part, offset in job.stored.items():
+        psql.execute(insert, (job.topic, part, 1))
+        psql.execute(insert, (job.topic, part, offset))
+    config = job.config()
+    job.track(config)
+    world.plan(config)
+    ended = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 4)
+    assert "which only the job writes. Start the job by reconciler hook" in ended.err
+    shown = exits(world.run("show", world.plan_file, "--starting-offsets"), 0)
+    assert json.loads(shown.out) == {job.mirrored: {str(part): offset for part, offset in job.right.items()}}
+    ended = exits(world.run("hook", "-c", config, "--to", "destination"), 0)
+    assert "2 offsets are handed to the job" in ended.err
+    for part, offset in job.right.items():
+        psql.execute(insert, (job.mirrored, part, offset))
+    exits(world.run("check", "-c", config), 0)
 
 
 def test_a_job_that_updates_at_the_last_moment_rolls_back_the_whole_apply(
