@@ -12,6 +12,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.formats.decimal_text import counted, some
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
+from reconciler.stores.numbers import suspicious_name
 from reconciler.stores.registry import traits
 
 ANCHORS = "[anchors] store"
@@ -61,6 +62,7 @@ def job_store(
 ) -> Iterator[TrialResult]:
     subject = f"job {job.name}"
     yield from unmovable(config, job)
+    yield from doubtful_number(job)
     try:
         store = world.open_store(
             job.store, kafka_client=config.destination.client, anchors=config.anchor_store if with_anchors else None
@@ -88,6 +90,18 @@ def unmovable(config: Config, job: Job) -> Iterator[TrialResult]:
             f'Topic "{one_name}" has one name on both sides, and only the job writes its offsets: after a failover '
             "they would not tell whose numbers they are, so the hook refuses to correct them.",
             "Plan for another place of its offsets at the destination: a property, app id or table of its own.",
+        )
+
+
+def doubtful_number(job: Job) -> Iterator[TrialResult]:
+    """Warn of a name that says something else than the address: the job would skip a record of each partition."""
+    if (name := suspicious_name(job.store)) is not None:
+        yield warn(
+            f"job {job.name}",
+            f'The name "{name}" suggests the last processed offset, and its numbers are taken for the next offset to '
+            "read.",
+            "If the job starts after the stored number, add &number=last to its store's address: else it may skip a "
+            "record of each partition. If it starts at the number itself, add &number=next.",
         )
 
 

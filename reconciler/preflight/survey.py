@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from reconciler.core.anchors import Record
 from reconciler.core.probes import Withheld
 from reconciler.failover.no_rows import no_rows, topics_of
+from reconciler.formats.decimal_text import counted, some
 from reconciler.mirror.topics import Mirror
 from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of
 
@@ -84,6 +85,25 @@ def jobs_in(
         with_rows = {job.group for job in found}
         without_rows = {group: no_rows(store, group) for group in wanted if group not in with_rows}
         return FoundStore(store.address, store.capabilities, tuple(found), without_rows, unasked)
+
+
+def description(job: FoundJob, stored: FoundStore) -> str:
+    """The rows that were found for a job, as sentences."""
+    if not job.rows:
+        return f"No offset of this group was found in {stored.address} yet."
+    kept = job.rows - job.without_anchor
+    how_many = "none" if not kept else "all" if not job.without_anchor else f"{kept:,}"
+    ids = "" if not kept else " that holds an id" if job.ids else " that holds no id, but a fingerprint or a time"
+    others = f" {left_out(job)}" if job.not_mirrored else ""
+    return f"Found there: {counted(job.rows, 'stored offset')}, {how_many} with an anchor{ids}.{others}"
+
+
+def left_out(job: FoundJob) -> str:
+    """A job that started without a topic that it reads would skip it, and no check of this file could tell."""
+    return (
+        f"The group has offsets of topics, too, that are not mirrored here: {some(job.not_mirrored, 10)}. If the job "
+        "reads them, add them to its topics, and have them mirrored."
+    )
 
 
 def sample(reader: LogReader, topics: Iterable[str], records: int) -> Mapping[TopicPartition, Sequence[Record]]:

@@ -12,6 +12,7 @@ from reconciler.core.visible import is_hidden
 from reconciler.formats.decimal_text import some
 from reconciler.mirror.topics import Mirror
 from reconciler.preflight.identity import NONE, Proposal
+from reconciler.stores.numbers import is_undecided
 
 COLUMNS = 100
 
@@ -139,6 +140,11 @@ def _job(job: ProposedJob) -> Iterator[str]:
     topics = ", ".join(map(quoted, job.topics))
     yield f"topics = [{topics}]    # names on the source"
     yield f"store = {quoted(job.store)}"
+    if is_undecided(job.store):
+        yield from _comment(
+            "Its numbers are taken for the next offset to read. If they are the last processed one, add &number=last "
+            "to the address: else the job may skip a record of each partition after a failover."
+        )
     yield ""
     yield "[jobs.identity]"
     for sentence in job.identity.why:

@@ -99,6 +99,7 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
     yield f'Reads {topics}. Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
     if able is not None:
         yield _store_can(config, job, able)
+        yield _number(able)
     yield _identity(job)
     if job.new is not None:
         yield (
@@ -120,6 +121,12 @@ def _store_can(config: Config, job: Job, able: Capabilities) -> str:
         correction = "A correction is written there row by row; if it is cut off, apply finishes it"
     history = "; what was there before stays in its history" if able.keeps_history else ""
     return f"{correction}{history}. {_anchors_kept(config, able)}"
+
+
+def _number(able: Capabilities) -> str:
+    if able.numbers_last:
+        return "A stored number is taken for the last one processed: the job goes on at the next."
+    return "A stored number is taken for the next offset to read."
 
 
 def _anchors_kept(config: Config, able: Capabilities) -> str:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.config.file import load_config
+from reconciler.config.file import Config, load_config
 from reconciler.preflight.results import Level
-from reconciler.preflight.stores import unmovable
+from reconciler.preflight.stores import doubtful_number, unmovable
+from reconciler.preflight.words import explained
+from reconciler.stores.registry import open_store
 
 TABLE = "delta:/srv/clicks?layout=commit&number=next"
 
@@ -27,3 +29,45 @@ def test_a_job_that_the_hook_could_not_move_is_told(tmp_path: Path, policy: str,
     found = list(unmovable(config, config.jobs[0]))
     assert [each.level for each in found] == ([Level.WARN] if is_told else [])
     assert all('Topic "events" has one name on both sides' in each.message for each in found)
+
+
+JOURNAL = "postgresql://h/db?table=journal&topic=topic&partition=partition&offset=last_processed_offset"
+
+
+def job_at(tmp_path: Path, store: str) -> Config:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:1"\n'
+        f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = "{store}"\n'
+    )
+    return load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("store", "is_told"),
+    [(JOURNAL, True), (f"{JOURNAL}&number=next", False), (f"{JOURNAL}&number=last", False), (TABLE, False)],
+)
+def test_a_name_that_says_something_else_than_the_address_is_told(tmp_path: Path, store: str, is_told: bool) -> None:
+    found = list(doubtful_number(job_at(tmp_path, store).jobs[0]))
+    assert [each.level for each in found] == ([Level.WARN] if is_told else [])
+    assert all('"last_processed_offset" suggests the last processed offset' in each.message for each in found)
+    assert all("add &number=last to its store's address" in each.next_step for each in found)
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        (JOURNAL, "A stored number is taken for the next offset to read."),
+        (f"{JOURNAL}&number=last", "A stored number is taken for the last one processed: the job goes on at the next."),
+        ("zookeeper://h/kafka?layout=single&number=last", "taken for the last one processed"),
+        ("hbase://h/t?layout=cloudera&number=last", "taken for the last one processed"),
+        ("delta:/t?layout=txn&app_id=x-{partition}&topic_name=t&partitions=1&number=last", "the last one processed"),
+        (TABLE, "A stored number is taken for the next offset to read."),
+    ],
+)
+def test_the_meaning_of_a_jobs_number_is_said_in_words(tmp_path: Path, store: str, words: str) -> None:
+    config = job_at(tmp_path, store)
+    opened = open_store(store)
+    said = explained(config, config.jobs, {"j": opened.capabilities})
+    opened.close()
+    assert words in "\n".join(line for section in said for line in section.lines)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import logging
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from reconciler.cli.commands.prepare import init
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -393,6 +396,47 @@ def test_foreign_names_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "ä\x00\x7f\"'\\", "x.y", "a\nb\tc", "\u2028"])
 def test_a_quoted_text_is_read_back_unchanged_as_a_value_and_as_a_key(text: str) -> None:
     assert tomllib.loads(f"{quoted(text)} = {quoted(text)}") == {text: text}
+
+
+# ---------------------------------------------------------------- the meaning of numbers
+
+JOURNAL = "postgresql://h/db?table=journal&topic=t&partition=p&offset="
+
+
+@pytest.mark.parametrize(
+    ("column", "typed", "written"),
+    [("off", "next\n", "off&number=next"), ("last_processed", "maybe\n\nlast\n", "last_processed&number=last")],
+)
+def test_the_meaning_of_a_tables_numbers_is_asked_for_and_never_assumed(
+    asked: Callable[[str], Prompt], capsys: pytest.CaptureFixture[str], column: str, typed: str, written: str
+) -> None:
+    options = argparse.Namespace(yes=False)
+    assert init.with_number(options, asked(typed), JOURNAL + column, "shown") == JOURNAL + written
+    told = capsys.readouterr().err
+    assert "the next offset to read, or the last processed one" in told
+    assert ('("last_processed" suggests the last)' in told) == (column == "last_processed")
+    assert ("'maybe' is not one of next, last" in told) == typed.startswith("maybe")
+
+
+def test_without_questions_the_assumed_meaning_is_told_with_the_parameter(caplog: pytest.LogCaptureFixture) -> None:
+    options, address = argparse.Namespace(yes=True), f"{JOURNAL}last_processed"
+    with caplog.at_level(logging.WARNING):
+        assert init.with_number(options, Prompt(yes=True), address, "the table") == address
+    assert 'numbers in the table are taken for the next offset to read ("last_processed" suggests' in caplog.text
+    assert "add &number=last to the store's address" in caplog.text
+
+
+@pytest.mark.parametrize("address", ["kafka-group:", "sqlite:///a.db", f"{JOURNAL}last&number=next"])
+def test_a_store_whose_numbers_are_known_raises_no_question(asked: Callable[[str], Prompt], address: str) -> None:
+    assert init.with_number(argparse.Namespace(yes=False), asked(""), address, "shown") == address
+
+
+@pytest.mark.parametrize(("number", "is_noted"), [("", True), ("&number=last", False)])
+def test_a_file_notes_a_meaning_that_was_assumed(number: str, is_noted: bool) -> None:
+    mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
+    job = ProposedJob("j", ("events",), f"{JOURNAL}off{number}", propose({}, frozenset()), "Found.")
+    text = config_text(Proposed("1", "b:1", "id", {}, None, mirror, [job]))
+    assert ("add &number=last" in text.replace("\n# ", " ")) == is_noted
 
 
 # ---------------------------------------------------------------- questions

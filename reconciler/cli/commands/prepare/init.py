@@ -21,7 +21,7 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import command
 from reconciler.fileio import refuse_unwritable, write_whole
-from reconciler.formats.decimal_text import counted, some
+from reconciler.formats.decimal_text import counted
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
@@ -35,8 +35,9 @@ from reconciler.preflight.client_properties import (
     read_properties,
 )
 from reconciler.preflight.identity import propose
-from reconciler.preflight.survey import FoundJob, FoundStore, jobs_in, sample
+from reconciler.preflight.survey import FoundJob, FoundStore, description, jobs_in, left_out, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
+from reconciler.stores.numbers import is_undecided, problem_of_number, suspicious_name
 from reconciler.stores.registry import open_store
 
 EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"
@@ -271,7 +272,23 @@ def _store(
     if options.topic:  # the others may be mirrored, and were left out on purpose
         found = replace(found, jobs=tuple(replace(job, not_mirrored=()) for job in found.jobs))
     log.info("%s with offsets of mirrored topics in %s", counted(len(found.jobs), "group"), found.address)
-    return address, found
+    return with_number(options, asker, address, found.address), found
+
+
+def with_number(options: argparse.Namespace, asker: Prompt, address: str, shown: str) -> str:
+    """The address with the meaning of its numbers. That is asked for, since no store says it; ``--yes`` only warns."""
+    if not is_undecided(address):
+        return address
+    suggests = f' ("{name}" suggests the last)' if (name := suspicious_name(address)) else ""
+    if options.yes:
+        log.warning(
+            "The numbers in %s are taken for the next offset to read%s. If they are the last processed one, add "
+            "&number=last to the store's address, or the job may skip a record of each partition.",
+            *(shown, suggests),
+        )
+        return address
+    question = f"Is a number there the next offset to read, or the last processed one{suggests}: next or last"
+    return f"{address}&number={asker.text(question, fits=problem_of_number)}"
 
 
 def _only(mirror: Mirror, topics: Sequence[str]) -> tuple[str, ...]:
@@ -315,7 +332,7 @@ def _job(
             proposal,
             id=asker.text(f"What identifies the records of {job.group}", proposal.id, _fits),
         )
-    return ProposedJob(job.group, job.topics, store, proposal, _description(job, stored))
+    return ProposedJob(job.group, job.topics, store, proposal, description(job, stored))
 
 
 def _fits(text: str) -> str | None:
@@ -326,24 +343,6 @@ def _fits(text: str) -> str | None:
     except ConfigError as error:
         return str(error)
     return None
-
-
-def _description(job: FoundJob, stored: FoundStore) -> str:
-    if not job.rows:
-        return f"No offset of this group was found in {stored.address} yet."
-    kept = job.rows - job.without_anchor
-    how_many = "none" if not kept else "all" if not job.without_anchor else f"{kept:,}"
-    ids = "" if not kept else " that holds an id" if job.ids else " that holds no id, but a fingerprint or a time"
-    others = f" {_left_out(job)}" if job.not_mirrored else ""
-    return f"Found there: {counted(job.rows, 'stored offset')}, {how_many} with an anchor{ids}.{others}"
-
-
-def _left_out(job: FoundJob) -> str:
-    """A job that started without a topic that it reads would skip it, and no check of this file could tell."""
-    return (
-        f"The group has offsets of topics, too, that are not mirrored here: {some(job.not_mirrored, 10)}. If the job "
-        "reads them, add them to its topics, and have them mirrored."
-    )
 
 
 # ---------------------------------------------------------------- the file
@@ -389,7 +388,7 @@ def _report(
         )
     for job in found:
         if job.not_mirrored:
-            log.warning("%s: %s", job.group, _left_out(job))
+            log.warning("%s: %s", job.group, left_out(job))
     if str(options.output) == "-":
         return
     names = ", ".join(job.group for job in jobs)
