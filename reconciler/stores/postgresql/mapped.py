@@ -36,6 +36,19 @@ _TABLES = {"r", "p"}
 _VIEWS = {"v", "m", "f"}
 """Views, materialized views and foreign tables. They are only read."""
 
+_NEWEST = (
+    "SELECT {topic}::text, {partition}::text, min(coalesce({offset}::text, '')), min({newest_by}::text),"
+    " bool_or(its_lack), min(coalesce({offset}::text, '')) <> max(coalesce({offset}::text, ''))"
+    " FROM {table} JOIN (SELECT {topic} AS its_topic, coalesce({partition}::text, '') AS its_partition,"
+    " max({newest_by}) AS its_newest, count(*) > count({newest_by}) AS its_lack FROM {table}"
+    " WHERE {where} GROUP BY 1, 2) AS newest"
+    " ON {topic} = its_topic AND coalesce({partition}::text, '') = its_partition"
+    " AND ({newest_by} = its_newest OR its_newest IS NULL)"
+    " WHERE {where} GROUP BY 1, 2 ORDER BY 1, 2"
+)
+"""One row a partition: the offset of its newest row, that row's value of ``newest_by``, whether a row lacks one, and
+whether the newest rows differ. Grouping and joining by hash, it sorts no table, however long that is."""
+
 
 class MappedStore:
     """An offset store in an existing table. Raises as ``OwnStore`` does."""
@@ -107,24 +120,19 @@ class MappedStore:
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
     ) -> dict[TopicPartition, Row]:
         self._check_table(db)
-        where = "FROM {table} WHERE (%s::text[] IS NULL OR {topic}::text = ANY(%s::text[])) AND {of_group}"
+        where = "(%s::text[] IS NULL OR {topic}::text = ANY(%s::text[])) AND {of_group}"
+        names = None if topics is None else sorted(topics)
+        values = (names, names, *self._of(group))
         if self._columns.newest_by:
-            statement = self._sql(
-                "SELECT topic, part, min(off), min(newest), count(*) > count(newest), min(off) <> max(off) FROM"
-                " (SELECT {topic}::text AS topic, {partition}::text AS part, coalesce({offset}::text, '') AS off,"
-                " {newest_by}::text AS newest, rank() OVER"
-                " (PARTITION BY {topic}, {partition} ORDER BY {newest_by} DESC NULLS FIRST) AS place"
-                f" {where}) AS ranked WHERE place = 1 GROUP BY topic, part ORDER BY topic, part"
-            )
+            statement, values = self._sql(_NEWEST.replace("{where}", where)), (*values, *values)
         else:
             version = "xmin::text" if self._kind in _TABLES else "''"
             statement = self._sql(
-                f"SELECT {{topic}}::text, {{partition}}::text, {{offset}}::text, {version}, false, false {where}"
-                " ORDER BY {topic}, {partition}" + (" FOR UPDATE" if lock else "")
+                f"SELECT {{topic}}::text, {{partition}}::text, {{offset}}::text, {version}, false, false FROM {{table}}"
+                f" WHERE {where} ORDER BY {{topic}}, {{partition}}" + (" FOR UPDATE" if lock else "")
             )
-        names = None if topics is None else sorted(topics)
         found: dict[TopicPartition, Row] = {}
-        for topic, partition, offset, version, lacks, ties in db.all(statement, (names, names, *self._of(group))):
+        for topic, partition, offset, version, lacks, ties in db.all(statement, values):
             row = self._row(group, topic, partition, offset, version)
             if row.malformed is None and (lacks or ties or row.key in found):
                 row = self._malformed(group, row.key, *self._ambiguous(lacks_newest=lacks), version=version)
