@@ -77,9 +77,6 @@ def is_undecided(address: str) -> bool:
 
 
 def suspicious_name(address: str) -> str | None:
-    """The column (or table) whose name suggests last processed offsets, where the address is undecided; else None."""
-    if not is_undecided(address):
-        return None
-    given = dict(pairs(address.partition("?")[2]))
-    names = (given.get("offset"), given.get("table"))
-    return next((name for name in names if name and _LAST_PROCESSED.search(name)), None)
+    """The column whose name suggests last processed offsets, where the address is undecided; else None."""
+    column = dict(pairs(address.partition("?")[2])).get("offset", "")
+    return column if is_undecided(address) and _LAST_PROCESSED.search(column) else None

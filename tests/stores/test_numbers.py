@@ -88,7 +88,7 @@ def test_a_gap_in_clouderas_rows_of_last_numbers_reads_as_nothing_processed() ->
         (f"{TABLE}=off", True, None),
         (f"{TABLE}=last_processed_offset", True, "last_processed_offset"),
         (f"{TABLE}=lastOffset", True, "lastOffset"),
-        (f"{TABLE.replace('table=t', 'table=processed_offsets')}=off", True, "processed_offsets"),
+        (f"{TABLE.replace('table=t', 'table=latest_offsets')}=off", True, None),
         (f"{TABLE}=last_processed_offset&number=next", False, None),
         (f"{TABLE}=last_processed_offset&number=last", False, None),
         ("postgresql://h/processed", False, None),
