@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.core.anchored.candidates import find_candidate
 from reconciler.core.anchors import Anchor, Names, Record
-from reconciler.core.front import TimeBound, doubt_of, front_begin, read_front
+from reconciler.core.front import TimeBound, contradicts, doubt_of, front_begin, read_front
 from reconciler.core.matching import Matcher, Processed
 from reconciler.core.probes import Edges, Round, Search, TimeLookup, as_lookup, as_range, ask_lookup
 from reconciler.core.question import Limits, Question
@@ -141,10 +141,12 @@ def better_bounds(case: Case, bounds: Bounds, scan: Scan) -> Search[Bounds | Non
 
 def checked_scan(case: Case, bounds: Bounds) -> Search[tuple[Case, Bounds, Processed, Scan]]:
     """Scan from ``bounds``; or from the log's start, if a lookup that they rest on is contradicted (``front``, L)."""
-    processed, scan = yield from _scan(case, bounds)
-    newer = scan.newer_in_front
-    if newer is None and bounds.safe <= bounds.lower:
-        return case, bounds, processed, scan
+    newer = case.candidate
+    if newer is None or newer.offset >= bounds.lower or not contradicts(newer, bounds.lower_ms):
+        processed, scan = yield from _scan(case, bounds)
+        newer = scan.newer_in_front
+        if newer is None and bounds.safe <= bounds.lower:
+            return case, bounds, processed, scan
     doubt = WRONG_LOOKUP if newer is None else doubt_of(bounds.lower, newer)
     case, bounds = replace(case, why=case.why + doubt), Bounds.of_start(bounds.start, bounds.end)
     return case, bounds, *(yield from _scan(case, bounds))

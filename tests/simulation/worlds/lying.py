@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from reconciler.core.probes import LogRange
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.ports import TopicPartition
-from tests.simulation.oracle import broken_promises
+from tests.simulation import oracle
 from tests.simulation.trial import Meter, Trial
+from tests.simulation.worlds import mirrored, resent
 from tests.simulation.worlds.carrying import answer, carry_out
-from tests.simulation.worlds.cases import PLACE, Case
+from tests.simulation.worlds.cases import PLACE, Case, World
 from tests.simulation.worlds.making import make_case
-from tests.simulation.worlds.mirrored import describe_case
 from tests.simulation.worlds.resent import make_resent
+from tests.simulation.worlds.unanchored import bare, carried
 
 Lie = Callable[[int | None, LogRange], int | None]
 """From the true answer and the log's range to what the broker says."""
@@ -78,26 +79,52 @@ def deceive(log: MemoryLog, lie: Lie) -> None:
     log.offsets_for_times = offsets_for_times  # type: ignore[method-assign]
 
 
-def _make(seed: int) -> tuple[Case, str]:
+def _carried(seed: int) -> tuple[Case, World]:
+    case = carried.make_carried(seed)
+    return case, carry_out(case)
+
+
+def _mirrored(seed: int) -> tuple[Case, World]:
+    case = make_case(seed)
+    return case, carry_out(case)
+
+
+def _resent(seed: int) -> tuple[Case, World]:
+    case = make_resent(seed)
+    return case, carry_out(case)
+
+
+OVER = {
+    "mirrored": (_mirrored, oracle.broken_promises),
+    "resent": (_resent, oracle.broken_promises),
+    "bare": (bare.make_bare, bare.broken_promises),
+    "carried": (_carried, carried.broken_promises),
+}
+"""The worlds in which the broker lies: how one is made of a seed, and what its answer promises."""
+
+
+def _names(seed: int) -> tuple[str, str]:
     rng = random.Random(f"lying {seed}")
-    case = (make_resent if rng.random() < 0.4 else make_case)(seed)
-    return case, rng.choice(sorted(LIES))
+    return rng.choice(sorted(OVER)), rng.choice(sorted(LIES))
 
 
 def try_seed(seed: int) -> list[Trial]:
-    case, name = _make(seed)
-    world, meter = carry_out(case), Meter()
+    worlds, name = _names(seed)
+    make, promises = OVER[worlds]
+    (case, world), meter = make(seed), Meter()
     part = world.log.partitions[PLACE]
     deceive(world.log, LIES[name](random.Random(f"lie {seed}"), LogRange(part.start, part.end)))
     finding = answer(case, world, meter)
-    # How much comes again, and whether anything can be proven, is promised for honest brokers.
-    broken = tuple(each for each in broken_promises(case, world, finding) if "although" not in each)
+    # How much comes again, and what can be proven at all, is promised for honest brokers.
+    broken = tuple(each for each in promises(case, world, finding) if each.startswith(("skips", "replays")))
+    broken = tuple(each for each in broken if "although" not in each)
     believed = "believed" if "time lookup is wrong" not in finding.detail else "contradicted"
-    kinds = (f"lookups: {name}", f"lookups: {name}, {believed}")
+    kinds = (f"lookups: {name}", f"lookups: {name}, {believed}", f"lookups over {worlds}")
     return [Trial(seed, kinds, finding.verdict.value, meter, part.end, broken, cramped=True)]
 
 
 def describe(seed: int) -> str:
-    """Describe a case for a person."""
-    case, name = _make(seed)
-    return f"{describe_case(case)}\nlookups: {name} (the answer above is an honest broker's)"
+    """Describe a case for a person. Its answer is an honest broker's."""
+    worlds, name = _names(seed)
+    told = {"mirrored": mirrored, "resent": resent, "bare": bare, "carried": carried}[worlds].describe(seed)
+    return f"{told}\nlookups: {name}"
