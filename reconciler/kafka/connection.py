@@ -20,7 +20,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka.admin import AdminClient
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
-from reconciler.kafka.errors import UNANSWERED, ClusterErrors, Needs, bad_settings, plain_text
+from reconciler.kafka.errors import (
+    UNANSWERED,
+    ClusterErrors,
+    Needs,
+    bad_settings,
+    plain_text,
+    unknown_properties,
+    unknown_property,
+)
 from reconciler.waits import for_seconds, waiting
 
 STEP_S = 0.05
@@ -87,11 +95,21 @@ class Connection:
         return self.made(Consumer, properties)
 
     def made(self, kind: Any, properties: Mapping[str, Any]) -> Any:
-        """A new client of this class of the library, as ``consumer``."""
-        try:
-            return kind({**self._settings, **properties, "error_cb": self._hear}, logger=_Demoted(log.name))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise bad_settings(error, self._settings) from error
+        """A new client of this class of the library, as ``consumer``. The error names every unknown property."""
+        settings, unknown = {**self._settings, **properties, "error_cb": self._hear}, list[str]()
+        while True:
+            try:
+                client = kind(settings, logger=_Demoted(log.name))
+            except (KafkaException, TypeError, ValueError) as error:
+                name = unknown_property(error)
+                if name not in settings:
+                    raise bad_settings(error, self._settings) from error
+                unknown.append(name)
+                del settings[name]
+                continue
+            if unknown:
+                raise unknown_properties(unknown)
+            return client
 
     def _hear(self, error: Any) -> None:
         log.debug("kafka client: %s", error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 
@@ -320,9 +320,7 @@ def plain_text(error: KafkaError) -> str:
 
 def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
     """The error for settings that no client can be made with: an unknown property, an unusable value or file."""
-    cause = error.args[0] if error.args else error
-    text = cause.str() if isinstance(cause, KafkaError) else str(cause)
-    text = re.sub(r"^Failed to create \w+( client)?: ", "", text).rstrip(".")
+    text = _settings_text(error)
     name = next((name for name in _FILES if name in text), None)
     if name is not None and (unreadable := _file(name, client)) is not None:
         return unreadable
@@ -333,10 +331,29 @@ def bad_settings(error: Exception, client: Mapping[str, str]) -> ConfigError:
             hint=f"Set another sasl.mechanism under {SECTION}, or build the client with Kerberos: "
             "pip install --no-binary confluent-kafka confluent-kafka, with a librdkafka that was built with libsasl2.",
         )
-    if misspelt := re.match(r'No such configuration property: "([^"]+)"', text):
-        near = near_names(misspelt[1], _PROPERTIES, 1, alike=0.8)
-        hint = f"Did you mean {near[0]}? {hint}" if near else hint
     return ConfigError(f"The Kafka client does not take its settings: {text}.", hint=hint)
+
+
+def unknown_property(error: Exception) -> str:
+    """The property that librdkafka does not know; empty if the error is another one."""
+    found = re.match(r'No such configuration property: "([^"]+)"', _settings_text(error))
+    return found[1] if found else ""
+
+
+def unknown_properties(names: Sequence[str]) -> ConfigError:
+    """The error for these properties, with what one that is misspelt may have meant."""
+    near = [each for name in names for each in near_names(name, _PROPERTIES, 1, alike=0.8)]
+    hint = f"Did you mean {' and '.join(near)}? " if near else ""
+    listed = ", ".join(f'"{name}"' for name in names)
+    kind = "property" if len(names) == 1 else "properties"
+    problem = f"The Kafka client does not take its settings: No such configuration {kind}: {listed}."
+    return ConfigError(problem, hint=f"{hint}Correct {SECTION}.")
+
+
+def _settings_text(error: Exception) -> str:
+    cause = error.args[0] if error.args else error
+    text = cause.str() if isinstance(cause, KafkaError) else str(cause)
+    return re.sub(r"^Failed to create \w+( client)?: ", "", text).rstrip(".")
 
 
 def _file(name: str, client: Mapping[str, str]) -> ConfigError | None:

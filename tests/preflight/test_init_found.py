@@ -24,8 +24,6 @@ from reconciler.preflight import survey
 from reconciler.preflight.client_properties import (
     address_without_secret,
     client_without_secrets,
-    given_properties,
-    read_properties,
 )
 from reconciler.preflight.identity import propose
 from reconciler.preflight.survey import MOST_GROUPS, jobs_in, sample
@@ -270,79 +268,7 @@ def test_a_store_that_lists_no_groups_is_asked_for_those_of_kafka(monkeypatch: p
     assert (found.jobs, found.unasked) == ((), 3), "a job may be among those that were not asked for"
 
 
-# ---------------------------------------------------------------- client settings
-
-
-@pytest.fixture
-def properties(tmp_path: Path) -> Callable[[str], dict[str, str]]:
-    def read(text: str) -> dict[str, str]:
-        path = tmp_path / "client.properties"
-        path.write_text(text)
-        return read_properties(path)
-
-    return read
-
-
-def test_a_properties_file_of_kafkas_own_tools_becomes_librdkafkas(properties) -> None:
-    assert properties(
-        """
-        # as kafka-acls.sh --command-config takes it
-        bootstrap.servers = b:9093
-        security.protocol=SASL_SSL
-        sasl.mechanism: SCRAM-SHA-512
-        sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
-            username="me" password="say \\"hush\\"";
-        ssl.truststore.location=/etc/ca.pem
-        ssl.truststore.type=PEM
-        ssl.truststore.password=nobody-needs-it
-        ssl.keystore.location=/etc/me.p12
-        ssl.keystore.password=changeit
-        ssl.endpoint.identification.algorithm=
-        key.deserializer=org.apache.kafka.common.serialization.StringDeserializer
-        group.id=console
-        """
-    ) == {
-        "bootstrap.servers": "b:9093",
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "me",
-        "sasl.password": 'say "hush"',
-        "ssl.ca.location": "/etc/ca.pem",
-        "ssl.keystore.location": "/etc/me.p12",
-        "ssl.keystore.password": "changeit",
-        "ssl.endpoint.identification.algorithm": "none",
-    }
-
-
-def test_a_properties_file_of_librdkafka_stays_as_it_is(properties) -> None:
-    text = "security.protocol=SASL_PLAINTEXT\nsasl.mechanisms=PLAIN\nsasl.username=me\nsasl.password=p=q\n"
-    assert properties(text)["sasl.password"] == "p=q"
-
-
-def test_librdkafkas_other_name_for_the_brokers_is_theirs(properties) -> None:
-    assert properties("metadata.broker.list=b:9092\n") == {"bootstrap.servers": "b:9092"}
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("metadata.broker.list=b:9092\nbootstrap.servers=c:9092", "both name the brokers"),
-        ("ssl.truststore.location=/etc/trust.jks", "of type JKS, which librdkafka does not read"),
-        ("ssl.keystore.location=/etc/me.p12\nssl.keystore.type=JKS", "keytool -importkeystore"),
-        ("sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required;", "no username and password"),
-        ("just-words", "a line is not NAME=VALUE"),
-    ],
-)
-def test_a_property_without_counterpart_is_refused_with_the_way_out(properties, text: str, words: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        properties(text)
-    assert words in str(caught.value)
-
-
-def test_an_option_that_is_no_pair_is_not_repeated() -> None:
-    with pytest.raises(ConfigError) as caught:
-        given_properties(["hushhush"])
-    assert "hushhush" not in str(caught.value)
+# ---------------------------------------------------------------- secrets
 
 
 def test_secrets_become_variables_and_references_stay() -> None:

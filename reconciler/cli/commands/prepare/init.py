@@ -17,11 +17,12 @@ from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
 from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import command
 from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.formats.decimal_text import counted
+from reconciler.kafka.errors import SECTION
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror, is_source, mirrors, named
@@ -140,6 +141,16 @@ class _Client:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
+    try:
+        return _run(options)
+    except ReconcilerError as error:  # there is no file yet in which to correct them
+        error.hint = error.hint and error.hint.replace(f"under {SECTION}", "in the client's properties").replace(
+            SECTION, "the client's properties"
+        )
+        raise
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
     _refuse_empty(options)
     if not 1 <= options.records <= 100_000:
         raise ConfigError(f"--records {options.records} is not a number from 1 to 100,000.")
@@ -195,8 +206,11 @@ def _refuse_empty(options: argparse.Namespace) -> None:
 
 
 def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
-    given = read_properties(options.client_config) if options.client_config is not None else {}
-    given.update(given_properties(options.client))
+    read = [] if options.client_config is None else [read_properties(options.client_config)]
+    read.append(given_properties(options.client))
+    if left_out := dict.fromkeys(name for each in read for name in each.left_out):
+        log.info("left out, being no settings of a connection, or those of other clients: %s", ", ".join(left_out))
+    given = {name: value for each in read for name, value in each.client.items()}
     servers = options.bootstrap_servers or given.get(SERVERS)
     given[SERVERS] = servers or asker.text(
         "The destination's bootstrap servers", None if options.yes else "localhost:9092"

@@ -1,0 +1,374 @@
+"""Client files as people have them: read as Java or librdkafka reads them, or refused with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.preflight.client_properties import GivenClient, given_properties, read_properties
+from reconciler.preflight.java_properties import UnreadableText, login_modules
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+LOGIN = {"sasl.username": "etl", "sasl.password": "s3"}
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Callable[[str | bytes], GivenClient]:
+    def read(text: str | bytes) -> GivenClient:
+        path = tmp_path / "client.properties"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return read_properties(path)
+
+    return read
+
+
+@pytest.fixture
+def properties(taken) -> Callable[[str], dict[str, str]]:
+    return lambda text: taken(text).client
+
+
+@pytest.fixture
+def refused(taken) -> Callable[[str | bytes], str]:
+    """All faults of the file, with their hints."""
+
+    def read(text: str | bytes) -> str:
+        with pytest.raises(ConfigError) as caught:
+            taken(text)
+        assert "s3cret" not in "\n".join(map(str, (caught.value, *caught.value.others)))
+        return "\n".join(f"{each.message} {each.hint}" for each in (caught.value, *caught.value.others))
+
+    return read
+
+
+# ---------------------------------------------------------------- as Java reads it
+
+
+def test_a_properties_file_of_kafkas_own_tools_becomes_librdkafkas(properties) -> None:
+    assert properties(
+        """
+        # as kafka-acls.sh --command-config takes it
+        bootstrap.servers = b:9093
+        security.protocol=SASL_SSL
+        sasl.mechanism: SCRAM-SHA-512
+        sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+            username="me" password="say \\\\"hush\\\\"";
+        ssl.truststore.location=/etc/ca.pem
+        ssl.truststore.type=PEM
+        ssl.truststore.password=nobody-needs-it
+        ssl.keystore.location=/etc/me.p12
+        ssl.keystore.password=changeit
+        ssl.endpoint.identification.algorithm=
+        key.deserializer=org.apache.kafka.common.serialization.StringDeserializer
+        group.id=console
+        """
+    ) == {
+        "bootstrap.servers": "b:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'say "hush"',
+        "ssl.ca.location": "/etc/ca.pem",
+        "ssl.keystore.location": "/etc/me.p12",
+        "ssl.keystore.password": "changeit",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+
+
+def test_a_properties_file_of_librdkafka_stays_as_it_is(properties) -> None:
+    text = "security.protocol=SASL_PLAINTEXT\nsasl.mechanisms=PLAIN\nsasl.username=me\nsasl.password=p=q\n"
+    assert properties(text)["sasl.password"] == "p=q"
+
+
+def test_librdkafkas_other_name_for_the_brokers_is_theirs(properties) -> None:
+    assert properties("metadata.broker.list=b:9092\n") == {"bootstrap.servers": "b:9092"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("metadata.broker.list=b:9092\nbootstrap.servers=c:9092", "both name the brokers"),
+        ("ssl.truststore.location=/etc/trust.jks", "of type JKS, which librdkafka does not read"),
+        ("ssl.keystore.location=/etc/me.p12\nssl.keystore.type=JKS", "keytool -importkeystore"),
+        ("sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required;", "the login is Kerberos"),
+        ("just-words", "a line is not NAME=VALUE"),
+    ],
+)
+def test_a_property_without_counterpart_is_refused_with_the_way_out(properties, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        properties(text)
+    assert words in str(caught.value)
+
+
+def test_an_option_that_is_no_pair_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        given_properties(["hushhush"])
+    assert "hushhush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("client.id=etl", "etl"),
+        ("  client.id : etl  ", "etl"),
+        ("client.id etl", "etl"),
+        ("client\\u002eid=\\u0065tl", "etl"),
+        ("client.id=e\\\n   tl", "etl"),
+        ("client.id=e\\\r\n#tl", "e#tl"),
+        ("client.id=etl\\\\\nacks=all", "etl\\"),
+        ("client.id=a\\tb\\:c\\=d\\!\\ e", "a\tb:c=d! e"),
+        ("client.id==x", "=x"),
+        ("client.id=one\rclient.id=two", "two"),
+        ("! client.id=no \\\nclient.id=yes", "yes"),
+        ("   # client.id=no \\\nclient.id=yes", "yes"),
+        ("\ufeffclient.id=etl", "etl"),
+    ],
+)
+def test_a_line_is_read_as_java_reads_it(properties, text: str, value: str) -> None:
+    assert properties(text)["client.id"] == value
+
+
+def test_a_comment_that_ends_in_a_backslash_hides_no_setting(properties) -> None:
+    assert properties("# the old login \\\nsecurity.protocol=SASL_SSL\n") == {"security.protocol": "SASL_SSL"}
+
+
+def test_characters_that_java_reads_differently_are_refused_and_comments_are_not(properties, refused) -> None:
+    assert "\\u and its four hexadecimal digits" in refused("client.id=\u00fcber-s3cret")
+    assert "client.id" in refused("client.id=über".encode("latin-1"))
+    assert properties("# für\nclient.id=\\u00fcber\n") == {"client.id": "über"}
+
+
+def test_a_backslash_that_java_does_not_read_is_named_by_its_property(refused) -> None:
+    assert "ssl.key.location has \\u without four" in refused("ssl.key.location=C:\\users\\s3cret\nssl.protocol=TLS")
+
+
+def test_a_file_of_librdkafka_has_no_escapes(properties) -> None:
+    text = "sasl.username=DOMAIN\\user\nsasl.password=ab\\ncd\\u\n"
+    assert properties(text) == {"sasl.username": "DOMAIN\\user", "sasl.password": "ab\\ncd\\u"}
+
+
+def test_a_file_that_mixes_both_is_refused_only_where_it_matters(properties, refused) -> None:
+    both = "sasl.username=etl\nssl.truststore.certificates=file:/run/ca.pem\n"
+    assert properties(both) == {"sasl.username": "etl", "ssl.ca.pem": "file:/run/ca.pem"}
+    assert "read its backslashes differently" in refused(both + "sasl.password=s3cret\\x\n")
+
+
+# ---------------------------------------------------------------- logins
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        'username="etl" password="s3";',
+        "username='etl' password='s3';",
+        "username=etl password=s3;",
+        r"username=\"etl\" password=\"s3\";",
+        'username="etl" /* the user */ password="s3"; // the end',
+        r'username="\\145tl" password="\\s3"',
+        'serviceName="x" username = "etl"\tpassword= "s3" ;',
+    ],
+)
+def test_a_jaas_line_is_read_as_kafka_reads_it(properties, options: str) -> None:
+    assert properties(f"sasl.jaas.config={SCRAM} {options}\n") == LOGIN
+
+
+def test_a_password_keeps_what_is_between_its_quotes(properties) -> None:
+    found = properties(f"sasl.jaas.config={SCRAM} username='$ConnectionString' password='a \\\\'b;\"c=d#'; \n")
+    assert found == {"sasl.username": "$ConnectionString", "sasl.password": "a 'b;\"c=d#"}
+
+
+@pytest.mark.parametrize(
+    ("jaas", "words"),
+    [
+        (f'{SCRAM} username="etl" password=5s3cret;', "a value that needs quotes"),
+        (f'{SCRAM} username="etl" password="s3cret;', "a quote that is not closed"),
+        (f'{SCRAM} username="etl" password="x"s3cret;', "an option that is not"),
+        (f'{SCRAM} username="a" password="s3cret"; {SCRAM} username="b" password="s3cret";', "has 2 login modules"),
+        ('username="etl" password="s3cret";', "is not LOGIN.MODULE required"),
+        (f'{SCRAM} username="etl";', "no username and password"),
+        (f'{SCRAM} tokenauth="true" username="id" password="s3cret";', "a delegation token"),
+        ("io.example.VaultLoginModule required path='s3cret';", "io.example.VaultLoginModule, a login that librdkafka"),
+        ("${JAAS}", "is a variable or a file as a whole"),
+    ],
+)
+def test_a_jaas_line_that_gives_no_login_is_refused_without_its_values(refused, jaas: str, words: str) -> None:
+    assert words in refused(f"security.protocol=SASL_SSL\nsasl.jaas.config={jaas}\n")
+
+
+def test_a_login_module_has_its_own_options_only() -> None:
+    one, other = login_modules("a.B required x='1'; c.D optional y=z;")
+    assert (one.kind, one.options, other.kind, other.options) == ("B", {"x": "1"}, "D", {"y": "z"})
+    with pytest.raises(UnreadableText):
+        login_modules("a.B required x=;")
+
+
+def test_iam_is_refused_by_its_name(refused) -> None:
+    iam = "sasl.mechanism=AWS_MSK_IAM\nsasl.client.callback.handler.class=software.amazon.msk.auth.iam.X\n"
+    assert "AWS MSK IAM, which is not supported. Give a SCRAM login (--client" in refused(iam)
+    assert "AWS MSK IAM" in refused(f"{iam}sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;\n")
+
+
+def test_kerberos_is_refused_with_librdkafkas_properties_to_copy(refused) -> None:
+    said = refused(
+        "sasl.mechanism=GSSAPI\nsasl.kerberos.service.name=broker\n"
+        "sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+        'keyTab="/etc/etl.keytab" principal="etl@EXAMPLE.COM";\n'
+    )
+    assert "the login is Kerberos" in said
+    assert "--client sasl.kerberos.service.name=broker --client sasl.kerberos.keytab=/etc/etl.keytab" in said
+    assert "--client sasl.kerberos.principal=etl@EXAMPLE.COM" in said
+
+
+TOKEN = "sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=https://id/token\n"
+BEARER = "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TOKEN}{BEARER} clientId='etl' clientSecret='s3' scope='kafka' extension_logicalCluster='lkc-1';\n",
+        f"sasl.mechanism=OAUTHBEARER\n{BEARER} oauth.client.id='etl' oauth.client.secret='s3' oauth.scope='kafka' "
+        "oauth.token.endpoint.uri='https://id/token' extension_logicalCluster='lkc-1';\n"
+        "sasl.login.callback.handler.class=io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler\n",
+        f"{TOKEN}{BEARER} extension_logicalCluster='lkc-1';\nsasl.oauthbearer.client.credentials.client.id=etl\n"
+        "sasl.oauthbearer.client.credentials.client.secret=s3\nsasl.oauthbearer.scope=kafka\n",
+    ],
+)
+def test_client_credentials_become_librdkafkas_openid_connect(properties, text: str) -> None:
+    assert properties(text) == {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://id/token",
+        "sasl.oauthbearer.client.id": "etl",
+        "sasl.oauthbearer.client.secret": "s3",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        (
+            "sasl.login.callback.handler.class=com.google.GcpLoginCallbackHandler\n",
+            "sasl.login.callback.handler.class is GcpLoginCallbackHandler",
+        ),
+        ("", "there is no sasl.oauthbearer.client.id in it"),
+    ],
+)
+def test_other_tokens_are_refused_with_the_properties_to_write(refused, more: str, cause: str) -> None:
+    said = refused(f"{TOKEN}{BEARER} clientSecret='s3cret';\n{more}")
+    assert (
+        f"the login is OAUTHBEARER, and {cause if 'there' in cause else 'sasl.login.callback.handler.' + cause}" in said
+    )
+    assert "--client sasl.oauthbearer.client.id=ID" in said
+
+
+# ---------------------------------------------------------------- values that are elsewhere
+
+
+@pytest.mark.parametrize(
+    ("placeholder", "shown", "instead"),
+    [
+        ("${file:/opt/mm2.properties:password}", "${file:/opt/mm2.properties:password}", "Write ${NAME}"),
+        ("${secrets:kafka/etl:password}", "${secrets:kafka/etl:password}", "file:PATH"),
+        ("${vault:secret/kafka:password}", "${vault:secret/kafka:password}", "Write ${NAME}"),
+        ("${env:KAFKA_PASSWORD}", "${env:KAFKA_PASSWORD}", "Write ${KAFKA_PASSWORD}"),
+        ("${strimzidir:/mnt/user:password}", "${strimzidir:/mnt/user:password}", "Write file:/mnt/user/password"),
+        ("${KAFKA_PASSWORD:s3cret}", "${KAFKA_PASSWORD:…}", "Write ${NAME}"),
+    ],
+)
+def test_a_placeholder_of_config_providers_is_named(refused, placeholder: str, shown: str, instead: str) -> None:
+    said = refused(f'sasl.jaas.config={SCRAM} username="etl" password="{placeholder}";\n')
+    assert f"sasl.jaas.config has {shown}, a placeholder of Kafka's config providers" in said
+    assert instead in said
+
+
+def test_variables_and_files_of_this_product_stay(properties) -> None:
+    assert properties(f'sasl.jaas.config={SCRAM} username="${{USER}}" password="file:/run/s3";\n') == {
+        "sasl.username": "${USER}",
+        "sasl.password": "file:/run/s3",
+    }
+
+
+BODY = "MIIC" + "A" * 60 + "B" * 64 + "Cg=="
+LINES = [BODY[at : at + 64] for at in range(0, len(BODY), 64)]
+PEM = "\n".join(["-----BEGIN CERTIFICATE-----", *LINES, "-----END CERTIFICATE-----", ""])
+
+
+@pytest.mark.parametrize("mark", [" ", "\\n", " \\\n", "\\n\\\n", "\\r\\n", "\\\\n"])
+def test_pem_in_the_file_gets_its_lines_back(properties, mark: str) -> None:
+    value = (PEM + PEM).rstrip("\n").replace("\n", mark)
+    assert properties(f"ssl.truststore.type=PEM\nssl.truststore.certificates={value}\n") == {"ssl.ca.pem": PEM + PEM}
+
+
+def test_a_key_and_its_certificates_in_pem_become_librdkafkas(properties) -> None:
+    key = PEM.replace("CERTIFICATE", "ENCRYPTED PRIVATE KEY")
+    flat = "\n".join(
+        f"{name}={value.strip().replace(chr(10), ' ')}"
+        for name, value in {
+            "ssl.keystore.certificate.chain": PEM,
+            "ssl.keystore.key": key,
+            "ssl.key.password": "x",
+        }.items()
+    )
+    assert properties(flat) == {"ssl.certificate.pem": PEM, "ssl.key.pem": key, "ssl.key.password": "x"}
+
+
+def test_a_key_store_in_pem_holds_key_and_certificates(properties) -> None:
+    text = "ssl.keystore.location=/etc/me.pem\nssl.keystore.type=PEM\n"
+    assert properties(text) == {"ssl.certificate.location": "/etc/me.pem", "ssl.key.location": "/etc/me.pem"}
+
+
+# ---------------------------------------------------------------- what is left out, and what is another file
+
+
+def test_settings_of_other_clients_are_left_out_by_name(taken) -> None:
+    others = (
+        *("ssl.enabled.protocols", "ssl.protocol", "ssl.cipher.suites", "schema.registry.url", "key.serializer"),
+        *("basic.auth.user.info", "interceptor.classes", "confluent.monitoring.interceptor.bootstrap.servers"),
+        *("specific.avro.reader", "value.subject.name.strategy", "partition.assignment.strategy", "transactional.id"),
+    )
+    found = taken("security.protocol=SSL\nssl.truststore.type=PEM\n" + "".join(f"{name}=s3cret\n" for name in others))
+    assert found.client == {"security.protocol": "SSL"}
+    assert found.left_out == others
+
+
+def test_every_fault_is_listed(refused) -> None:
+    said = refused(
+        "ssl.truststore.location=/etc/trust.jks\nssl.keystore.location=/etc/key.jks\nsasl.mechanism=AWS_MSK_IAM\n"
+        "ssl.key.password=${vault:a:b}\n"
+    )
+    assert all(word in said for word in ("ssl.truststore.location", "ssl.keystore.location", "IAM", "${vault:a:b}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "instead"),
+    [
+        ("clusters = a, b\na.bootstrap.servers = a:9092\na->b.enabled=true", "MirrorMaker's", "--mirror-properties"),
+        ("name=x\nsource.cluster.alias=a\ntarget.cluster.alias=b", "MirrorMaker's", "--mirror-properties"),
+        ("apiVersion: kafka.strimzi.io/v1\nkind: KafkaMirrorMaker2\n", "MirrorMaker's", "--mirror-properties"),
+        ("apiVersion: kafka.strimzi.io/v1\nkind: KafkaUser\n", "(KafkaUser)", "Decode sasl.jaas.config"),
+        ("apiVersion: v1\ndata:\n  password: czNjcmV0\nkind: Secret\n", "(Secret)", "Decode sasl.jaas.config"),
+        ("apiVersion: kafka.strimzi.io/v1\nkind: KafkaConnect\n", "(KafkaConnect)", "properties of a client"),
+        ('{"apiVersion": "v1",\n "kind": "Secret"}', "(Secret)", "Decode sasl.jaas.config"),
+        ('{"name": "x"}', "JSON", "properties of a client"),
+        ("bootstrap.servers=b:9092\ngroup.id=c\nconfig.storage.topic=c", "a Connect worker", "properties of a client"),
+        ("name=r\nconnector.class=io.X\n", "a connector's", "properties of a client"),
+        ("node.id=1\nlisteners=PLAINTEXT://:9092\nlog.dirs=/d\n", "a broker's", "properties of a client"),
+        (
+            "KafkaClient {\n  x.PlainLoginModule required username='a' password='s3cret';\n};",
+            "a JAAS file",
+            "in one line",
+        ),
+        ("[destination]\nbootstrap_servers = 'b:9092'\n", "TOML", "properties of a client"),
+        ("-----BEGIN PRIVATE KEY-----\ns3cret", "in PEM", "properties of a client"),
+        (b"\xfe\xed\xfe\xed\0\0", "not a text file", "properties file"),
+    ],
+)
+def test_another_file_is_recognized(refused, text: str | bytes, what: str, instead: str) -> None:
+    said = refused(text)
+    assert what in said
+    assert instead in said
