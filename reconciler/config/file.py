@@ -33,7 +33,7 @@ from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
 from reconciler.core.errors import ConfigError, together
-from reconciler.core.policies import Behind, NoAnchor, StartPlace, TopicPolicy
+from reconciler.core.policies import Behind, NoAnchor, StartPlace
 from reconciler.core.question import StartAt
 from reconciler.fileio import why
 from reconciler.formats.plan import StartPolicy
@@ -171,7 +171,7 @@ class _Reader:
         topic_table = root.table("topics")
         if root.is_faulty("source", "topics") or (alias is None and source_table.is_faulty("alias")):
             alias = Unknown()
-        topics = self._topics(topic_table, alias)
+        topics = sections.topics(topic_table, alias, self._faults)
         anchors = root.table("anchors")
         anchor_store = anchors.filled_text("store")
         anchors.done()
@@ -223,23 +223,6 @@ class _Reader:
                 f"[source] and [destination] both have {shared[0]} in bootstrap_servers: a broker is in one cluster."
             )
             self._faults.add(problem, "Correct one of them.")
-
-    def _topics(self, table: Table, alias: str | None) -> TopicNames:
-        names = table.mapping("names")
-        if nameless := [topic for topic, name in names.items() if name == ""]:
-            table.fault("names", f'has no name for "{nameless[0]}".', "Give the destination's topic, or leave it out.")
-        policy = table.choice("policy", TopicPolicy, TopicPolicy.NAMES if names else TopicPolicy.DEFAULT)
-        separator = table.text("separator", ".")
-        table.done()
-        if alias is None and table.is_faulty("policy", "names"):
-            alias = Unknown()
-        if alias is None and policy is TopicPolicy.DEFAULT:
-            alias = Unknown()
-            self._faults.add(
-                '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
-                'Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
-            )
-        return TopicNames(policy, alias, separator, names)
 
     # ------------------------------------------------------------ policy, and what it allows to run
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from reconciler.config.settings import MetricsSettings, MirrorSettings, SearchSettings, TrustSettings, WatchSettings
-from reconciler.config.table import Table
+from reconciler.config.settings import (
+    MetricsSettings,
+    MirrorSettings,
+    SearchSettings,
+    TopicNames,
+    TrustSettings,
+    WatchSettings,
+)
+from reconciler.config.table import Faults, Table, Unknown
+from reconciler.core.policies import TOPIC_NAME, TopicPolicy, TopicTemplate
+
+_ONE_RULE = 'One rule for all topics is written like policy = "{topic}.replica".'
 
 
 def search(table: Table) -> SearchSettings:
@@ -90,6 +100,52 @@ def _path(table: Table, key: str) -> str | None:
     return found
 
 
+def topics(table: Table, alias: str | None, faults: Faults) -> TopicNames:
+    """``alias`` is the source's; the default policy cannot do without."""
+    names = table.mapping("names")
+    if nameless := [topic for topic, name in names.items() if name == ""]:
+        table.fault("names", f'has no name for "{nameless[0]}".', "Give the destination's topic, or leave it out.")
+    if wrong := [each for pair in names.items() for each in pair if each and not _may_be_topic(each)]:
+        table.fault("names", f'has "{wrong[0]}", which is no topic\'s name.', f"List each topic. {_ONE_RULE}")
+    policy = TopicPolicy.NAMES if names else TopicPolicy.DEFAULT
+    rule: str = table.text("policy", policy)
+    template = None
+    if "{" in rule:
+        policy, template = TopicPolicy.NAMES, _template(table, rule, alias)
+    elif rule in [*TopicPolicy]:
+        policy = TopicPolicy(rule)
+    else:
+        table.fault("policy", f'= "{rule}" is not one of {", ".join(TopicPolicy)}.', _ONE_RULE)
+    separator = table.text("separator", ".")
+    table.done()
+    if alias is None and table.is_faulty("policy", "names"):
+        alias = Unknown()
+    if alias is None and policy is TopicPolicy.DEFAULT:
+        alias = Unknown()
+        faults.add(
+            '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
+            'Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
+        )
+    return TopicNames(policy, alias, separator, names, template)
+
+
+def _may_be_topic(name: str) -> bool:
+    return isinstance(name, Unknown) or TOPIC_NAME.fullmatch(name) is not None
+
+
+def _template(table: Table, rule: str, alias: str | None) -> TopicTemplate | None:
+    if isinstance(alias, Unknown):
+        return None
+    if alias is None and "{cluster}" in rule:
+        table.fault("policy", f'= "{rule}" has {{cluster}}, and [source] alias is missing.', "Add it.")
+        return None
+    try:
+        return TopicTemplate.of(rule, alias or "")
+    except ValueError as error:
+        table.fault("policy", f'= "{rule}" {error}.', _ONE_RULE)
+        return None
+
+
 def watch(table: Table) -> WatchSettings:
     settings = WatchSettings(
         listen=table.text("listen", "127.0.0.1:9464"),
@@ -117,7 +173,7 @@ def metrics(table: Table) -> MetricsSettings:
 
 
 def mirror(table: Table) -> MirrorSettings:
-    topics = ("offset_syncs", "checkpoints", "heartbeats")
+    topics = ("offset_syncs", "checkpoints", "heartbeats", "offsets")
     settings = MirrorSettings(*(table.filled_text(f"{name}_topic") for name in topics))
     table.done()
     return settings

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from reconciler.config.addresses import pairs, scheme_of
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import NoAnchor, TopicPolicy
+from reconciler.core.policies import NoAnchor, TopicPolicy, TopicTemplate
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
 from reconciler.near import known_names
@@ -33,11 +33,15 @@ class TopicNames:
     alias: str | None
     separator: str
     names: Mapping[str, str]
+    template: TopicTemplate | None = None
+    """The rule, where the file gives one of its own instead of MirrorMaker's two."""
 
     def destination_of(self, topic: str) -> str:
         """The destination's name of a source topic. Raises ConfigError if the table of names lacks it."""
         if topic in self.names:
             return self.names[topic]
+        if self.template is not None:
+            return self.template.name_of(topic)
         if self.policy is TopicPolicy.IDENTITY:
             return topic
         if self.alias is None:
@@ -52,7 +56,8 @@ class TopicNames:
         topic, _, query = address.partition(":")[2].partition("?")
         if scheme_of(address) != "kafka-topic" or any(name == "mirrored" for name, _ in pairs(query)):
             return address
-        if topic not in self.names and (self.policy is not TopicPolicy.DEFAULT or self.alias is None):
+        is_by_rule = self.template is not None or (self.policy is TopicPolicy.DEFAULT and self.alias is not None)
+        if topic not in self.names and not is_by_rule:
             return address
         copy = self.destination_of(topic)
         if copy == topic or (copy == f"{self.alias}.{topic}" and "." not in f"{self.alias}"):
@@ -90,6 +95,8 @@ class MirrorSettings:
     offset_syncs_topic: str | None = None
     checkpoints_topic: str | None = None
     heartbeats_topic: str | None = None
+    offsets_topic: str | None = None
+    """That of the Connect worker which runs the mirror: its source connector's positions."""
 
 
 @dataclass(frozen=True, slots=True)

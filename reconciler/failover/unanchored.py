@@ -101,23 +101,27 @@ def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
     alias = config.topics.alias
     if not known.syncs or known.is_one_way or alias is None:
         return known
-    return replace(known, delivered=read_positions(reader, alias).delivered)
+    return replace(known, delivered=read_positions(reader, alias, own_topics(config).offsets).delivered)
 
 
 def own_topics(config: Config) -> OwnTopics:
     """MirrorMaker's own topics here, as configured; else by the names that it gives them."""
+    from reconciler.mirror.positions import usual_topics
     from reconciler.mirror.reading import OwnTopics
-    from reconciler.mirror.topics import checkpoints_topic
+    from reconciler.mirror.topics import USUAL_SEPARATORS, own_names
 
-    alias, separators = config.topics.alias, dict.fromkeys((config.topics.separator, "."))
-    syncs = [f"mm2-offset-syncs{mark}{alias}{mark}internal" for mark in separators if alias]
-    checkpoints = [checkpoints_topic(alias, mark) for mark in separators if alias]
-    heartbeats = [f"{alias}{mark}heartbeats" for mark in separators if alias]
+    alias, marks = config.topics.alias, dict.fromkeys((config.topics.separator, *USUAL_SEPARATORS))
+    usual = [own_names(alias, mark) for mark in marks] if alias else []
     named = config.mirror
+
+    def names(key: str) -> tuple[str, ...]:
+        return (getattr(named, key),) if getattr(named, key) else tuple(getattr(each, key) for each in usual)
+
     return OwnTopics(
-        (named.offset_syncs_topic,) if named.offset_syncs_topic else tuple(syncs),
-        (named.checkpoints_topic,) if named.checkpoints_topic else tuple(checkpoints),
-        (named.heartbeats_topic,) if named.heartbeats_topic else tuple(heartbeats),
+        names("offset_syncs_topic"),
+        names("checkpoints_topic"),
+        names("heartbeats_topic"),
+        (named.offsets_topic,) if named.offsets_topic else usual_topics(alias) if alias else (),
         is_one_way=named.offset_syncs_topic is not None,
     )
 

@@ -73,6 +73,8 @@ class Setting:
     seen: str
     gives: str
     is_as_wanted: bool
+    is_default: bool = False
+    """It is as wanted unless somebody changed it: what is not seen here may have other causes."""
 
 
 def partition_account(
@@ -159,7 +161,8 @@ def settings(
             "true",
             f"{len(groups):,} checkpoints of groups and partitions" if groups else "no checkpoints",
             "a place to resume at, early but safe, also without offset syncs",
-            bool(groups),
+            bool(groups) or synced_here > 0,  # without a group that commits there are none
+            is_default=True,
         ),
         Setting(
             "offset.lag.max",
@@ -181,5 +184,6 @@ def settings(
             "heartbeats arrive" if heartbeat else "no heartbeats",
             "how old the newest delivered data is, also while nothing is written",
             heartbeat,
+            is_default=True,
         ),
     ]

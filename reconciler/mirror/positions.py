@@ -2,7 +2,7 @@
 
 Keys are JSON ``["MirrorSourceConnector",{"cluster":"a","partition":0,"topic":"events"}]`` (the connector's name may be
 any), values ``{"offset":1499}``: the last source offset whose delivery was committed. In MirrorMaker's own mode the
-topic is ``mm2-offsets.ALIAS.internal``.
+topic is ``mm2-offsets.ALIAS.internal``; of another worker it has the name that its ``offset.storage.topic`` says.
 """
 
 from __future__ import annotations
@@ -31,18 +31,31 @@ class Positions:
     why_none: str = ""
 
 
-def read_positions(reader: LogReader, alias: str) -> Positions:
-    """The positions that Connect committed for the mirror of ``alias``. Failures are not raised: they are the reason
-    why there are none."""
-    topic = f"mm2-offsets.{alias}.internal"
-    try:
-        info = reader.describe((topic,)).topics.get(topic)
-        if info is None:
-            return Positions({}, f'there is no topic "{topic}"')
-        found = newest_positions(_last_records(reader, info.places), alias)
-    except (NotRead, Refused, Unreachable) as error:
-        return Positions({}, f'"{topic}" could not be read: {error.message.rstrip(".")}')
-    return Positions(found, "" if found else f'"{topic}" holds no position of this mirror')
+def usual_topics(alias: str) -> tuple[str, ...]:
+    """The default names of such topics: of MirrorMaker's own mode, of Strimzi's resources, and of Kafka's files."""
+    worker = ("mirrormaker2-cluster-offsets", "connect-cluster-offsets", "connect-offsets")
+    return (f"mm2-offsets.{alias}.internal", *worker)
+
+
+def read_positions(reader: LogReader, alias: str, topics: Sequence[str]) -> Positions:
+    """The positions that Connect committed for the mirror of ``alias``, in the first of ``topics`` that has any.
+
+    Failures are not raised: they are the reason why there are none. Each topic is asked for on its own, since this user
+    may be allowed to read one of them only.
+    """
+    reasons = []
+    for topic in topics:
+        try:
+            info = reader.describe((topic,)).topics.get(topic)
+            places = info.places if info is not None else []
+            found = newest_positions(_last_records(reader, places), alias)
+        except (NotRead, Refused, Unreachable) as error:
+            reasons.append(f'"{topic}" could not be read: {error.message.rstrip(".")}')
+            continue
+        if found:
+            return Positions(found)
+        reasons.append(f'there is no topic "{topic}"' if info is None else f'"{topic}" has no position of this mirror')
+    return Positions({}, reasons[0] if reasons else "")
 
 
 def _last_records(reader: LogReader, places: Sequence[TopicPartition]) -> Iterator[Record]:

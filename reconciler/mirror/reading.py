@@ -8,6 +8,7 @@ why.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -29,7 +30,7 @@ P = TypeVar("P", Sync, MirrorCheckpoint)
 
 @dataclass(frozen=True, slots=True)
 class OwnTopics:
-    """The names of MirrorMaker's own topics: each is the first of its names that exists.
+    """The names of MirrorMaker's own topics: each is the first of its names that exists. ``offsets`` are its worker's.
 
     ``is_one_way``: a person says that the offset syncs are of the mirror to this cluster only. A mirror from here to
     that source keeps its own under the same name, unless its ``offset-syncs.topic.location`` is ``target``.
@@ -38,6 +39,7 @@ class OwnTopics:
     offset_syncs: tuple[str, ...]
     checkpoints: tuple[str, ...]
     heartbeats: tuple[str, ...] = ()
+    offsets: tuple[str, ...] = ()
     is_one_way: bool = False
 
 
@@ -71,6 +73,8 @@ class Known:
     is_one_way: bool = False
     is_whole: bool = True
     unreached: frozenset[Wanted] = frozenset()
+    misnamed: str = ""
+    """How the checkpoints name a topic that is asked for, if they name it as the configuration does not."""
 
     def doubt(self, wanted: Wanted) -> str:
         """Why there may be checkpoints of the partition and group that were not read; empty: there are no others."""
@@ -105,8 +109,9 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         notes[topics.offset_syncs[0]] = _read(reader, topics.offset_syncs, syncs)
     if topics.checkpoints:
         notes[topics.checkpoints[0]] = _read(reader, topics.checkpoints, checkpoints)
+    misnamed = _misnamed(reader, checkpoints.topics, wanted) if not checkpoints.is_cut else ""
     missing = [f'"{name}"' for name, note in notes.items() if note is None]
-    reasons = [note for note in notes.values() if note]
+    reasons = [note for note in (misnamed, *notes.values()) if note]
     is_whole = not (topics.checkpoints and notes[topics.checkpoints[0]])
     if len(missing) == len(notes):
         reasons.append(f"the mirror left no offsets here (no topic {' or '.join(missing)})")
@@ -131,7 +136,24 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         is_one_way=topics.is_one_way,
         is_whole=is_whole,
         unreached=frozenset(checkpoints.lacking if checkpoints.is_cut else ()),
+        misnamed=misnamed,
     )
+
+
+def _misnamed(reader: LogReader, named: set[str], wanted: Sequence[Wanted]) -> str:
+    """Each connector of MirrorMaker is told its naming policy, so checkpoints may be of names that no topic has."""
+    for source, there in sorted({(each.source.topic, each.destination.topic) for each in wanted}):
+        end = re.compile(rf"(?:.*[^A-Za-z0-9])?{re.escape(source)}")
+        others = [name for name in sorted(named - {there}) if end.fullmatch(name)]
+        if there in named or not others:
+            continue
+        is_here = others[0] in reader.describe((others[0],)).topics
+        absent = "" if is_here else ", which is not here"
+        return (
+            f'the checkpoints name "{others[0]}"{absent}, where [topics] gives "{there}": correct [topics], or give '
+            "MirrorMaker's checkpoint connector the source connector's replication.policy.class and separator"
+        )
+    return ""
 
 
 def _own_topics(reader: LogReader, names: set[str], others: set[str], wanted: Sequence[Wanted]) -> set[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from reconciler.config.file import Config
 from reconciler.core.errors import ReconcilerError
 from reconciler.failover.unanchored import own_topics
 from reconciler.mirror.account import LOCATION
-from reconciler.ports import LogReader
+from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
+from reconciler.ports import LogReader, TopicPartition
 from reconciler.preflight.results import TrialResult, failed, ok, warn
 
 MIRROR = "mirror"
@@ -27,6 +29,7 @@ def mirror(config: Config, reader: LogReader) -> Iterator[TrialResult]:
     except ReconcilerError as error:
         yield failed(MIRROR, error, only_warn=True)
         return
+    yield from _misnamed(config, own, reader)
     there = [kind for kind in kinds if here[kind]]
     result = f"{' and '.join(there)} are at the destination" if there else "MirrorMaker left nothing at the destination"
     if here["offset syncs"]:
@@ -40,6 +43,20 @@ def mirror(config: Config, reader: LogReader) -> Iterator[TrialResult]:
         f"{result}{lacks}.",
         f"Set {LOCATION} = target in MirrorMaker's properties. What it gives: reconciler mirror.",
     )
+
+
+def _misnamed(config: Config, own: OwnTopics, reader: LogReader) -> Iterator[TrialResult]:
+    """Whether the checkpoints name the jobs' topics as the configuration does."""
+    names = {(topic, config.topics.destination_of(topic)) for job in config.jobs for topic in job.topics}
+    wanted = [Wanted(TopicPartition(one, 0), TopicPartition(other, 0), None) for one, other in sorted(names)]
+    try:
+        misnamed = read_pairs(reader, replace(own, offset_syncs=()), wanted).misnamed
+    except ReconcilerError as error:
+        yield failed(MIRROR, error, only_warn=True)
+        return
+    if misnamed:
+        what, _, next_step = misnamed.partition(": ")
+        yield warn(MIRROR, f"{what}.", f"{next_step[0].upper()}{next_step[1:]}.")
 
 
 def _holds(reader: LogReader, names: Sequence[str]) -> bool:

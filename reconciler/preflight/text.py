@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import is_hidden
@@ -98,14 +98,20 @@ def _topics(found: Proposed) -> Iterator[str]:
     yield ""
     yield "[topics]"
     if mirror.policy is TopicPolicy.IDENTITY:
-        why = f": none begins with {mirror.alias} and a separator" if mirror.alias else ""
+        why = f": none begins with {mirror.alias} and a separator" if mirror.alias and mirror.seen else ""
         yield from _comment(f"Mirrored topics keep their names{why}.")
     else:
         topic = mirror.topics[0] if mirror.topics else f"{mirror.alias}{mirror.separator}TOPIC"
         yield from _comment(f"{mirror.source_of(topic)} is {topic} here")
-    yield f"policy = {quoted(mirror.policy)}"
-    if mirror.policy is TopicPolicy.DEFAULT:
+    yield f"policy = {quoted(mirror.template or mirror.policy)}"
+    if mirror.policy is TopicPolicy.DEFAULT or mirror.separator != ".":
         yield f"separator = {quoted(mirror.separator)}"
+    own = {key: name for key, name in asdict(mirror.own).items() if name is not None}
+    if own:
+        yield ""
+        yield "[mirror]"
+        yield from _comment("MirrorMaker's own topics here, which have other names than usual")
+        yield from (f"{key} = {quoted(name)}" for key, name in own.items())
 
 
 def _anchors(found: Proposed) -> Iterator[str]:

@@ -82,7 +82,9 @@ def _topics(config: Config, jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _rule(names: TopicNames) -> str:
-    if names.policy is TopicPolicy.IDENTITY:
+    if names.template is not None:
+        rule = f'A mirrored topic is named "{names.template.name_of("TOPIC")}" at the destination'
+    elif names.policy is TopicPolicy.IDENTITY:
         rule = "A mirrored topic has the same name at the destination (MirrorMaker's identity policy)"
     elif names.policy is TopicPolicy.NAMES and names.alias is None:
         return "A mirrored topic is named at the destination as [topics.names] lists it; other topics are refused."

@@ -260,9 +260,7 @@ def test_client_credentials_become_librdkafkas_openid_connect(properties, text: 
 )
 def test_other_tokens_are_refused_with_the_properties_to_write(refused, more: str, cause: str) -> None:
     said = refused(f"{TOKEN}{BEARER} clientSecret='s3cret';\n{more}")
-    assert (
-        f"the login is OAUTHBEARER, and {cause if 'there' in cause else 'sasl.login.callback.handler.' + cause}" in said
-    )
+    assert f"the login is OAUTHBEARER, and {cause}" in said
     assert "--client sasl.oauthbearer.client.id=ID" in said
 
 

@@ -77,7 +77,7 @@ def own_syncs(evidence: MirrorEvidence, edges: LogRange) -> Search[tuple[MirrorE
     told = (
         f"MirrorMaker's offset syncs {'near it ' if below or above else ''}are left out, since they may be of a mirror "
         f"from here: {reason}. If only the mirror to this cluster writes them, name their topic: [mirror] "
-        "offset_syncs_topic"
+        "offset_syncs_topic. If its Connect worker keeps positions in a topic here, name that: [mirror] offsets_topic"
     )
     return replace(evidence, below=below, above=above), told
 

@@ -11,7 +11,7 @@ from reconciler.core.verdicts import Position
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
 from reconciler.failover.mirrored.own_offset import handed_out
-from reconciler.failover.mirrored.unprepared import Tally, unprepared
+from reconciler.failover.mirrored.unprepared import Tally, Unprepared, unprepared
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
 from reconciler.formats.decimal_text import counted, some
@@ -98,7 +98,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     notes = [_missing_words(missing), known.note]
     positions: Mapping[TopicPartition, int] = {}
     if config.topics.alias is not None:
-        read = read_positions(reader, config.topics.alias)
+        read = read_positions(reader, config.topics.alias, own.offsets)
         positions = read.delivered
         notes.append(read.why_none)
         known = replace(known, delivered=positions)
@@ -115,6 +115,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     notes.append(note)
     groups = group_accounts(known.checkpoints, ends, synced or {})
     bare = unprepared(config, checked.jobs, known, outside, checked.plan.cluster_id)
+    notes += _unproven(bare)
     asked = settings(partitions, groups, heartbeat=heartbeat_ms is not None, asked_groups=synced is not None)
     return MirrorReport(
         made_ms=outside.now_ms(),
@@ -132,6 +133,11 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
         notes=tuple(dict.fromkeys(note for note in notes if note)),
         failed=checked.failed,
     )
+
+
+def _unproven(found: Unprepared) -> list[str]:
+    """Why numbers alone prove nothing, as ``check`` says it of a row without an anchor."""
+    return list(dict.fromkeys(each.detail for each in found.with_syncs.values() if each.resume_offset is None))[:3]
 
 
 def _missing_words(missing: Sequence[TopicPartition]) -> str:

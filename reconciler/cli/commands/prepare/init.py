@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler import __version__
+from reconciler.cli.commands.prepare.init_mirror import MirrorFile, find_mirror, naming_rule, read_mirror
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Prompt
@@ -18,14 +19,13 @@ from reconciler.config.addresses import are_brokers
 from reconciler.config.file import SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
-from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import command
 from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.kafka.errors import SECTION
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
-from reconciler.mirror.topics import Mirror, is_source, mirrors, named
+from reconciler.mirror.topics import Mirror
 from reconciler.near import known_names
 from reconciler.ports import LogReader
 from reconciler.preflight.client_properties import (
@@ -34,6 +34,7 @@ from reconciler.preflight.client_properties import (
     client_without_secrets,
     given_properties,
     read_properties,
+    translated,
 )
 from reconciler.preflight.identity import propose
 from reconciler.preflight.survey import FoundJob, FoundStore, description, jobs_in, left_out, sample
@@ -96,9 +97,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     clusters.add_argument("--client-config", metavar="FILE", type=Path, help="a properties file of Kafka's own tools")
     mirror = parser.add_argument_group("the mirror (default: from MirrorMaker's topics)")
+    mirror.add_argument(
+        "--mirror-properties",
+        metavar="FILE",
+        type=Path,
+        help="MirrorMaker's own properties, or Strimzi's KafkaMirrorMaker2: gives names, addresses and the login",
+    )
     mirror.add_argument("--alias", metavar="NAME", help="MirrorMaker's name of the source")
-    policies = (TopicPolicy.DEFAULT.value, TopicPolicy.IDENTITY.value)
-    mirror.add_argument("--policy", choices=policies, help="default: a.events · identity: events")
+    mirror.add_argument(
+        "--policy",
+        metavar="RULE",
+        type=naming_rule,
+        help="default: a.events · identity: events · or a template like {topic}.replica",
+    )
     mirror.add_argument("--separator", metavar="TEXT", help="between alias and topic (default: .)")
     mirror.add_argument(
         "--source-bootstrap-servers",
@@ -158,14 +169,15 @@ def _run(options: argparse.Namespace) -> ExitCode:
     if str(options.output) != "-":
         refuse_unwritable(options.output, other="--output")
     asker = Prompt.on_this_terminal(yes=options.yes)
-    client = _client(options, asker)
+    file = read_mirror(options, asker)
+    client = _client(options, asker, file)
     surveyor = Surveyor(client.used)
     reader = open_log(client.used, memory=SearchSettings().memory)
     try:
         topics = surveyor.topics()
         cluster_id = reader.describe(()).cluster_id
         log.info("cluster %s at %s: %s", cluster_id, client.servers, counted(len(topics), "topic"))
-        mirror = _mirror(options, asker, list(topics))
+        mirror = find_mirror(options, asker, list(topics), file)
         address, stored = _store(options, asker, client, mirror, surveyor)
         written_store, store_needs = address_without_secret(address, STORE_VARIABLE)
         found = _chosen(options, asker, stored, mirror)
@@ -181,7 +193,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
             servers=client.properties[SERVERS],
             cluster_id=cluster_id,
             client={name: value for name, value in client.properties.items() if name != SERVERS},
-            source_servers=options.source_bootstrap_servers,
+            source_servers=options.source_bootstrap_servers or (file.flow.source_client.get(SERVERS) if file else None),
             mirror=mirror,
             jobs=jobs,
             bare_jobs=[job.group for job in found if job.without_anchor and stored.able.needs_tracking],
@@ -205,8 +217,15 @@ def _refuse_empty(options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- the cluster
 
 
-def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
-    read = [] if options.client_config is None else [read_properties(options.client_config)]
+def _client(options: argparse.Namespace, asker: Prompt, file: MirrorFile | None) -> _Client:
+    read = []
+    if file is not None:  # a login that is given otherwise replaces the one in it
+        theirs = file.flow.target_client
+        if options.client_config is not None:
+            theirs = {name: value for name, value in theirs.items() if name == SERVERS}
+        read.append(translated(theirs, str(file.path), is_javas=True))
+    if options.client_config is not None:
+        read.append(read_properties(options.client_config))
     read.append(given_properties(options.client))
     if left_out := dict.fromkeys(name for each in read for name in each.left_out):
         log.info("left out, being no settings of a connection, or those of other clients: %s", ", ".join(left_out))
@@ -222,52 +241,6 @@ def _client(options: argparse.Namespace, asker: Prompt) -> _Client:
     for name, value in safe.items():
         remember(f"destination.client.{name}", value, used[name])
     return _Client(used, safe, needed)
-
-
-def _mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str]) -> Mirror:
-    """The mirror that fills this cluster: from the options, else from its topics, confirmed by the user."""
-    separator = options.separator or "."
-    if options.policy == TopicPolicy.IDENTITY:
-        return named(options.alias, TopicPolicy.IDENTITY, separator, topics)
-    found = [each for each in mirrors(topics) if options.alias in (None, each.alias)]
-    if options.policy is not None:
-        found = [each for each in found if each.policy == options.policy]
-    if options.separator is not None:
-        found = [each for each in found if each.policy is TopicPolicy.IDENTITY or each.separator == separator]
-    if found:
-        best = found[0]
-        if len(found) > 1:
-            log.info("sources mirrored here: %s", ", ".join(str(each.alias) for each in found))
-            alias = asker.text("Which source", best.alias, lambda name: _none_of(name, found))
-            best = next(each for each in found if each.alias == alias)
-        there = counted(len(best.topics), "topic")
-        log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
-        return best
-    if options.alias is not None:
-        return _filled_mirror(named(options.alias, TopicPolicy.DEFAULT, separator, topics))
-    if is_source(topics):
-        raise ConfigError(
-            "This cluster has a mirror's offset syncs and no mirrored topic: it looks like the source.",
-            hint="Give the other cluster, where jobs continue after a failover; or add --alias or --policy.",
-        )
-    log.info("there is no topic of MirrorMaker's own here")
-    alias = asker.text("MirrorMaker's name of the source (--alias), or - if topics keep their names", None)
-    if alias == "-":
-        return named(None, TopicPolicy.IDENTITY, separator, topics)
-    return _filled_mirror(named(alias, TopicPolicy.DEFAULT, separator, topics))
-
-
-def _filled_mirror(mirror: Mirror) -> Mirror:
-    if not mirror.topics:
-        raise ConfigError(
-            f'No topic here begins with "{mirror.alias}{mirror.separator}".',
-            hint="Correct --alias or --separator, or use --policy identity. Check that the mirror has run.",
-        )
-    return mirror
-
-
-def _none_of(name: str, found: Sequence[Mirror]) -> str | None:
-    return None if any(each.alias == name for each in found) else f"{name} is none of them"
 
 
 # ---------------------------------------------------------------- jobs

@@ -233,7 +233,10 @@ def _sentences(found: MirrorReport) -> list[str]:
         sentences.append("MirrorMaker is set as a failover of unprepared jobs needs it.")
     else:
         change = f"{setting.name} = {setting.wanted} ({setting.seen} now)"
-        sentences += [f"Set first, in MirrorMaker's properties: {change}.", f"What it gives: {setting.gives}."]
+        first = f"Set first, in MirrorMaker's properties: {change}."
+        if setting.is_default:
+            first = f"See that MirrorMaker's connector runs, and has its default {change}."
+        sentences += [first, f"What it gives: {setting.gives}."]
     return sentences
 
 

@@ -1,0 +1,133 @@
+"""The mirror that ``init`` writes down: by the options, by MirrorMaker's own file, or by the destination's topics."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reconciler.cli.terminal.prompts import Prompt
+from reconciler.config.settings import MirrorSettings
+from reconciler.core.errors import ConfigError
+from reconciler.core.policies import TopicPolicy, TopicTemplate
+from reconciler.formats.decimal_text import counted
+from reconciler.mirror.topics import Mirror, is_source, mirrors, named, with_common_suffix
+from reconciler.preflight.mirror_file import Flow, Naming, naming, read_flows
+
+log = logging.getLogger("reconciler.init")
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFile:
+    """The flow that was chosen of MirrorMaker's file, and how it names topics; ``naming`` None: --policy says that."""
+
+    path: Path
+    flow: Flow
+    naming: Naming | None
+
+
+def naming_rule(text: str) -> str:
+    """The value of --policy."""
+    if text not in (TopicPolicy.DEFAULT, TopicPolicy.IDENTITY):
+        try:
+            TopicTemplate.of(text, "a")
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"is not default or identity, and a template {error}") from error
+    return text
+
+
+def read_mirror(options: argparse.Namespace, asker: Prompt) -> MirrorFile | None:
+    """MirrorMaker's file, with the flow of it that is meant; None without --mirror-properties."""
+    path = options.mirror_properties
+    if path is None:
+        return None
+    flows = {str(flow): flow for flow in read_flows(path)}
+    meant = {name: flow for name, flow in flows.items() if options.alias in (None, flow.source)} or flows
+    name = next(iter(meant))
+    if len(meant) > 1:
+        log.info("flows in %s: %s (another one: --alias)", path, ", ".join(meant))
+        name = asker.text("Which flow", name, lambda name: None if name in meant else f"{name} is none of them")
+    log.info("taken from %s: the flow %s", path, name)
+    found = naming(flows[name], path) if options.policy is None else None
+    if found is not None and found.note:
+        log.warning("%s.", found.note)
+    return MirrorFile(path, flows[name], found)
+
+
+def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str], file: MirrorFile | None) -> Mirror:
+    """The mirror that fills the cluster with these topics; what was found in them is confirmed by the user."""
+    if file is not None and file.naming is not None:
+        return _filled(_by_file(options, file.naming, topics))
+    separator = options.separator or "."
+    given: str | None = options.alias or (file.flow.source if file is not None else None)
+    if options.policy == TopicPolicy.IDENTITY:
+        renamed = [each for each in mirrors(topics) if each.own != MirrorSettings() and given in (None, each.alias)]
+        return renamed[0] if renamed else named(given, TopicPolicy.IDENTITY, separator, topics)
+    if options.policy is not None and "{" in options.policy:
+        return _filled(named(given, TopicPolicy.NAMES, separator, topics, template=options.policy))
+    found = [each for each in mirrors(topics) if given in (None, each.alias)]
+    if options.policy is not None:
+        found = [each for each in found if each.policy == options.policy]
+    if options.separator is not None:
+        found = [each for each in found if each.policy is TopicPolicy.IDENTITY or each.separator == separator]
+    if found:
+        return _confirmed(found, asker)
+    by_alias = named(given, TopicPolicy.DEFAULT, separator, topics)
+    if given is not None and (options.policy is not None or by_alias.topics):
+        return _filled(by_alias)
+    if options.policy is None and (suffixed := with_common_suffix(topics, given)) is not None:
+        log.info("mirrored here, as most names end alike: %s", suffixed.template)
+        return suffixed
+    if given is not None:
+        return _filled(by_alias)
+    if is_source(topics):
+        raise ConfigError(
+            "This cluster has a mirror's offset syncs and no mirrored topic: it looks like the source.",
+            hint="Give the other cluster, where jobs continue after a failover; or add --alias or --policy.",
+        )
+    log.info("there is no topic of MirrorMaker's own here")
+    alias = asker.text("MirrorMaker's name of the source (--alias), or - if topics keep their names", None)
+    if alias == "-":
+        return named(None, TopicPolicy.IDENTITY, separator, topics)
+    return _filled(named(alias, TopicPolicy.DEFAULT, separator, topics))
+
+
+def _confirmed(found: Sequence[Mirror], asker: Prompt) -> Mirror:
+    best = found[0]
+    if len(found) > 1:
+        log.info("sources mirrored here: %s", ", ".join(str(each.alias) for each in found))
+        alias = asker.text("Which source", best.alias, lambda name: _none_of(name, found))
+        best = next(each for each in found if each.alias == alias)
+    there = counted(len(best.topics), "topic")
+    log.info('mirrored here: source "%s", %s, by %s', best.alias, there, ", ".join(best.seen))
+    return best
+
+
+def _none_of(name: str, found: Sequence[Mirror]) -> str | None:
+    return None if any(each.alias == name for each in found) else f"{name} is none of them"
+
+
+def _by_file(options: argparse.Namespace, found: Naming, topics: Sequence[str]) -> Mirror:
+    """The mirror as its own file names it, with those topics that it copies."""
+    separator = options.separator or found.separator
+    mirror = named(options.alias or found.alias, found.policy, separator, topics, template=found.template)
+    if found.topics is not None:
+        with suppress(re.error):  # a pattern that only Java has: all topics may be meant
+            copied = re.compile("|".join(f"(?:{pattern})" for pattern in found.topics))
+            names = (name for name in mirror.topics if copied.fullmatch(mirror.source_of(name)))
+            mirror = replace(mirror, topics=tuple(names))
+    return replace(mirror, own=found.own)
+
+
+def _filled(mirror: Mirror) -> Mirror:
+    if not mirror.topics:
+        raise ConfigError(
+            f'No topic here has a name like "{mirror.rule.name_of("TOPIC")}".',
+            hint="Correct --alias or --separator, or use --policy identity or '{topic}.SUFFIX'. Check that the mirror "
+            "has run.",
+        )
+    return mirror
