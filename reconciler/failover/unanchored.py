@@ -108,9 +108,9 @@ def own_topics(config: Config) -> OwnTopics:
     """MirrorMaker's own topics here, as configured; else by the names that it gives them."""
     from reconciler.mirror.positions import usual_topics
     from reconciler.mirror.reading import OwnTopics
-    from reconciler.mirror.topics import USUAL_SEPARATORS, own_names
+    from reconciler.mirror.topics import own_names
 
-    alias, marks = config.topics.alias, dict.fromkeys((config.topics.separator, *USUAL_SEPARATORS))
+    alias, marks = config.topics.alias, dict.fromkeys((config.topics.separator, "."))
     usual = [own_names(alias, mark) for mark in marks] if alias else []
     named = config.mirror
 

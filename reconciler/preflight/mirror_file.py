@@ -153,7 +153,7 @@ def _of_properties(given: Mapping[str, str]) -> Iterator[Flow]:
 
 def _of_connector(given: Mapping[str, str]) -> Iterator[Flow]:
     """The properties of a source connector, or of a checkpoint connector, in a Connect worker."""
-    kind = given.get("connector.class", "MirrorSourceConnector").rpartition(".")[2]
+    kind = given.get("connector.class", "MirrorSourceConnector" if _ALIAS in given else "").rpartition(".")[2]
     if kind in ("MirrorSourceConnector", "MirrorCheckpointConnector"):
         source, target = given.get(_ALIAS, "source"), given.get(_TARGET, "target")
         clients = (_client(given, "source.cluster."), _client(given, "target.cluster."))

@@ -162,6 +162,43 @@ def test_a_table_of_names(load: Load, complaint) -> None:
     assert "events" in complaint(absent)
 
 
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [("{topic}.replica", "events.replica"), ("{cluster}_{topic}", "a_events"), ("x-{topic}.{cluster}", "x-events.a")],
+)
+def test_one_rule_names_all_topics_that_are_not_listed(load: Load, rule: str, name: str) -> None:
+    names = load(f'{LEAST}[topics]\npolicy = "{rule}"\n[topics.names]\nother = "theirs"\n').topics
+    assert (names.destination_of("events"), names.destination_of("other")) == (name, "theirs")
+    assert names.with_copy("kafka-topic:events") == f"kafka-topic:events?mirrored={name}"
+
+
+def test_a_rule_needs_an_alias_only_where_it_has_one(load: Load, complaint: Callable[..., str]) -> None:
+    text = LEAST.replace('alias = "a"', "") + "[topics]\npolicy = "
+    assert load(f'{text}"{{topic}}.replica"\n').topics.destination_of("events") == "events.replica"
+    assert "has {cluster}, and [source] alias is missing. Add it." in complaint(f'{text}"{{cluster}}.{{topic}}"\n')
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause"),
+    [
+        ("{cluster}.replica", "must have {topic} once"),
+        ("{topic}.{topic}", "must have {topic} once"),
+        ("{topic}/replica", "may have only {topic}, {cluster}"),
+        ("{topic}.{alias}", "may have only {topic}, {cluster}"),
+        ("{topic}", 'keeps every name: that is "identity"'),
+    ],
+)
+def test_a_rule_that_names_nothing_is_a_fault(complaint: Callable[..., str], rule: str, cause: str) -> None:
+    assert f'[topics] policy = "{rule}" {cause}' in complaint(inside("topics", f'policy = "{rule}"'))
+
+
+@pytest.mark.parametrize("pair", ['"re:(.*)" = "x.y"', 'events = "$1.y"', '"orders-*" = "x"', 'x = "{topic}.y"'])
+def test_a_pattern_among_the_names_is_a_fault_with_the_way_out(complaint: Callable[..., str], pair: str) -> None:
+    said = complaint(inside("topics.names", pair))
+    assert "which is no topic's name. List each topic." in said
+    assert 'policy = "{topic}.replica"' in said
+
+
 def test_a_secret_is_read_from_a_file_as_it_stands(load: Load, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hush ${NOT_A_NAME}\n")
     text = LEAST.replace("[[jobs]]", f'[destination.client]\n"sasl.password" = "file:{tmp_path / "secret"}"\n[[jobs]]')
@@ -319,7 +356,7 @@ def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
         ("metrics", ("textfile",)),
         ("metrics", ("pushgateway",)),
         ("anchors", ("store",)),
-        ("mirror", ("offset_syncs_topic", "checkpoints_topic", "heartbeats_topic")),
+        ("mirror", ("offset_syncs_topic", "checkpoints_topic", "heartbeats_topic", "offsets_topic")),
     ],
 )
 def test_a_setting_whose_variable_is_empty_is_refused(tmp_path: Path, section: str, keys: tuple[str, ...]) -> None:

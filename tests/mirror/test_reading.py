@@ -120,6 +120,27 @@ def test_topics_that_do_not_exist_are_named(log: Counting) -> None:
     assert "[source] alias" in read_pairs(log, OwnTopics((), ()), wanted()).note
 
 
+@pytest.mark.parametrize("named", ["p.events", "p-events", "events"])
+def test_checkpoints_of_a_name_that_no_topic_has_are_reported(log: Counting, named: str) -> None:
+    """The naming policy is set in one of the mirror's connectors only."""
+    write_checkpoints(log, (31, 21), topic=named)
+    known = read_pairs(log, TOPICS, wanted())
+    what = f'the checkpoints name "{named}", which is not here, where [topics] gives "a.events": correct [topics]'
+    assert known.misnamed.startswith(what)
+    assert known.misnamed in known.note
+    log.create(named, 1)
+    assert f'name "{named}", where' in read_pairs(log, TOPICS, wanted()).note
+
+
+def test_checkpoints_of_other_topics_are_no_other_name(log: Counting) -> None:
+    write_checkpoints(log, (31, 21), topic="a.all-of-the-events2")
+    write_checkpoints(log, (31, 21), topic="a.revents")
+    assert not read_pairs(log, TOPICS, wanted()).misnamed
+    write_checkpoints(log, (31, 21))
+    write_checkpoints(log, (31, 21), topic="p.events")
+    assert not read_pairs(log, TOPICS, wanted()).misnamed
+
+
 @pytest.mark.parametrize("error", [Refused("Not authorized."), Unreachable("No answer.")])
 def test_a_topic_that_cannot_be_read_is_no_failure(log: Counting, error: Refused | Unreachable) -> None:
     write_checkpoints(log, (31, 21))

@@ -14,11 +14,12 @@ import pytest
 from reconciler.cli.commands.prepare import init
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
+from reconciler.config.settings import MirrorSettings
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import TopicPolicy
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
-from reconciler.mirror.topics import is_internal, is_source, mirrors, named
+from reconciler.mirror.topics import is_internal, is_source, mirrors, named, with_common_suffix
 from reconciler.ports import Change, TopicPartition
 from reconciler.preflight import survey
 from reconciler.preflight.client_properties import (
@@ -72,6 +73,50 @@ def test_a_source_and_a_cluster_without_a_mirror_are_told_from_a_destination() -
     assert is_source(source)
     assert mirrors(("events", *NOISE)) == []
     assert not is_source(("events", *NOISE))
+
+
+WORKERS = ("mm2-configs.a.internal", "mm2-offsets.a.internal", "mm2-status.a.internal")
+
+
+def test_an_empty_alias_and_separator_keep_the_names_and_the_workers_topics_tell_the_source() -> None:
+    own = ("checkpointsinternal", "mm2-offset-syncsinternal", "heartbeats")
+    (found,) = mirrors((*WORKERS, *own, "orders"))
+    assert (found.alias, found.policy, found.topics) == ("a", TopicPolicy.IDENTITY, ("orders",))
+    assert found.own == MirrorSettings("mm2-offset-syncsinternal", "checkpointsinternal", "heartbeats")
+    (found,) = mirrors(("checkpointsinternal", "orders"))
+    assert (found.alias, found.topics, found.own.offset_syncs_topic) == (None, ("orders",), None)
+
+
+def test_an_empty_separator_alone_puts_the_alias_in_front() -> None:
+    (found,) = mirrors((*WORKERS, "acheckpointsinternal", "aheartbeats", "aorders", "orders"))
+    assert (found.alias, found.policy, found.separator) == ("a", TopicPolicy.DEFAULT, "")
+    assert (found.topics, found.source_of("aorders")) == (("aorders",), "orders")
+    assert mirrors((*WORKERS, "audit")) == [], "nothing tells how its topics are called"
+
+
+@pytest.mark.parametrize(
+    ("topics", "template", "mirrored"),
+    [
+        (("orders.replica", "clicks.v2.replica", "local"), "{topic}.replica", ("clicks.v2.replica", "orders.replica")),
+        (("x-copy", "y-copy", *NOISE), "{topic}-copy", ("x-copy", "y-copy")),
+        (("x_dr2", "y_dr2"), "{topic}_dr2", ("x_dr2", "y_dr2")),
+        (("orders.v1", "clicks.v1"), None, ()),
+        (("orders-2026", "clicks-2026"), None, ()),
+        (("orders.replica",), None, ()),
+        (("orders.replica", "clicks.replica", "one", "two"), None, ()),
+        ((), None, ()),
+    ],
+)
+def test_a_suffix_that_most_names_share_is_the_rule(
+    topics: tuple[str, ...], template: str | None, mirrored: tuple[str, ...]
+) -> None:
+    found = with_common_suffix(topics, "src")
+    assert (found.template, found.topics) == (template, mirrored) if found else template is None
+
+
+def test_a_rule_of_a_person_chooses_the_topics_that_fit() -> None:
+    found = named("a", TopicPolicy.NAMES, ".", ("a_x", "a_", "b_x", "a_y"), template="{cluster}_{topic}")
+    assert (found.topics, found.source_of("a_x")) == (("a_x", "a_y"), "x")
 
 
 def test_topics_of_the_mirror_itself_belong_to_no_job() -> None:

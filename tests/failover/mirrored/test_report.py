@@ -26,18 +26,18 @@ __all__ = ["memory", "wide"]
 THERE = TopicPartition("a.events", 0)
 
 
-def reported(memory: Memory, *rows: Row) -> MirrorReport:
+def reported(memory: Memory, *rows: Row, extra: str = "") -> MirrorReport:
     """The report; ``rows`` are what every group has stored at the destination."""
-    config = memory.config()
+    config = memory.config(extra)
     return report(config, config.jobs, memory.outside, lambda group, topics: rows)
 
 
-def positions(log: MemoryLog, *offsets: int, alias: str = "a") -> None:
+def positions(log: MemoryLog, *offsets: int, alias: str = "a", topic: str = "mm2-offsets.a.internal") -> None:
     """Connect has committed these source offsets of the first partition, one after the other."""
-    log.create("mm2-offsets.a.internal", 1)
+    log.create(topic, 1)
     for offset in offsets:
         key = json.dumps(["MirrorSourceConnector", {"cluster": alias, "partition": 0, "topic": "events"}]).encode()
-        log.partition("mm2-offsets.a.internal", 0).append(NOW, key, json.dumps({"offset": offset}).encode())
+        log.partition(topic, 0).append(NOW, key, json.dumps({"offset": offset}).encode())
 
 
 @pytest.fixture
@@ -56,6 +56,37 @@ def test_with_syncs_here_an_unprepared_job_is_exact(lost: Memory) -> None:
     assert found.by_checkpoints == Tally(exact=0, bounded=1, unresolved=0, replay=9)
     assert found.exit_code is ExitCode.OK
     assert found.grades[GROUP, THERE].replay == 4
+
+
+@pytest.mark.parametrize("topic", ["mirrormaker2-cluster-offsets", "connect-offsets"])
+def test_the_positions_of_another_worker_are_found_by_its_usual_topic(lost: Memory, topic: str) -> None:
+    positions(lost.log, 5, topic="mm2-offsets.a.internal", alias="z")
+    positions(lost.log, 7, topic=topic)
+    (account,) = reported(lost).partitions
+    assert account.sent is not None
+    assert (account.sent.offset, account.sent.by) == (7, "connect")
+
+
+def test_a_topic_of_positions_that_is_named_is_the_one_that_is_read(lost: Memory) -> None:
+    positions(lost.log, 7)
+    positions(lost.log, 8, topic="their-offsets")
+    (account,) = reported(lost, extra='[mirror]\noffsets_topic = "their-offsets"').partitions
+    assert account.sent is not None
+    assert account.sent.offset == 8
+
+
+def test_a_property_that_may_be_set_already_is_not_the_first_to_set(lost: Memory) -> None:
+    """Without a group that commits, there are no checkpoints either."""
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    found = reported(lost)
+    assert found.first is not None
+    assert (found.first.name, found.first.is_default) == ("emit.heartbeats.enabled", True)
+
+
+def test_why_nothing_is_proven_is_said_as_check_says_it(lost: Memory) -> None:
+    found = reported(lost)
+    assert found.with_syncs.unresolved == 1
+    assert any("nothing can be checked" in note for note in found.notes)
 
 
 def test_the_first_property_to_set_is_where_the_syncs_are(lost: Memory) -> None:

@@ -125,8 +125,10 @@ def _by_file(options: argparse.Namespace, found: Naming, topics: Sequence[str]) 
 
 def _filled(mirror: Mirror) -> Mirror:
     if not mirror.topics:
+        name = mirror.rule.name_of("TOPIC")
+        like = "" if name == "TOPIC" else f' with a name like "{name}"'
         raise ConfigError(
-            f'No topic here has a name like "{mirror.rule.name_of("TOPIC")}".',
+            f"No mirrored topic{like} is here.",
             hint="Correct --alias or --separator, or use --policy identity or '{topic}.SUFFIX'. Check that the mirror "
             "has run.",
         )
