@@ -20,7 +20,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror.account import LOCATION
 from reconciler.ports import ClusterInfo, ReadRequest, Row, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
-from tests.mirror.written import CHECKPOINTS, text, write_checkpoints, write_syncs
+from tests.mirror.written import AT_ONCE, CHECKPOINTS, text, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
 THERE = TopicPartition("a.events", 0)
@@ -83,10 +83,15 @@ def test_a_property_that_may_be_set_already_is_not_the_first_to_set(lost: Memory
     assert (found.first.name, found.first.is_default) == ("emit.heartbeats.enabled", True)
 
 
-def test_why_nothing_is_proven_is_said_as_check_says_it(lost: Memory) -> None:
+def test_why_syncs_prove_nothing_is_said_as_check_says_it(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9), at_ms=AT_ONCE + 10 * 60_000)
+    (row,) = lost.job().partitions
     found = reported(lost)
     assert found.with_syncs.unresolved == 1
-    assert any("nothing can be checked" in note for note in found.notes)
+    cause = "MirrorMaker's offset syncs are left out"
+    assert row.detail.startswith(cause)
+    assert row.detail in found.notes
+    assert "[mirror] offsets_topic" in row.detail
 
 
 def test_the_first_property_to_set_is_where_the_syncs_are(lost: Memory) -> None:
