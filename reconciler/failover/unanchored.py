@@ -108,10 +108,11 @@ def own_topics(config: Config) -> OwnTopics:
     """MirrorMaker's own topics here, as configured; else by the names that it gives them."""
     from reconciler.mirror.positions import usual_topics
     from reconciler.mirror.reading import OwnTopics
-    from reconciler.mirror.topics import own_names
+    from reconciler.mirror.topics import USUAL_SEPARATORS, checkpoints_topic, own_names
 
     alias, marks = config.topics.alias, dict.fromkeys((config.topics.separator, "."))
     usual = [own_names(alias, mark) for mark in marks] if alias else []
+    others = tuple(checkpoints_topic(alias, mark) for mark in USUAL_SEPARATORS if mark not in marks) if alias else ()
     named = config.mirror
 
     def names(key: str) -> tuple[str, ...]:
@@ -123,6 +124,7 @@ def own_topics(config: Config) -> OwnTopics:
         names("heartbeats_topic"),
         (named.offsets_topic,) if named.offsets_topic else usual_topics(alias) if alias else (),
         is_one_way=named.offset_syncs_topic is not None,
+        other_checkpoints=() if named.checkpoints_topic else others,
     )
 
 

@@ -41,6 +41,8 @@ class OwnTopics:
     heartbeats: tuple[str, ...] = ()
     offsets: tuple[str, ...] = ()
     is_one_way: bool = False
+    other_checkpoints: tuple[str, ...] = ()
+    """Names with other separators, which are only reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Known:
     is_whole: bool = True
     unreached: frozenset[Wanted] = frozenset()
     misnamed: str = ""
-    """How the checkpoints name a topic that is asked for, if they name it as the configuration does not."""
+    """How the checkpoints, or their topic, are named otherwise than the configuration says."""
 
     def doubt(self, wanted: Wanted) -> str:
         """Why there may be checkpoints of the partition and group that were not read; empty: there are no others."""
@@ -109,7 +111,10 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         notes[topics.offset_syncs[0]] = _read(reader, topics.offset_syncs, syncs)
     if topics.checkpoints:
         notes[topics.checkpoints[0]] = _read(reader, topics.checkpoints, checkpoints)
-    misnamed = _misnamed(reader, checkpoints.topics, wanted) if not checkpoints.is_cut else ""
+    if topics.checkpoints and notes[topics.checkpoints[0]] is None:
+        misnamed = _elsewhere(reader, topics)
+    else:
+        misnamed = _misnamed(reader, checkpoints.topics, wanted) if not checkpoints.is_cut else ""
     missing = [f'"{name}"' for name, note in notes.items() if note is None]
     reasons = [note for note in (misnamed, *notes.values()) if note]
     is_whole = not (topics.checkpoints and notes[topics.checkpoints[0]])
@@ -147,13 +152,31 @@ def _misnamed(reader: LogReader, named: set[str], wanted: Sequence[Wanted]) -> s
         others = [name for name in sorted(named - {there}) if end.fullmatch(name)]
         if there in named or not others:
             continue
-        is_here = others[0] in reader.describe((others[0],)).topics
-        absent = "" if is_here else ", which is not here"
+        here = _existing(reader, others[:1])
+        absent = ", which is not here" if here == [] else ""
         return (
             f'the checkpoints name "{others[0]}"{absent}, where [topics] gives "{there}": correct [topics], or give '
             "MirrorMaker's checkpoint connector the source connector's replication.policy.class and separator"
         )
     return ""
+
+
+def _elsewhere(reader: LogReader, topics: OwnTopics) -> str:
+    """The checkpoints' topic is named by the separator of its own connector."""
+    if not topics.checkpoints or not (here := _existing(reader, topics.other_checkpoints)):
+        return ""
+    return (
+        f'the checkpoints are in "{here[0]}", where [topics] separator gives "{topics.checkpoints[0]}": correct it, or '
+        "give MirrorMaker's checkpoint connector the source connector's replication.policy.separator"
+    )
+
+
+def _existing(reader: LogReader, names: Sequence[str]) -> list[str] | None:
+    """Those of the topics that exist; None if that cannot be asked."""
+    try:
+        return sorted(reader.describe(names).topics) if names else []
+    except (NotRead, Refused, Unreachable):
+        return None
 
 
 def _own_topics(reader: LogReader, names: set[str], others: set[str], wanted: Sequence[Wanted]) -> set[str]:

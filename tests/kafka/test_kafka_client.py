@@ -122,6 +122,15 @@ def test_a_key_in_the_place_of_its_path_is_not_repeated(value: str) -> None:
     assert "ssl.key.pem" in str(caught.value)
 
 
+def test_every_unknown_property_is_named_at_once() -> None:
+    client = {"bootstrap.servers": "b:9092", "sasl.passwrod": "hush", "client.id": "x", "no.such": "hush"}
+    with pytest.raises(ConfigError) as caught:
+        Connection(client, timeout_s=1).admin()
+    assert 'No such configuration properties: "sasl.passwrod", "no.such".' in str(caught.value)
+    assert "Did you mean sasl.password?" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
 # ---------------------------------------------------------------- connections that break off
 
 CLIENT = {"bootstrap.servers": "b:9092", "security.protocol": "SSL"}

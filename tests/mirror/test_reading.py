@@ -132,6 +132,31 @@ def test_checkpoints_of_a_name_that_no_topic_has_are_reported(log: Counting, nam
     assert f'name "{named}", where' in read_pairs(log, TOPICS, wanted()).note
 
 
+def test_checkpoints_in_a_topic_of_another_separator_are_reported(log: Counting) -> None:
+    topics = OwnTopics((), (CHECKPOINTS,), other_checkpoints=("a-checkpoints-internal", "a_checkpoints_internal"))
+    assert not read_pairs(log, topics, wanted()).misnamed
+    log.create("a-checkpoints-internal", 1)
+    known = read_pairs(log, topics, wanted())
+    assert 'are in "a-checkpoints-internal", where [topics] separator gives' in known.misnamed
+    assert known.misnamed in known.note
+    write_checkpoints(log, (31, 21))
+    assert not read_pairs(log, topics, wanted()).misnamed
+
+
+def test_a_name_that_may_not_be_looked_up_is_still_reported(log: Counting) -> None:
+    write_checkpoints(log, (31, 21), topic="p.events")
+
+    class Refusing(Counting):
+        def describe(self, topics: Iterable[str]) -> ClusterInfo:
+            if "p.events" in (names := list(topics)):
+                raise Refused("Not authorized.")
+            return log.describe(names)
+
+    refusing = Refusing("b")
+    refusing.partitions = log.partitions
+    assert read_pairs(refusing, TOPICS, wanted()).misnamed.startswith('the checkpoints name "p.events", where')
+
+
 def test_checkpoints_of_other_topics_are_no_other_name(log: Counting) -> None:
     write_checkpoints(log, (31, 21), topic="a.all-of-the-events2")
     write_checkpoints(log, (31, 21), topic="a.revents")

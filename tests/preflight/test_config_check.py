@@ -339,6 +339,16 @@ def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destinatio
     )
 
 
+def test_checkpoints_of_names_that_no_topic_has_are_a_warning(
+    look: Callable[..., Tries], destination: MemoryLog
+) -> None:
+    write_checkpoints(destination, (7, 0), topic="events")
+    (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
+    assert said.startswith('the checkpoints name "events", which is not here, where [topics] gives "a.events".')
+    write_checkpoints(destination, (7, 0))
+    assert not look(LEAST, destination).messages(Level.WARN, "mirror")
+
+
 def test_nothing_is_written(look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore) -> None:
     save(store, "events", p0=anchored())
     before = store.read("readers")
