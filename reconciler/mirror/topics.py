@@ -90,17 +90,30 @@ def named(
     return replace(mirror, topics=tuple(sorted(name for name in plain if mirror.rule.source_of(name) is not None)))
 
 
-def with_common_suffix(topics: Iterable[str], alias: str | None) -> Mirror | None:
-    """The mirror that adds one suffix to the names of most topics here; None if most of them have no common one.
+def with_common_suffix(topics: Iterable[str], alias: str | None, known: Sequence[str] = ()) -> Mirror | None:
+    """The mirror that adds one suffix to the names of most topics here; None if there is no such suffix.
 
-    A number, or a version as in ``orders.v2``, is a part of a topic's own name.
+    ``known`` are topics of the source: then it is the only suffix with which all of them are here. Without them, a
+    number or a version as in ``orders.v2`` is a part of a topic's own name.
     """
     plain = [name for name in topics if not is_internal(name)]
-    found = [each["suffix"] for name in plain if (each := _SUFFIX.fullmatch(name))]
-    ((suffix, count),) = Counter(found).most_common(1) or [("", 0)]
-    if count < MOST_COINCIDENCES or 2 * count <= len(plain) or _VERSION.fullmatch(suffix):
+    suffix = _suffix_of(known, plain) if known else _usual_suffix(plain)
+    if not suffix:
         return None
     return named(alias, TopicPolicy.NAMES, ".", plain, template=f"{{topic}}{suffix}")
+
+
+def _suffix_of(known: Sequence[str], plain: Sequence[str]) -> str:
+    ends = [{name.removeprefix(topic) for name in plain if name.startswith(topic)} for topic in known]
+    common = {end for end in set.intersection(*ends) if not end[:1].isalnum()}
+    return common.pop() if len(common) == 1 else ""  # an empty one: the topics keep their names
+
+
+def _usual_suffix(plain: Sequence[str]) -> str:
+    found = [each["suffix"] for name in plain if (each := _SUFFIX.fullmatch(name))]
+    ((suffix, count),) = Counter(found).most_common(1) or [("", 0)]
+    is_usual = count >= MOST_COINCIDENCES and 2 * count > len(plain) and not _VERSION.fullmatch(suffix)
+    return suffix if is_usual else ""
 
 
 def checkpoints_topic(alias: str, separator: str) -> str:

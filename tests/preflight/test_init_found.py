@@ -114,6 +114,16 @@ def test_a_suffix_that_most_names_share_is_the_rule(
     assert (found.template, found.topics) == (template, mirrored) if found else template is None
 
 
+@pytest.mark.parametrize(
+    ("known", "template"),
+    [(["orders"], "{topic}.dr"), (["orders", "clicks"], "{topic}.dr"), (["views"], None), (["both"], None)],
+)
+def test_known_topics_tell_the_suffix_even_of_one(known: list[str], template: str | None) -> None:
+    topics = ("orders.dr", "orders2", "clicks.dr", "clicks", "views", "both", "both.dr", "x", "y", "z", *NOISE)
+    found = with_common_suffix(topics, "src", known)
+    assert (found and found.template) == template
+
+
 def test_a_rule_of_a_person_chooses_the_topics_that_fit() -> None:
     found = named("a", TopicPolicy.NAMES, ".", ("a_x", "a_", "b_x", "a_y"), template="{cluster}_{topic}")
     assert (found.topics, found.source_of("a_x")) == (("a_x", "a_y"), "x")

@@ -79,8 +79,8 @@ def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str
     by_alias = named(given, TopicPolicy.DEFAULT, separator, topics)
     if given is not None and (options.policy is not None or by_alias.topics):
         return _filled(by_alias)
-    if options.policy is None and (suffixed := with_common_suffix(topics, given)) is not None:
-        log.info("mirrored here, as most names end alike: %s", suffixed.template)
+    if options.policy is None and (suffixed := with_common_suffix(topics, given, options.topic)) is not None:
+        log.info("mirrored here, by the end of the names: %s", suffixed.template)
         return suffixed
     if given is not None:
         return _filled(by_alias)

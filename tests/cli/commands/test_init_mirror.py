@@ -1,0 +1,110 @@
+"""Which mirror ``init`` writes down: by MirrorMaker's own file, the options, or the topics; and how it writes it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.commands.prepare.init_mirror import find_mirror, naming_rule, read_mirror
+from reconciler.cli.terminal.prompts import Prompt
+from reconciler.config.file import load_config
+from reconciler.core.errors import ConfigError
+from reconciler.core.policies import TopicPolicy
+from reconciler.mirror.topics import Mirror
+from reconciler.preflight.identity import propose
+from reconciler.preflight.text import Proposed, ProposedJob, config_text
+
+BOTH = """
+clusters = a, b
+a.bootstrap.servers = a:9092
+b.bootstrap.servers = b:9092
+a->b.enabled = true
+a->b.topics = orders, clicks-.*
+b->a.enabled = true
+"""
+EMPTY_ALIAS = ("checkpointsinternal", "heartbeats", "mm2-offset-syncsinternal", "mm2-offsets.a.internal", "orders")
+
+Found = Callable[..., Mirror]
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Found:
+    """The mirror that is found with these options in a cluster with these topics."""
+
+    def find(*topics: str, file: str | None = None, **given: Any) -> Mirror:
+        path = tmp_path / "mm2.properties" if file is not None else None
+        if path is not None:
+            path.write_text(file or "")
+        usual = {"alias": None, "policy": None, "separator": None, "topic": [], "mirror_properties": path}
+        options = argparse.Namespace(**{**usual, **given})
+        asker = Prompt(yes=True)
+        return find_mirror(options, asker, topics, read_mirror(options, asker))
+
+    return find
+
+
+def test_of_two_flows_the_first_is_taken_and_said(found: Found, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconciler.init")
+    mirror = found("a.orders", "a.clicks-eu", "a.other", "b.orders", file=BOTH)
+    assert (mirror.alias, mirror.topics) == ("a", ("a.clicks-eu", "a.orders"))
+    assert "the flow a->b" in caplog.text
+    assert "a->b, b->a (another one: --alias)" in caplog.text
+
+
+def test_the_alias_chooses_the_flow(found: Found) -> None:
+    assert found("a.orders", "b.orders", file=BOTH, alias="b").topics == ("b.orders",)
+
+
+def test_options_replace_what_the_file_says(found: Found) -> None:
+    other = f"{BOTH}replication.policy.class = io.example.Suffix\n"
+    mirror = found("orders.replica", file=other, policy="{topic}.replica", alias="a")
+    assert (mirror.alias, mirror.topics, mirror.source_of("orders.replica")) == ("a", ("orders.replica",), "orders")
+    with pytest.raises(ConfigError, match=r"io\.example\.Suffix names the topics"):
+        found("orders.replica", file=other)
+
+
+def test_a_suffix_is_looked_for_where_no_name_begins_with_the_alias(found: Found) -> None:
+    assert found("x.replica", "y.replica", alias="src").template == "{topic}.replica"
+    assert found("src.x", "y.replica", "z.replica", alias="src").policy is TopicPolicy.DEFAULT
+    assert found("x.replica", alias="src", topic=["x"]).template == "{topic}.replica"
+    with pytest.raises(ConfigError, match=r'name like "src\.TOPIC" is here'):
+        found("x", "y", alias="src")
+
+
+@pytest.mark.parametrize("given", [{}, {"policy": "identity"}, {"alias": "a"}, {"alias": "a", "policy": "identity"}])
+def test_an_empty_alias_is_recognized_and_its_topics_are_written(
+    found: Found, given: dict[str, str], tmp_path: Path
+) -> None:
+    mirror = found(*EMPTY_ALIAS, **given)
+    assert (mirror.alias, mirror.topics) == ("a", ("orders",))
+    assert written(mirror, tmp_path)["mirror"] == {
+        "offset_syncs_topic": "mm2-offset-syncsinternal",
+        "checkpoints_topic": "checkpointsinternal",
+        "heartbeats_topic": "heartbeats",
+    }
+
+
+def test_a_rule_is_written_as_the_configuration_takes_it(found: Found, tmp_path: Path) -> None:
+    mirror = found("x_a", "y_a", alias="a", policy="{topic}_{cluster}")
+    assert written(mirror, tmp_path)["topics"] == {"policy": "{topic}_{cluster}"}
+    assert load_config(tmp_path / "reconciler.toml", {}).topics.destination_of("x") == "x_a"
+
+
+def written(mirror: Mirror, folder: Path) -> dict[str, Any]:
+    job = ProposedJob("g", ["x"], "memory:x", propose({}), "")
+    text = config_text(Proposed("0", "b:9092", "id", {}, None, mirror, [job]))
+    (folder / "reconciler.toml").write_text(text)
+    load_config(folder / "reconciler.toml", {})
+    return tomllib.loads(text)
+
+
+def test_a_policy_is_one_of_two_or_a_template() -> None:
+    assert [naming_rule(text) for text in ("default", "identity", "{topic}.x")] == ["default", "identity", "{topic}.x"]
+    with pytest.raises(argparse.ArgumentTypeError, match="a template must have"):
+        naming_rule("names")
