@@ -167,7 +167,7 @@ def translated(given: Mapping[str, str], where: str, *, is_javas: bool = False) 
         faults.append(ConfigError(problem, hint="Give one of them."))
     client: dict[str, str] = {}
     left_out = [name for name in given if _LEFT_OUT.fullmatch(name) or (is_javas and name == "ssl.cipher.suites")]
-    for name in given.keys() - {JAAS, *left_out}:
+    for name in (each for each in given if each != JAAS and each not in left_out):
         try:
             client.update(_counterpart(name, given, where))
         except ConfigError as error:

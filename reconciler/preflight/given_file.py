@@ -13,7 +13,9 @@ from reconciler.preflight.java_properties import line_name, logical_lines
 _RESOURCE = re.compile(r"""^[ \t]*["']?kind["']?\s*:\s*["']?(?P<kind>\w+)""", re.MULTILINE)
 _BLOCK = re.compile(r"^\s*\w+\s*\{\s*$", re.MULTILINE)
 _TABLE = re.compile(r"^\s*\[+[\w.-]+\]+\s*$", re.MULTILINE)
-_OF_WORKERS = frozenset({"config.storage.topic", "offset.storage.topic", "status.storage.topic", "plugin.path"})
+_OF_WORKERS = frozenset(
+    {"config.storage.topic", "offset.storage.topic", "offset.storage.file.filename", "key.converter", "plugin.path"}
+)
 _OF_BROKERS = frozenset(
     {"broker.id", "node.id", "process.roles", "log.dirs", "log.dir", "listeners", "zookeeper.connect"}
 )

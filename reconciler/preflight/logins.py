@@ -30,10 +30,11 @@ def login(given: Mapping[str, str], where: str) -> dict[str, str]:
     Raises ConfigError for one that librdkafka does not have, or that cannot be read.
     """
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "")).upper()
+    handler = given.get(HANDLER, "")
+    if mechanism == "AWS_MSK_IAM" or ".msk.auth.iam." in handler:
+        raise _no_iam(where)
     if JAAS not in given:
-        if mechanism == "AWS_MSK_IAM":
-            raise _no_iam(where)
-        return {}
+        return _token({}, given, where) if handler and mechanism == "OAUTHBEARER" else {}
     module = _module(given[JAAS], where)
     options = module.options
     match module.kind:

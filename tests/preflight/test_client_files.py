@@ -210,6 +210,18 @@ def test_iam_is_refused_by_its_name(refused) -> None:
     assert "AWS MSK IAM" in refused(f"{iam}sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;\n")
 
 
+def test_iam_behind_a_token_is_refused_by_its_name(refused) -> None:
+    text = "sasl.login.callback.handler.class=software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler\n"
+    assert "AWS MSK IAM" in refused(f"{TOKEN}{BEARER};\n{text}")
+    assert "AWS MSK IAM" in refused(f"{TOKEN}{text}")
+    assert "the login is OAUTHBEARER" in refused(f"{TOKEN}sasl.login.callback.handler.class=io.example.Mine\n")
+
+
+def test_properties_stay_in_the_order_of_the_file(properties) -> None:
+    names = [f"x.{number}" for number in range(40)]
+    assert list(properties("".join(f"{name}=1\n" for name in names))) == names
+
+
 def test_kerberos_is_refused_with_librdkafkas_properties_to_copy(refused) -> None:
     said = refused(
         "sasl.mechanism=GSSAPI\nsasl.kerberos.service.name=broker\n"
