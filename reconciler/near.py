@@ -42,11 +42,11 @@ def tables_like(wanted: str, tables: Iterable[tuple[str, str]]) -> str:
 def near_topics(wanted: str, source: str, names: Iterable[str]) -> list[str]:
     """The topics that may be meant by ``wanted``, the destination's name of the source's topic ``source``; sorted.
 
-    Those of the source's name under any prefix come first (``us-west.orders``, and ``orders`` itself), then names like
-    ``wanted``, then names that are like ``source`` but for a prefix.
+    Those of the source's name under any prefix or with any suffix come first (``us-west.orders``, ``orders.copy``, and
+    ``orders`` itself), then names like ``wanted``, then names that are like ``source`` but for a prefix.
     """
     there = [name for name in sorted(set(names)) if name != wanted and not _is_own(name)]
-    under = [name for name in there if source in _tails(name)]
+    under = [name for name in there if source in _tails(name) or source in _heads(name)]
     by_tail: dict[str, list[str]] = {}
     for name in there:
         for tail in _tails(name):
@@ -59,6 +59,11 @@ def near_topics(wanted: str, source: str, names: Iterable[str]) -> list[str]:
 def _tails(name: str) -> list[str]:
     """The name, and what follows each of its separators."""
     return [name, *(name[at + 1 :] for at, sign in enumerate(name[:-1]) if not sign.isalnum())]
+
+
+def _heads(name: str) -> list[str]:
+    """What precedes each of the name's separators."""
+    return [name[:at] for at, sign in enumerate(name) if not sign.isalnum()]
 
 
 def _is_own(name: str) -> bool:

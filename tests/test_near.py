@@ -16,6 +16,7 @@ from reconciler.near import MOST_LISTED, MOST_LOOKS, NearTopics, known_names, ne
         ("orders", "orders", ["us-west.orders"], ["us-west.orders"]),
         ("a.orders", "orders", ["a_orders", "a.orders"], ["a_orders"]),
         ("a.orders", "orders", ["__orders", "mm2-orders", "orders.internal"], []),
+        ("a.orders", "orders", ["orders.copy", "orders-dr", "payments"], ["orders-dr", "orders.copy"]),
         ("a.orders", "orders", ["payments", "x"], []),
     ],
 )

@@ -148,9 +148,12 @@ def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> It
 def _no_topic(config: Config, name: str, world: World) -> TrialResult:
     message = f'The destination has no topic "{name}", or this user may not describe it.'
     sources = {config.topics.destination_of(topic): topic for job in config.jobs for topic in job.topics}
-    near = _near(name, sources[name], config.destination.client, world)
+    near = _near(name, source := sources[name], config.destination.client, world)
     if near:
-        return fail(f"topic {name}", message, f"It has {near}: correct the job's topics, [source] alias, or [topics].")
+        rules = [each.replace(source, "{topic}", 1) for each in near if each.startswith(source) and each != source]
+        rule = f' (for example policy = "{rules[0]}")' if rules else ""
+        correction = f"correct the job's topics, [source] alias, or [topics]{rule}."
+        return fail(f"topic {name}", message, f"It has {', '.join(near)}: {correction}")
     return fail(
         f"topic {name}",
         message,
@@ -158,12 +161,12 @@ def _no_topic(config: Config, name: str, world: World) -> TrialResult:
     )
 
 
-def _near(name: str, source: str, client: Mapping[str, str], world: World) -> str:
-    """Topics that may be meant, as text; empty where none is like it, or they cannot be listed."""
+def _near(name: str, source: str, client: Mapping[str, str], world: World) -> list[str]:
+    """Topics that may be meant; none where none is like it, or they cannot be listed."""
     try:
-        return ", ".join(near_topics(name, source, world.topics(client)))
+        return near_topics(name, source, world.topics(client))
     except ReconcilerError:
-        return ""
+        return []
 
 
 def _source(
@@ -191,5 +194,7 @@ def _source(
 
 def _no_source_topic(source: Cluster, name: str, world: World) -> TrialResult:
     near = _near(name, name, source.client, world)
-    next_step = f"It has {near}: correct the job's topics." if near else "Check the spelling of the job's topics."
+    next_step = "Check the spelling of the job's topics."
+    if near:
+        next_step = f"It has {', '.join(near)}: correct the job's topics."
     return warn(f"topic {name}", "The source has no such topic.", next_step)

@@ -407,6 +407,14 @@ def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..
     assert result.next_step == "It has z.events: correct the job's topics, [source] alias, or [topics]."
 
 
+def test_a_topic_with_a_suffix_tells_the_rule_to_write(look: Callable[..., Tries], store: MemoryStore) -> None:
+    save(store, "events", p0=anchored())
+    found = look(LEAST, MemoryLog("b", {"events.replica": 1}), topics=("events.replica", "others"))
+    (result,) = [each for each in found.tried if each.level is Level.FAIL]
+    assert result.next_step.startswith("It has events.replica: ")
+    assert result.next_step.endswith('or [topics] (for example policy = "{topic}.replica").')
+
+
 def test_a_misspelt_topic_is_told_with_the_names_like_it(look: Callable[..., Tries], store: MemoryStore) -> None:
     """At the destination and at the source."""
     save(store, "events", p0=anchored())
