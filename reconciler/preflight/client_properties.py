@@ -40,7 +40,7 @@ _LEFT_OUT = re.compile(
     r"|fetch\.max\.wait\.ms|partition\.assignment\.strategy|exclude\.internal\.topics|partitioner\..*|buffer\.memory"
     r"|transactional\.id|metadata\.(max\.idle\.ms|recovery\..*)|(send|receive)\.buffer\.bytes|client\.dns\.lookup"
     r"|socket\.connection\.setup\.timeout\.max\.ms|.*interceptor\.?(class(es)?)?(\..*)?|metrics?\..*"
-    r"|auto\.include\.jmx\.reporter|config\.providers(\..*)?"
+    r"|auto\.include\.jmx\.reporter|config\.providers(\..*)?|compression\.(gzip|lz4|zstd)\.level|internal\..*|share\..*"
     # of Java's TLS and login
     r"|security\.providers|ssl\.(protocol|enabled\.protocols|provider|(trustmanager|keymanager)\.algorithm)"
     r"|ssl\.secure\.random\.implementation|ssl\.(keystore|truststore)\.type|ssl\.truststore\.password"
