@@ -111,6 +111,8 @@ def _topics(found: Proposed) -> Iterator[str]:
         yield ""
         yield "[mirror]"
         yield from _comment("MirrorMaker's own topics here, which have other names than usual")
+        if "offset_syncs_topic" in own:
+            yield from _comment("(remove offset_syncs_topic if a mirror from here writes to that topic, too)")
         yield from (f"{key} = {quoted(name)}" for key, name in own.items())
 
 
