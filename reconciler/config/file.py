@@ -279,7 +279,7 @@ class _Reader:
         return tuple(jobs)
 
     def _job(self, table: Table, names: TopicNames) -> Job:
-        topics = _job_topics(table)
+        topics = sections.job_topics(table)
         identity = table.table("identity")
         store = _store(table)
         self._refuse_unlisted(table.where("store"), store)
@@ -302,6 +302,7 @@ class _Reader:
             identity=self._identity(identity),
             new=_start_at(table),
             sinks=sinks,
+            ignore_topics=sections.ignored_topics(table, topics),
             sink_columns=sink_columns,
         )
         identity.done()
@@ -335,14 +336,6 @@ def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, un
         table.fault("unit", problem, "Set timestamp, too: Kafka's own are in milliseconds.")
     if order == "increasing" and id == "none":
         table.fault("id_order", '= "increasing" says something of ids, and id is "none".', "Set id, too.")
-
-
-def _job_topics(table: Table) -> tuple[str, ...]:
-    problem = "must be a list of different topic names."
-    topics = table.texts("topics", problem, 'For example topics = ["events"].', required=True)
-    if len({*topics}) < len(topics) or not (topics or table.is_faulty("topics")):
-        table.fault("topics", problem, 'For example topics = ["events"].')
-    return tuple(dict.fromkeys(topics))
 
 
 def _store(table: Table) -> str:

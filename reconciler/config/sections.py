@@ -1,8 +1,9 @@
-"""The tables of the configuration file that stand alone: each becomes one value of the settings."""
+"""The parts of the configuration file that stand alone: each becomes one value of the settings."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from reconciler.config.settings import (
@@ -191,3 +192,24 @@ def failover_state(table: Table, config: Path) -> tuple[str, bool]:
         table.fault("state", "is empty.", "Name a folder that every hook of these jobs can read.")
     table.done()
     return state if "://" in state else str(config.absolute().parent / state), named is not None
+
+
+def job_topics(table: Table) -> tuple[str, ...]:
+    """A job's ``topics``, without repetitions."""
+    problem = "must be a list of different topic names."
+    topics = table.texts("topics", problem, 'For example topics = ["events"].', required=True)
+    if len({*topics}) < len(topics) or not (topics or table.is_faulty("topics")):
+        table.fault("topics", problem, 'For example topics = ["events"].')
+    for topic in topics:
+        if not isinstance(topic, Unknown) and not TOPIC_NAME.fullmatch(topic):
+            problem = f'has "{topic}", which is not the name of a topic.'
+            table.fault("topics", problem, "Patterns are not supported: list each topic by its name.")
+    return tuple(dict.fromkeys(topics))
+
+
+def ignored_topics(table: Table, topics: Collection[str]) -> tuple[str, ...]:
+    """A job's ``ignore_topics``: none of them is among its ``topics``."""
+    ignored = table.texts("ignore_topics", "must be a list of topic names.")
+    if both := [topic for topic in ignored if topic in topics]:
+        table.fault("ignore_topics", f'has "{both[0]}", and so has topics.', "Take it out of one of the two.")
+    return ignored

@@ -48,6 +48,13 @@ class TopicNames:
             raise ConfigError(f'[topics.names] has no name for "{topic}".', hint="Add it, or give [source] an alias.")
         return f"{self.alias}{self.separator}{topic}"
 
+    def source_of(self, name: str) -> str:
+        """The source's name of a topic of the destination; the same name for one that is not mirrored."""
+        listed = next((topic for topic, there in self.names.items() if there == name), None)
+        if listed is not None or self.policy is TopicPolicy.IDENTITY or self.alias is None:
+            return listed or name
+        return name.removeprefix(f"{self.alias}{self.separator}")
+
     def with_copy(self, address: str) -> str:
         """The address of a ``kafka-topic:`` store with the name of its mirrored copy, where these names tell it.
 
@@ -124,6 +131,8 @@ class Job:
     """Written out for this job: it is known to be new, and its partitions without an offset start here."""
     sinks: tuple[str, ...] = ()
     """Addresses of what the query writes to."""
+    ignore_topics: tuple[str, ...] = ()
+    """Topics of which the store may have offsets, and which the job is not to read."""
     sink_columns: Mapping[str, str] = field(default_factory=dict)
     """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,14 @@ from reconciler import __version__
 from reconciler.clock import stamp
 from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import NeedsPerson, Unreachable
+from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import topic_ids
 from reconciler.failover.totals import outcome
+from reconciler.failover.unlisted import refuse_unlisted
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
@@ -124,13 +125,16 @@ class Start:
     def at_source(self, chosen: Chosen, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
         """The variables of a start at the source. Writes nothing to the store, and contacts no cluster.
 
-        Raises as ``offsets_at_source`` does.
+        Raises as ``offsets_at_source`` and ``refuse_unlisted`` do.
         """
         held = chosen.held or Held({})
         may_be_new = may_be_new or self.job.new is not None
         offsets = offsets_at_source(self.config, self.job, held, may_be_new=may_be_new)
         source = self.config.source
         assert source is not None, "offsets_at_source has raised"
+        if held.rows or may_be_new:
+            with suppress(NotCreated), closing(outside.open_store(self.job.store)) as store:
+                refuse_unlisted(self.config, self.job, store)
         if self.original is not None and self.job.sinks:
             from reconciler.failover.sinks import refuse_start
 

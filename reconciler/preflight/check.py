@@ -18,7 +18,7 @@ from reconciler.preflight.mirror import mirror
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
 from reconciler.preflight.sinks import job_sinks, untracked_end, unusable_sinks
 from reconciler.preflight.stores import ANCHORS, anchor_store, job_store
-from reconciler.tracking.track import refuse_shared
+from reconciler.tracking.trackable import refuse_shared
 
 DESTINATION, SOURCE = "destination", "source"
 

@@ -9,6 +9,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
+from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.formats.decimal_text import counted, some
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
@@ -77,8 +78,20 @@ def job_store(
             yield failed(subject, error)
             return
         yield from _rows(config, job, able, store, rows, destination)
+        yield from _unlisted(config, job, store)
         if able.writable:
             yield _writable(job, store)
+
+
+def _unlisted(config: Config, job: Job, store: OffsetStore) -> Iterator[TrialResult]:
+    """A failure for topics that a start would leave unread; a word about those that the job ignores."""
+    subject, found = f"job {job.name}", find_unlisted(config, job, store)
+    if found.topics:
+        yield fail(subject, f"It does not list all of its topics: the store has {found.what}.", found.way_out)
+    if found.ignored:
+        yield ok(subject, f"the store has {offsets_of(found.ignored)}, which the job ignores (ignore_topics)")
+    if found.unknown:
+        yield warn(subject, f"Whether it has offsets of topics that it does not list is unknown: {found.unknown}")
 
 
 def unmovable(config: Config, job: Job) -> Iterator[TrialResult]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Job
+from reconciler.failover.unlisted import Unlisted
 from reconciler.ports import Change, ClusterInfo, Row, TopicPartition
 from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, aside_of, same, version_of
 from reconciler.tracking.lookback import LookbackResult, TrackedOffset
@@ -35,7 +36,7 @@ class JobReport:
     record's timestamp. ``known`` False: the stores could not be read. ``followed``: no trouble kept missing
     anchors from being looked up and saved. ``no_rows``: a sentence, if the store has no row of any of the job's topics
     and the configuration does not call the job new. ``own``: the number of rows that have their own anchor and are not
-    tracked.
+    tracked. ``unlisted``: topics of the job's group that it does not list, and for which no anchor is kept.
     """
 
     job: str
@@ -50,6 +51,7 @@ class JobReport:
     followed: bool = False
     no_rows: str = ""
     own: int = 0
+    unlisted: Unlisted = field(default_factory=Unlisted)
 
     @property
     def partitions(self) -> int:

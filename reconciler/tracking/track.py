@@ -51,6 +51,7 @@ from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.positions import tracked_ends
 from reconciler.failover.selection import by_key
+from reconciler.failover.unlisted import Unlisted, find_unlisted
 from reconciler.ports import Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
 from reconciler.stores.paired import (
@@ -68,11 +69,13 @@ from reconciler.stores.registry import is_end_of_batch, traits
 from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.lookback import LookbackResult, look_back
 from reconciler.tracking.overwritten import put_by_mirror
+from reconciler.tracking.trackable import refuse_shared, why_not
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 END_OF_WAITING_S = 1e9
+UNLISTED_S = 60.0
 DESTINATION = "[destination"
 SOURCE, ANCHORS = "the source cluster", "the anchor store"
 
@@ -113,6 +116,8 @@ class Tracker:
                 "[anchors] store is missing: track has nowhere to keep anchors.",
                 hint='Add it, for example: store = "sqlite:////srv/anchors.db".',
             )
+        self._config = config
+        self._unlisted: dict[str, tuple[float, Unlisted]] = {}
         self._deadline_s = config.search.deadline_s
         self._separators = dict.fromkeys((config.topics.separator, "."))
         self._side = side
@@ -120,7 +125,7 @@ class Tracker:
         stores, self._unusable = _open_each(jobs, side.open_store)
         jobs = [job for job in jobs if job.name in stores]
         self._bare = {job.name for job in jobs if stores[job.name].capabilities.needs_tracking}
-        self.left_out = {job.name: why for job in jobs if job.name not in self._bare and (why := _why_not(config, job))}
+        self.left_out = {job.name: why for job in jobs if job.name not in self._bare and (why := why_not(config, job))}
         self._jobs = tuple(job for job in jobs if job.name not in self.left_out)
         self._addresses = {name: store.address for name, store in stores.items()}
         for store in stores.values():
@@ -174,6 +179,8 @@ class Tracker:
         at, place = JobReport(job.name, self._addresses[job.name]), f'the store of job "{job.name}"'
         try:
             rows = self._ask(place, lambda: self._store(place, job).read(job.group, job.topics))
+            if rows or job.new is not None:
+                at = replace(at, unlisted=self._look_for_unlisted(job, place))
             if not rows and job.new is None and not is_end_of_batch(job.store):  # no batch is running
                 at = replace(at, no_rows=no_rows(self._store(place, job), job.group, *job.topics))
             if job.name not in self._bare:
@@ -216,6 +223,15 @@ class Tracker:
         at = replace(at, without={key: str(fault.refused) for key, fault in faults.items()})
         followed = SOURCE not in troubles and self._follow(tracked, troubles)
         return tracked.report(replace(at, followed=followed), self._side.now_ms())
+
+    def _look_for_unlisted(self, job: Job, place: str) -> Unlisted:
+        """The last answer for ``UNLISTED_S`` seconds: Kafka is asked for every partition of the cluster."""
+        looked_at, found = self._unlisted.get(job.name, (-math.inf, Unlisted()))
+        now = self._side.monotonic()
+        if now - looked_at >= UNLISTED_S:
+            found = find_unlisted(self._config, job, self._store(place, job))
+            self._unlisted[job.name] = now, found
+        return found
 
     def _follow(self, tracked: TrackedJob, troubles: dict[str, ReconcilerError]) -> bool:
         """Find the missing anchors on the source, and save them. False if there is trouble."""
@@ -365,33 +381,6 @@ def _of_the_source() -> Iterator[None]:
         of_source = type(error)(error.message, hint=error.hint.replace(DESTINATION, "[source"))
         of_source.retryable = error.retryable
         raise of_source from error
-
-
-def _why_not(config: Config, job: Job) -> str:
-    """Why a job is not tracked whose store keeps anchors; empty if its rows without one are.
-
-    With one topic name on both sides such a row does not tell which cluster's number it is: where the store keeps
-    anchors, ``apply`` leaves no mark of the failover in the [anchors] store.
-    """
-    if one_store(job.store, config.anchor_store or ""):
-        return "its rows are in the [anchors] store itself, which keeps anchors beside them"
-    if any(config.topics.destination_of(topic) == topic for topic in job.topics):
-        return "its store keeps anchors beside the offsets, and its topics have one name on both sides"
-    return ""
-
-
-def refuse_shared(jobs: Iterable[Job]) -> None:
-    """Raise ConfigError for two jobs of one group and topic: they would share a row of the anchor store."""
-    owner: dict[tuple[str, str], str] = {}
-    for job in jobs:
-        for topic in job.topics:
-            other = owner.setdefault((job.group, topic), job.name)
-            if other != job.name:
-                raise ConfigError(
-                    f'Jobs "{other}" and "{job.name}" have one group and the topic "{topic}": '
-                    "their anchors cannot be told apart.",
-                    hint="Give one of them a group of its own.",
-                )
 
 
 def _first_of_each(rows: Iterable[Row]) -> list[Row]:

@@ -91,7 +91,11 @@ class SickLog(MemoryLog):
 
 
 def job(name: str, topic: str = "events", store: str = "memory:one", group: str = "readers") -> str:
-    return f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+    others = json.dumps([each for each in ("events", "more", "rest") if each != topic])
+    return (
+        f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+        f"ignore_topics = {others}\n"
+    )
 
 
 @pytest.fixture

@@ -398,6 +398,21 @@ def test_a_topic_of_which_a_job_has_stored_nothing_is_told_of(
     assert not look(new, destination).messages(Level.WARN, "job clicks")
 
 
+def test_a_topic_that_the_job_does_not_list_is_the_configurations_fault(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored())
+    save(store, "orders", p0=anchored(), p1=anchored())
+    found = look(LEAST, destination)
+    assert found.code is ExitCode.USAGE
+    assert found.messages(Level.FAIL, "job clicks") == [
+        'It does not list all of its topics: the store has 2 offsets of "orders".'
+    ]
+    ignoring = look(LEAST.replace('["events"]', '["events"]\nignore_topics = ["orders"]'), destination)
+    assert ignoring.code is ExitCode.OK
+    assert 'has 2 offsets of "orders", which the job ignores' in ignoring.messages(Level.OK, "job clicks")[1]
+
+
 def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..., Tries], store: MemoryStore) -> None:
     save(store, "events", p0=anchored())
     found = look(LEAST, MemoryLog("b", {"z.events": 1}), topics=("z.events", "others"))

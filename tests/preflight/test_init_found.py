@@ -358,7 +358,7 @@ HOSTILE = 'a"\\\n[policy]\nmax_replay = 0\n# \u2028\x7f\x1b'
 
 
 def test_foreign_names_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
-    """Group and topic names are free text, and what was found stands in comments."""
+    """Group names are free text, and what was found stands in comments."""
     records = seen(*(MemoryRecord(n, BEGIN, b"k", b"v", ((f"id{HOSTILE}", b"%d" % n),)) for n in range(3)))
     job = ProposedJob(HOSTILE, [HOSTILE], "memory:x", propose(records), HOSTILE)
     mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
@@ -371,7 +371,8 @@ def test_foreign_names_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
     assert content["jobs"][0]["topics"] == [HOSTILE]
     path = tmp_path / "reconciler.toml"
     path.write_text(text)
-    assert load_config(path, {}).jobs[0].topics == (HOSTILE,)
+    with pytest.raises(ConfigError, match="which is not the name of a topic"):
+        load_config(path, {})
 
 
 @pytest.mark.parametrize("text", ["", "ä\x00\x7f\"'\\", "x.y", "a\nb\tc", "\u2028"])

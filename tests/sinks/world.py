@@ -42,6 +42,7 @@ class Query:
     extra: str = ""
     sinks: Sequence[str] = ()
     topics: Sequence[str] = ("o",)
+    ignored: Sequence[str] = ()
     names_end: bool = True
     """Whether the configuration has a job for the end of the batch."""
 
@@ -57,7 +58,7 @@ class Query:
             f'{self.extra}\n[source]\nalias = "a"\nbootstrap_servers = "a:9092"\n[destination]\n'
             f'bootstrap_servers = "b:9092"\n[anchors]\nstore = "sqlite:///{self.folder}/anchors.db"\n'
             f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = {topics}\nsink = {sinks}\n'
-            f'store = "checkpoint:{path or self.files.path}"\n'
+            f'store = "checkpoint:{path or self.files.path}"\nignore_topics = {json.dumps(list(self.ignored))}\n'
         )
         if self.names_end:
             end = f'store = "checkpoint:{path or self.files.path}?position=end"\n'

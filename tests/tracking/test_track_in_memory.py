@@ -86,6 +86,21 @@ def test_a_job_without_any_row_is_named_unless_it_is_called_new(world: Tracked) 
     assert world.track().no_rows == ""
 
 
+def test_a_topic_that_the_job_does_not_list_is_counted_and_looked_for_again_after_a_minute(world: Tracked) -> None:
+    world.make(range(10))
+    world.job_stores(7)
+    tracker = world.tracker()
+    assert world.track(tracker).unlisted.topics == {}
+    world.job_stores(3, topic="night")
+    assert world.track(tracker).unlisted.topics == {}
+    world.seconds += 60
+    report = world.track(tracker)
+    assert (report.exact, report.unlisted.topics) == (1, {"night": 1})
+    jobs = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+    ignoring = world.track(world.tracker(jobs=f'{jobs}ignore_topics = ["night"]\n')).unlisted
+    assert (ignoring.topics, ignoring.ignored) == ({}, {"night": 1})
+
+
 def test_a_gap_that_a_transaction_marker_left_makes_the_pair_no_less_exact(world: Tracked) -> None:
     world.make(range(4))
     for _ in range(3):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from reconciler.cli.commands.prepare.track import ALL_AGAIN_S, MOST_LINES, RoundProgress
+from reconciler.cli.commands.prepare.track import ALL_AGAIN_S, MOST_LINES, RoundProgress, _once
+from reconciler.core.errors import ExitCode
+from reconciler.failover.unlisted import Unlisted
 from reconciler.ports import TopicPartition
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round
@@ -50,6 +53,28 @@ def test_a_job_whose_state_changes_is_told_alone_and_so_is_its_return(log: Log) 
     assert log.after(10, lagging, replace(ORDERS, known=False)) == ["orders: not known"]
     assert log.after(10, lagging, ORDERS) == ["orders: 1 exact, 0 lagging, 0 without an anchor, 0 saved"]
     assert log.after(10, CLICKS, ORDERS) == ["clicks: 3 exact, 0 lagging, 0 without an anchor, 3 saved"]
+
+
+def test_a_topic_that_the_job_does_not_list_is_told_with_what_to_do(log: Log) -> None:
+    lines = log.after(10, replace(CLICKS, unlisted=Unlisted({"night": 2})), ORDERS)
+    assert lines[1].startswith('Job "clicks" has 2 offsets of "night", which it does not list: no anchor is kept. Add')
+    assert len(log.after(10, replace(CLICKS, unlisted=Unlisted({"night": 2})), ORDERS)) == 0
+
+
+def test_a_round_with_a_topic_that_its_job_does_not_list_needs_a_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    class Once:
+        left_out: Mapping[str, str] = {}
+
+        def __init__(self, unlisted: Unlisted) -> None:
+            self._job = replace(CLICKS, followed=True, unlisted=unlisted)
+
+        def round(self) -> Round:
+            return Round((self._job,), {})
+
+    assert _once(Once(Unlisted({"night": 2}))) is ExitCode.NEEDS_PERSON  # type: ignore[arg-type]
+    assert 'has 2 offsets of "night"' in capsys.readouterr().out
+    assert _once(Once(Unlisted(ignored={"night": 2}))) is ExitCode.OK  # type: ignore[arg-type]
+    assert 'Job "clicks" ignores 2 offsets of "night".' in capsys.readouterr().out
 
 
 def test_the_reason_of_a_missing_anchor_is_told_and_of_many_a_few(log: Log) -> None:

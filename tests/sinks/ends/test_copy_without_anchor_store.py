@@ -86,6 +86,7 @@ def test_an_anchor_store_that_fails_while_the_copy_is_made_costs_no_later_start(
 
 def test_the_hook_warns_of_what_its_plan_does_not_say(query: Query, caplog: pytest.LogCaptureFixture) -> None:
     """As `checkpoint clone` does: of a source that stays at its offsets, and of output that is repeated."""
+    query.ignored = ("p",)
     query.files.began({"p": {0: 0}}, "1")
     query.files.batch(2, {"o": {0: BEFORE + RIGHT}}, {"p": {0: 7}})
     query.files.planned(3, {"o": {0: BEFORE + RIGHT + 8}}, {"p": {0: 9}})

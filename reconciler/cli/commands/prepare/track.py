@@ -18,6 +18,7 @@ from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.core.errors import ConfigError, ExitCode, together, worst
+from reconciler.failover.unlisted import offsets_of
 from reconciler.outages import Outages
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round, SourceSide, Tracker
@@ -37,7 +38,8 @@ HELP = Help(
     {
         ExitCode.OK: "every stored offset has an anchor; or stopped by a signal",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor, or a job's store has no row of it",
+        ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor, a job's store has no row of it, or it has "
+        "rows of topics that the job does not list",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
         ExitCode.UNKNOWN_OUTCOME: "with --once: it is unknown whether anchors were saved",
     },
@@ -113,7 +115,7 @@ def _once(tracker: Tracker) -> ExitCode:
     print_table(HEADS, [_cells(job) for job in found.jobs], right=RIGHT)
     if details := [*_details(found), *(f"  {line}." for line in _left_out(tracker))]:
         show(wrap(*details, indent="    "))
-    stops = any(job.followed and (job.without or job.no_rows) for job in found.jobs)
+    stops = any(job.unlisted.topics or (job.followed and (job.without or job.no_rows)) for job in found.jobs)
     code = ExitCode.NEEDS_PERSON if stops else ExitCode.OK
     if not found.troubles:
         return code
@@ -171,11 +173,11 @@ class RoundProgress:
         lines = []
         for job in found.jobs:
             counts = job.known, job.exact, job.own, len(job.lagging), len(job.elsewhere)
-            state = (*counts, job.no_rows, tuple(job.without.items()))
+            state = (*counts, job.no_rows, tuple(job.without.items()), str(job.unlisted))
             if self._told.get(job.job) != state:
                 self._told[job.job] = state
                 lines.append(_job_progress(job))
-                lines += [line.strip() for line in _at_most(_without(job))]
+                lines += [line.strip() for line in _at_most([*_unlisted(job), *_without(job)])]
         return lines
 
 
@@ -223,12 +225,27 @@ def _details(found: Round) -> list[str]:
     for job in found.jobs:
         if job.no_rows:
             lines.append(f'  Job "{job.job}" has nothing to track: {job.no_rows}. {NO_ROWS}')
+        lines += _unlisted(job)
         if job.own and job.own == job.partitions:
             lines.append(f'  Job "{job.job}" is left out: every row has an anchor of its own.')
         lines += _without(job)
         lines += [f"  {key} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
         lines += [f"  {key} was handed over to another cluster, and is not tracked." for key in job.elsewhere]
     return _at_most(lines)
+
+
+def _unlisted(job: JobReport) -> list[str]:
+    """Sentences about offsets that are not tracked, because the configuration does not list their topics."""
+    found = job.unlisted
+    lines = []
+    if found.topics:
+        what = f'Job "{job.job}" has {found.what}, which it does not list: no anchor is kept.'
+        lines.append(f"  {what} {found.way_out}")
+    if found.ignored:
+        lines.append(f'  Job "{job.job}" ignores {offsets_of(found.ignored)}.')
+    if found.unknown:
+        lines.append(f'  Job "{job.job}" may have offsets of topics that it does not list: {found.unknown}')
+    return lines
 
 
 def _without(job: JobReport) -> list[str]:

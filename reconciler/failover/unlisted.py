@@ -1,0 +1,113 @@
+"""Topics of which a job's store has offsets, and which the configuration does not list: a start would not read them.
+
+A query on a pattern gets new topics while the configuration stays as it was. An old topic that the job is not to read
+any more looks the same, so a person names it in ``ignore_topics``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from reconciler.config.file import Config, Job
+from reconciler.config.places import has_groups, one_store
+from reconciler.config.settings import TopicNames
+from reconciler.core.errors import NeedsPerson, Refused
+from reconciler.formats.decimal_text import counted, some
+from reconciler.ports import OffsetReader
+from reconciler.stores.registry import is_end_of_batch
+
+MOST_NAMES = 3
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """How many offsets a store has of each topic that no job lists, by the source's names.
+
+    ``ignored``: those of topics in ``ignore_topics``. ``unknown``: why the store could not be asked, as a sentence.
+    """
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    unknown: str = ""
+
+    @property
+    def what(self) -> str:
+        """Like ``3 offsets of "night_2", "night_3"``."""
+        return offsets_of(self.topics)
+
+    @property
+    def way_out(self) -> str:
+        """What a person can do, as a sentence."""
+        these = "it" if len(self.topics) == 1 else "them"
+        names = ", ".join(f'"{topic}"' for topic in sorted(self.topics))
+        return (
+            f"Add {these} to the topics of this job, or of another job of this group; or write "
+            f"ignore_topics = [{names}] in this job's [[jobs]] table, if no job is to read {these} from here on."
+        )
+
+
+def find_unlisted(config: Config, job: Job, store: OffsetReader) -> Unlisted:
+    """The topics that the job's group has in ``store``, and that neither it nor another job of the group lists.
+
+    Raises Unreachable if the store does not answer.
+    """
+    if is_end_of_batch(job.store):  # its checkpoint is that of another job
+        return Unlisted()
+    try:
+        rows = store.read(job.group)
+    except Refused as error:  # it may be read topic by topic alone
+        return Unlisted(unknown=error.message)
+    listed = _names(config.topics, [topic for each in _sharing(config, job) for topic in each.topics])
+    counts: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    for row in rows:
+        topic = row.key.topic
+        if topic not in listed:
+            name = config.topics.source_of(topic)
+            of = counts[topic in job.ignore_topics or name in job.ignore_topics]
+            of[name] = of.get(name, 0) + 1
+    return Unlisted(counts[False], counts[True])
+
+
+def refuse_unlisted(config: Config, job: Job, store: OffsetReader) -> None:
+    """Raise NeedsPerson for topics that a start of the job would leave unread."""
+    found = find_unlisted(config, job, store)
+    if found.unknown:
+        doubt = f'Job "{job.name}" may have offsets of topics that it does not list: {found.unknown}'
+        _say_once(logging.WARNING, doubt)
+    if found.ignored:
+        _say_once(logging.INFO, f'Job "{job.name}" ignores {offsets_of(found.ignored)} (ignore_topics).')
+    if found.topics:
+        those = "that topic" if len(found.topics) == 1 else "those topics"
+        raise NeedsPerson(
+            f'{store.address} has {found.what} for group "{job.group}", and job "{job.name}" does not list {those}: '
+            "its start would leave their records unread.",
+            hint=found.way_out,
+        )
+
+
+@cache
+def _say_once(level: int, sentence: str) -> None:
+    """Log it once a process: a watcher checks every job each minute."""
+    log.log(level, "%s", sentence)
+
+
+def _sharing(config: Config, job: Job) -> list[Job]:
+    """The configured jobs that may have rows where this one has: of its group; or of its store, if that has none."""
+    alone = not has_groups(job.store)
+    return [each for each in config.jobs if each.group == job.group or (alone and one_store(each.store, job.store))]
+
+
+def _names(names: TopicNames, topics: Collection[str]) -> set[str]:
+    """The topics by the names of both clusters."""
+    return {*topics, *map(names.destination_of, topics)}
+
+
+def offsets_of(topics: Mapping[str, int]) -> str:
+    """Like ``3 offsets of "night_2", "night_3"``: the offsets' number, by topic."""
+    names = some([f'"{topic}"' for topic in sorted(topics)], MOST_NAMES)
+    return f"{counted(sum(topics.values()), 'offset')} of {names}"
