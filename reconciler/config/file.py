@@ -285,7 +285,10 @@ class _Reader:
         self._refuse_unlisted(table.where("store"), store)
         sinks = table.one_or_more("sink", 'must be an address, or a list of addresses, like "files:/data/clicks".')
         for sink in sinks:
-            if scheme_of(sink) not in SINK_SCHEMES:
+            if scheme_of(sink) == "hudi":
+                problem = "names a Hudi table, whose batches are not compared: Hudi drops those of a new checkpoint."
+                table.fault("sink", problem, 'Leave sink out, and continue in a copy: store = "checkpoint:PATH".')
+            elif scheme_of(sink) not in SINK_SCHEMES:
                 known = ", ".join(f"{scheme}:…" for scheme in sorted(SINK_SCHEMES))
                 table.fault("sink", "has an address of an unknown kind.", f"Known are {known}")
             self._refuse_unlisted(table.where("sink"), sink)

@@ -18,6 +18,7 @@ from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.check import Checked
+from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import topic_ids
 from reconciler.failover.totals import outcome
@@ -116,6 +117,8 @@ class Start:
                 attempt.wrote()
             if self.original is not None:
                 write_whole(files.copied, "")  # an audit needs the plan
+            elif anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
+                log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
         else:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
             if checked.to_anchor and not trust.waits_for_person(self.config.trust, self.key):

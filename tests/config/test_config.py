@@ -298,6 +298,10 @@ def inside(section: str, line: str) -> str:
         (LEAST.replace('["events"]', "[]"), "[jobs clicks] topics must be a list of different topic names"),
         (LEAST.replace('["events"]', '["e", "e"]'), "must be a list of different topic names"),
         (LEAST.replace('["events"]', '["e", ""]'), "must be a list of different topic names"),
+        (
+            LEAST.replace("[[jobs]]", '[[jobs]]\nsink = "hudi:/data/t"'),
+            "sink names a Hudi table, whose batches are not",
+        ),
         (LEAST.replace('["events"]', '["re:night_.*"]'), 'topics has "re:night_.*", which is not the name of a topic'),
         (LEAST.replace('["events"]', '["e", "night_[0-9]+"]'), 'topics has "night_[0-9]+", which is not the name'),
         (LEAST.replace('["events"]', '["events"]\nignore_topics = ["events"]'), 'ignore_topics has "events", and so'),

@@ -128,11 +128,12 @@ def test_a_configuration_forges_no_line(world: World) -> None:
 
 
 def test_rows_of_a_store_forge_no_line(world: World) -> None:
-    world.store(OFFSETS, HOSTILE, {(HOSTILE, 0): stored(3)})
+    world.store(OFFSETS, HOSTILE, {("events", 0): stored(3), (HOSTILE, 0): stored(3)})
     world.file("all.toml", HEAD + job("clicks", ["events"]))
     hostile = json.dumps(HOSTILE).replace("\x7f", "\\u007f")
     text = job("clicks", ["events"]).replace('group = "clicks"', f"group = {hostile}")
-    world.file("reconciler.toml", HEAD + text.replace('["events"]', f"[{hostile}]"))
+    world.file("reconciler.toml", HEAD + text)
+    assert "does not list that topic" in harmless(world.run("check", *CONFIG)).err
     exported = harmless(world.run("anchors", "export", *CONFIG))
     assert json.loads(exported.out)["group"] == HOSTILE
     world.file("lines", exported.out)

@@ -16,6 +16,7 @@ from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.failover.check import Checked
 from reconciler.failover.decisions import SeveralJobs
+from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.totals import outcome
 from reconciler.fileio import LARGEST_FILE, locked, making, refuse_unwritable, write_whole
 from reconciler.formats import snapshot
@@ -87,7 +88,10 @@ def run(options: argparse.Namespace) -> ExitCode:
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
-        say("", f"{outcome(checked.plan)}.", *steps_after(checked, Files(str(options.output), str(options.config))))
+        say("", f"{outcome(checked.plan)}.")
+        if anew := begin_anew(config, plan.jobs, (name for name, _ in checked.to_write)):
+            say(new_checkpoint_warning(anew, options.output, options.config))
+        say(*steps_after(checked, Files(str(options.output), str(options.config))))
     if checked.failed:
         then = "Apply leaves what was not judged alone: fix what is named above, then make another plan, with --job."
         show(wrap(f"{not_judged_text(checked.plan)} {then}"))

@@ -1,0 +1,54 @@
+"""A query that begins with a new checkpoint, and may write to a sink that remembers batch numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.failover.check import check
+from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
+from tests.in_memory import GROUP, Memory, stored
+
+
+def job(more: str = "") -> str:
+    return f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n{more}\n'
+
+
+def anew(memory: Memory, more: str = "") -> list[str]:
+    config = memory.config(jobs=job(more))
+    checked = check(config, config.jobs, memory.outside)
+    return [each.name for each in begin_anew(config, checked.plan.jobs, (name for name, _ in checked.to_write))]
+
+
+@pytest.fixture
+def moved(memory: Memory) -> Memory:
+    memory.deliver(range(10))
+    memory.save({0: stored(6)})
+    return memory
+
+
+def test_a_job_that_is_moved_and_names_no_sink_is_warned_of_once(moved: Memory) -> None:
+    assert anew(moved) == ["clicks"]
+    moved.apply()
+    assert anew(moved) == []  # it goes on in the checkpoint that it has begun
+
+
+def test_a_sink_that_is_known_is_compared_instead(moved: Memory, tmp_path: Path) -> None:
+    assert anew(moved, f'sink = "files:{tmp_path}"') == []
+
+
+def test_a_job_that_has_processed_nothing_begins_its_first_checkpoint(memory: Memory) -> None:
+    memory.deliver(range(10))
+    assert anew(memory, 'new = "latest"') == []
+
+
+def test_the_warning_has_the_command_of_a_copy(moved: Memory) -> None:
+    config = moved.config()
+    jobs = list(check(config, config.jobs, moved.outside).plan.jobs)
+    one = new_checkpoint_warning(jobs, Path("a b.json"), Path("reconciler.toml"))
+    assert one.startswith('Job "clicks" names no sink: a sink that remembers batch numbers (Hudi\'s, and others) drops')
+    assert one.endswith(" clone CHECKPOINT NEW_CHECKPOINT --plan 'a b.json' -c reconciler.toml")
+    two = new_checkpoint_warning(jobs * 2, Path("p.json"), Path("reconciler.toml"))
+    assert two.startswith('Jobs "clicks", "clicks" name no sink')
+    assert two.endswith(" --job NAME")
