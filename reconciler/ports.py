@@ -18,6 +18,7 @@ __all__ = [
     "Change",
     "ClusterInfo",
     "HandsOver",
+    "HasMembers",
     "HistoryEntry",
     "KeepsHistory",
     "ListsGroups",
@@ -352,6 +353,14 @@ class NamesGroups(Protocol):
     """A store that can name the groups of its system, whether or not they have rows of a job's topics."""
 
     def group_names(self) -> list[str]: ...
+
+
+@runtime_checkable
+class HasMembers(Protocol):
+    """A store whose groups have live members while their job runs."""
+
+    def members(self, group: str) -> Sequence[str]:
+        """The group's live members, like ``CLIENT_ID at HOST``; what the cluster calls its state if it names none."""
 
 
 def groups_of(store: OffsetReader) -> list[str] | None:

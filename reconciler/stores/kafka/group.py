@@ -78,6 +78,12 @@ class KafkaGroupStore:
         with closing(Surveyor(self._settings, timeout_s=self._timeout_s)) as surveyor:
             return surveyor.groups()
 
+    def members(self, group: str) -> tuple[str, ...]:
+        """The group's live members, as ``CLIENT_ID at HOST``; its state if the cluster names none of them."""
+        common.check_name("group's name", group)
+        found = self._requests.state(group)
+        return found.members or ((f"state {found.state}",) if found.live else ())
+
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
         """Every partition of those of the topics that exist.
 

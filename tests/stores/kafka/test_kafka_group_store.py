@@ -266,7 +266,9 @@ def test_a_group_with_live_members_is_refused(store, case, group, bootstrap, pro
             with pytest.raises(Refused, match=r"has 1 live member \(st-job at .*nothing was written") as caught:
                 attempt()
             assert "Stop the job" in caught.value.hint
+        assert [member.partition(" at ")[0] for member in store.members(group)] == ["st-job"]
         assert store.read(group) == [row]
+    assert store.members(group) == ()
     store.check_writable(group)
     assert store.write(group, [change], reason="test", now_ms=NOW).written == (row.key,)
 

@@ -20,6 +20,7 @@ from reconciler.cli.terminal.encoding import is_read
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
 from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
+from reconciler.config.file import Cluster, Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.core.visible import command
@@ -31,10 +32,12 @@ from reconciler.formats.start import Side
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
 from reconciler.hook.marks import Marks
+from reconciler.hook.running import refuse_running, refuse_unknown_group
 from reconciler.hook.side import Chosen, choose
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
 from reconciler.kafka import starter
+from reconciler.ports import OffsetStore
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
@@ -71,7 +74,8 @@ HELP = Help(
         ExitCode.USAGE: "usage or configuration, or the command cannot be run: it was not run",
         ExitCode.NEEDS_PERSON: "a partition needs a decision, the plan needs a signature, or it is not clear on which "
         "side the job is: the command was not run",
-        ExitCode.CHANGED: "the store or the destination changed meanwhile: the command was not run",
+        ExitCode.CHANGED: "the store or the destination changed meanwhile, or the job's group has live members: the "
+        "command was not run",
         ExitCode.UNREACHABLE: "a cluster, a store or the marks of failovers could not be reached, or refused: the "
         "command was not run",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
@@ -160,6 +164,7 @@ def run(options: argparse.Namespace) -> ExitCode:
                 variables = _at_source(start, chosen, outside, by_hand, options)
             else:
                 refuse_wrong(start.config, [start.job], sinks=True)
+                _refuse_running(start, chosen)
                 checked = _check_or_wait(start, outside, by_hand, options)
                 figures.saw(checked, config.policy.start)
                 with signals.writing():
@@ -200,7 +205,11 @@ def _at_source(
             f'Job "{start.job.name}" starts at the source ({chosen.why}), and decisions are about the destination.',
             hint="Leave --set, --set-time and --accept out; or add --to destination, to move the job there.",
         )
-    variables = start.at_source(chosen, outside, may_be_new=Verdict.NEW in by_hand.accepted)
+    may_be_new = Verdict.NEW in by_hand.accepted
+    if not may_be_new and start.job.new is None and chosen.held is not None:
+        refuse_unknown_group(start.config, start.job, chosen.held, partial(_store_on, start.config))
+    variables = start.at_source(chosen, outside, may_be_new=may_be_new)
+    _refuse_running(start, chosen)
     assert start.config.source is not None, "at_source has raised"
     log.info(
         'job "%s" starts at the source, %s: %s. To move it: %s',
@@ -210,6 +219,18 @@ def _at_source(
         command("reconciler", "failover", "start", "-c", options.config, "--job", start.job.name),
     )
     return variables
+
+
+def _refuse_running(start: Start, chosen: Chosen) -> None:
+    """Raise Changed for a job whose group has live members where it is to start."""
+    store_on = partial(_store_on, start.config)
+    refuse_running(start.config, start.job, chosen.side, store_on, monotonic=time.monotonic, pause=time.sleep)
+
+
+def _store_on(config: Config, cluster: Cluster, address: str) -> OffsetStore:
+    from reconciler.stores.registry import open_store
+
+    return open_store(address, kafka_client=cluster.client, timeout_s=config.search.request_timeout_s)
 
 
 def _program(command: list[str]) -> str | None:

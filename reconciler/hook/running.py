@@ -1,0 +1,101 @@
+"""What a hook asks of the cluster on which a job starts, where the job's offsets are in that cluster itself.
+
+Such a job's group has members while it runs: another start would be a second consumer. A member that has crashed is
+counted until its session times out, so the hook waits for that before it says that the job runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from reconciler.config.file import Cluster, Config, Job
+from reconciler.core.errors import Changed, NeedsPerson, Unreachable
+from reconciler.failover.no_rows import no_rows
+from reconciler.formats.decimal_text import some
+from reconciler.formats.start import Side
+from reconciler.hook.side import Held
+from reconciler.ports import HasMembers, OffsetStore
+from reconciler.stores.registry import traits
+
+LONGEST_SESSION_S = 50.0
+"""Kafka's default session timeout is 45 seconds (``session.timeout.ms``, ``group.consumer.session.timeout.ms``)."""
+POLL_S = 2.0
+
+StoreOn = Callable[[Cluster, str], OffsetStore]
+"""Opens the store of an address, as it is on a cluster; the caller closes it."""
+
+log = logging.getLogger("reconciler.hook")
+
+
+def refuse_running(
+    config: Config,
+    job: Job,
+    side: Side,
+    store_on: StoreOn,
+    *,
+    monotonic: Callable[[], float],
+    pause: Callable[[float], None],
+) -> None:
+    """Wait until the job's group has no members on the side where the job starts. Raise Changed if some stay.
+
+    Raises Unreachable if the destination does not answer. The job itself needs the source, so that one is not insisted
+    on.
+    """
+    cluster = config.source if side is Side.SOURCE else config.destination
+    if cluster is None or not traits(job.store).starts_by_reset:
+        return
+    try:
+        with closing(store_on(cluster, job.store)) as store:
+            if isinstance(store, HasMembers):
+                _wait_until_left(job, side, store, monotonic, pause)
+    except Unreachable as error:
+        if side is Side.DESTINATION:
+            raise
+        log.warning('whether group "%s" has live members at the source is unknown: %s', job.group, error.message)
+
+
+def _wait_until_left(
+    job: Job, side: Side, store: HasMembers, monotonic: Callable[[], float], pause: Callable[[float], None]
+) -> None:
+    until = monotonic() + LONGEST_SESSION_S
+    said: Sequence[str] = ()
+    while members := store.members(job.group):
+        shown = some(sorted(members), 3)
+        if monotonic() >= until:
+            raise Changed(
+                f'Group "{job.group}" has live members at the {side.value} ({shown}): job "{job.name}" runs, and this '
+                "start would be a second consumer.",
+                hint="Stop it first; if it has crashed, start it again once its session has timed out. If the group is "
+                "to have several consumers, start the others without the hook.",
+            )
+        if members != said:
+            log.info(
+                'group "%s" has live members at the %s (%s): waiting at most %.0f s, since one that has crashed is '
+                "counted until its session times out",
+                job.group,
+                side.value,
+                shown,
+                until - monotonic(),
+            )
+        said = members
+        pause(POLL_S)
+
+
+def refuse_unknown_group(config: Config, job: Job, held: Held, store_on: StoreOn) -> None:
+    """Raise NeedsPerson for a group without offsets at both clusters, where only the clusters have a job's offsets.
+
+    Raises Unreachable if the source does not answer: the group may be misspelt.
+    """
+    if held.rows or config.source is None or not traits(job.store).on_destination:
+        return
+    with closing(store_on(config.source, job.store)) as store:
+        if store.read(job.group, job.topics):
+            return
+        absent = no_rows(store, job.group, *job.topics)
+    raise NeedsPerson(
+        f'Job "{job.name}" has no stored offset at either cluster: {absent}.',
+        hint="Correct the group or the topics. If the job is new, start it once with --accept new, or write "
+        'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
+    )

@@ -1,0 +1,132 @@
+"""What the hook asks of a group before it starts a consumer in it: who its members are, and whether it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from reconciler.config.file import Cluster, Config, Job, load_config
+from reconciler.core.anchors import StoredOffset, TopicPartition
+from reconciler.core.errors import Changed, NeedsPerson, Unreachable
+from reconciler.formats.start import Side
+from reconciler.hook.running import LONGEST_SESSION_S, refuse_running, refuse_unknown_group
+from reconciler.hook.side import Held
+from reconciler.ports import Row
+from tests.in_memory import Memory
+
+ROW = Row(TopicPartition("events", 0), StoredOffset(4), "")
+
+
+@dataclass
+class Groups:
+    """A cluster's groups with their offsets, and the seconds until their members are gone."""
+
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    members_leave_at: float = 0.0
+    error: Unreachable | None = None
+    now: float = 0.0
+    asked: list[str] = field(default_factory=list)
+
+    def store_on(self, cluster: Cluster, address: str) -> Groups:
+        self.asked.append(f"{address} on {cluster.bootstrap_servers}")
+        return self
+
+    def members(self, group: str) -> tuple[str, ...]:
+        if self.error is not None:
+            raise self.error
+        return ("old-job at 10.0.0.7",) if self.now < self.members_leave_at else ()
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        rows = self.rows.get(group, [])
+        return rows if topics is None else [row for row in rows if row.key.topic in {*topics}]
+
+    def group_names(self) -> list[str]:
+        return [*self.rows]
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def config(memory: Memory) -> Config:
+    path = memory.folder / "groups.toml"
+    path.write_text(
+        '[source]\nalias = "a"\nbootstrap_servers = "a:9092"\n[destination]\nbootstrap_servers = "b:9092"\n'
+        '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+        '[[jobs]]\nname = "rows"\ngroup = "clicks"\ntopics = ["events"]\nstore = "sqlite:///offsets.db"\n'
+    )
+    return load_config(path, {})
+
+
+def wait(config: Config, groups: Groups, side: Side = Side.SOURCE, job: str = "clicks") -> None:
+    chosen: Job = config.chosen(job)[0]
+    refuse_running(
+        config,
+        chosen,
+        side,
+        groups.store_on,  # type: ignore[arg-type]
+        monotonic=lambda: groups.now,
+        pause=groups.pause,
+    )
+
+
+@pytest.mark.parametrize(("side", "cluster"), [(Side.SOURCE, "a:9092"), (Side.DESTINATION, "b:9092")])
+def test_a_group_whose_members_stay_longer_than_a_session_is_not_joined(
+    config: Config, side: Side, cluster: str
+) -> None:
+    groups = Groups(members_leave_at=1e9)
+    with pytest.raises(Changed, match=rf"live members at the {side.value} \(old-job at 10.0.0.7\)") as refused:
+        wait(config, groups, side)
+    assert groups.asked == [f"kafka-group: on {cluster}"]
+    assert groups.now == pytest.approx(LONGEST_SESSION_S, abs=2)
+    assert "Stop it first" in str(refused.value.hint)
+
+
+def test_a_member_that_has_crashed_is_waited_for_and_said_once(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    groups = Groups(members_leave_at=45)
+    wait(config, groups)
+    assert groups.now == pytest.approx(45, abs=2)
+    (said,) = caplog.messages
+    assert "(old-job at 10.0.0.7): waiting at most 50 s" in said
+
+
+def test_a_group_without_members_is_started_at_once(config: Config) -> None:
+    groups = Groups()
+    wait(config, groups)
+    assert groups.now == 0
+
+
+def test_a_job_whose_offsets_are_elsewhere_has_no_group_to_ask(config: Config) -> None:
+    groups = Groups(members_leave_at=1e9)
+    wait(config, groups, job="rows")
+    assert groups.asked == []
+
+
+def test_a_source_that_does_not_answer_is_told_of_and_the_destination_is_needed(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = Groups(error=Unreachable("No answer."))
+    wait(config, groups)
+    assert 'whether group "clicks" has live members at the source is unknown: No answer.' in caplog.text
+    with pytest.raises(Unreachable):
+        wait(config, groups, Side.DESTINATION)
+
+
+def test_a_group_without_offsets_at_both_clusters_needs_a_decision(config: Config) -> None:
+    groups = Groups({"cliks": [ROW], "clickz": [ROW]})
+    with pytest.raises(NeedsPerson, match='no rows of "events" for group "clicks"; this store has "cliks", "clickz"'):
+        refuse_unknown_group(config, config.jobs[0], Held({}), groups.store_on)  # type: ignore[arg-type]
+
+
+def test_a_group_that_only_the_source_has_is_the_jobs(config: Config) -> None:
+    groups = Groups({"clicks": [ROW]})
+    refuse_unknown_group(config, config.jobs[0], Held({}), groups.store_on)  # type: ignore[arg-type]
+    refuse_unknown_group(config, config.jobs[0], Held({ROW.key: ROW}), Groups().store_on)  # type: ignore[arg-type]
