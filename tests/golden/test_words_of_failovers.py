@@ -268,6 +268,7 @@ def test_a_failover_from_start_to_end(world: World, goldens: Goldens) -> None:
         "hook -c reconciler.toml --job clicks --plans plans --set a.events:0=9",
         "failover start -c reconciler.toml --job clicks",
         "failover start -c reconciler.toml",
+        "failover start -c reconciler.toml --yes",
         "failover status -c reconciler.toml",
         "hook -c reconciler.toml --job clicks --plans plans --to source",
         "hook -c reconciler.toml --job clicks --plans plans",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -21,6 +22,11 @@ from reconciler.stores.registry import open_store
 from tests.world import CommandResult, free_port, run_process
 
 OWN = StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", None), 1)
+
+
+class Typed(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 class Job:
@@ -135,10 +141,27 @@ def test_the_start_names_the_topic_whose_numbers_the_offsets_are(job: Job, run) 
     assert start.topic_ids == {"events": ("of the topic",)}
 
 
+def test_a_failover_of_all_jobs_shows_them_and_asks(job: Job, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run("failover start")
+    assert ended.code == 2
+    assert ended.out == f"clicks: topics events; group clicks in {job.store}\n"
+    assert "This needs a confirmation, and stdin is not a terminal. Add --yes." in ended.err
+    monkeypatch.setattr("sys.stdin", Typed("n\n"))
+    refused = run("failover start")
+    assert (refused.code, "Move 1 job to the destination, each at its next start? [y/N]" in refused.err) == (2, True)
+    assert "-" in run("failover status").out.splitlines()[1].split()
+    monkeypatch.setattr("sys.stdin", Typed("y\n"))
+    assert "clicks: moves to the destination at its next start" in run("failover start").out
+
+
+def test_a_failover_of_a_named_job_does_not_ask(job: Job, run) -> None:
+    assert "clicks: moves to the destination" in run("failover start --job clicks").out
+
+
 def test_a_failover_makes_the_hook_move_the_job_until_it_ends(job: Job, run) -> None:
     job.save()
-    assert "clicks: moves to the destination at its next start" in run("failover start").out
-    assert "clicks: marked already, by" in run("failover start").out
+    assert "clicks: moves to the destination at its next start" in run("failover start --yes").out
+    assert "clicks: marked already, by" in run("failover start --yes").out
     shown = run("failover status").out
     assert [line.split()[:3] for line in shown.splitlines()][1] == ["clicks", "source", "destination"]
     assert run("hook").code == 6, "it looks for the destination, which is away"
@@ -167,7 +190,7 @@ def test_a_job_that_its_hook_would_not_start_has_no_next_start(job: Job, run) ->
 def test_a_failover_that_marks_no_job_asks_for_no_restart(job: Job, run) -> None:
     job.save()
     (job.folder / "reconciler.failover").write_text("a file, where the marks' folder should be")
-    ended = run("failover start")
+    ended = run("failover start --yes")
     assert ended.code != 0
     assert "clicks: not marked." in ended.out
     assert "Restart" not in ended.out
@@ -177,11 +200,11 @@ def test_who_started_and_ended_a_failover_is_in_the_audit_log(job: Job, run) -> 
     job.save()
     logged = job.folder / "audit.jsonl"
     job.config.write_text(f'[trust]\naudit_log = "{logged}"\n{job.config.read_text()}')
-    run("failover start")
-    run("failover start")
+    run("failover start --yes")
+    run("failover start --yes")
     run("failover end")
     job.save("a.events")
-    run("failover start")
+    run("failover start --yes")
     run("failover end")
     records = [json.loads(line) for line in logged.read_text().splitlines()]
     assert [record["jobs"][0]["name"] for record in records[::2]] == ["clicks"] * 5
@@ -206,7 +229,7 @@ def test_an_end_that_one_mark_resists_ends_the_other_jobs_and_is_logged_as_parti
     for group in ("clicks", "views", "visits"):
         change = Change(TopicPartition("events", 0), None, OWN)
         open_store(job.store).write(group, [change], reason="test", now_ms=1)
-    run("failover start")
+    run("failover start --yes")
     marks = job.folder / "reconciler.failover"
     (marks / "views.json").unlink()
     (marks / "views.json").mkdir()  # like a mark of another user, it cannot be removed
@@ -224,7 +247,7 @@ def test_an_end_that_one_mark_resists_ends_the_other_jobs_and_is_logged_as_parti
 def test_a_failover_that_cannot_be_logged_marks_nothing(job: Job, run) -> None:
     job.save()
     job.config.write_text(f'[trust]\naudit_log = "{job.folder}"\n{job.config.read_text()}')
-    assert run("failover start").code == 2
+    assert run("failover start --yes").code == 2
     assert not (job.folder / "reconciler.failover").exists()
 
 
@@ -236,20 +259,20 @@ def test_a_word_moves_it_without_a_failover(job: Job, run) -> None:
 
 def test_a_failover_is_not_ended_for_a_job_of_which_it_is_not_known_where_it_is(job: Job, run) -> None:
     job.save("a.events")
-    run("failover start")
+    run("failover start --yes")
     ended = run("failover end")
     assert (ended.code, "clicks: not ended." in ended.out) == (6, True)
     assert run("failover status").code == 6
-    assert "marked already" in run("failover start").out
+    assert "marked already" in run("failover start --yes").out
 
 
 def test_a_mark_that_cannot_be_read_stops_every_start_but_one_that_is_ordered(job: Job, run) -> None:
     job.save()
-    run("failover start")
+    run("failover start --yes")
     (job.folder / "reconciler.failover" / "clicks.json").write_text("{")
     ended = run("hook")
     assert (ended.code, "it is not known on which side the job is to start" in ended.err) == (6, True)
-    assert "cannot be read" in run("failover start").out
+    assert "cannot be read" in run("failover start --yes").out
     assert "cannot be read" in run("failover status").out
     run("failover end")
     assert variables(run("hook"))

@@ -146,7 +146,7 @@ def test_an_output_that_is_lost_does_not_hide_what_was_written(
 def test_marks_that_were_set_before_the_output_was_lost_are_named(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = run_on_a_full_disk(monkeypatch, capsys, "failover start -c reconciler.toml", lines=1)
+    code, said = run_on_a_full_disk(monkeypatch, capsys, "failover start -c reconciler.toml --yes", lines=1)
     assert {path.stem for path in (world.folder / "reconciler.failover").iterdir()} == {"ready", "clicks"}
     assert code == ExitCode.USAGE
     assert said[-1] == (

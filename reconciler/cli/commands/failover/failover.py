@@ -10,12 +10,15 @@ from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say
+from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms, stamp
+from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, NeedsPerson, ReconcilerError, worst
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import Outside
+from reconciler.formats.decimal_text import counted, some
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark, Marks
 from reconciler.hook.side import Chosen, choose, refuse_without_rows
@@ -23,11 +26,13 @@ from reconciler.stores.registry import traits
 from reconciler.trust import command_trail
 
 EXAMPLE = "reconciler failover start -c reconciler.toml"
+MOST_TOPICS = 3
 HELP = Help(
     """
     Tells the hooks of jobs that the source is lost. start marks the jobs: from then on, their hooks move them to the
-    destination, each at its next start. end removes the marks: a job that was moved stays at the destination, and one
-    that was not starts at the source again. status shows where each job is, and where it starts next.
+    destination, each at its next start. Without --job it shows all jobs of the configuration, and asks. end removes the
+    marks: a job that was moved stays at the destination, and one that was not starts at the source again. status shows
+    where each job is, and where it starts next.
 
     The marks are files in a folder that all hooks of the jobs must read: [failover] state. None of the three stops or
     starts a job, or writes to a store. To take jobs back to the source, end the failover and follow the failback.
@@ -35,6 +40,7 @@ HELP = Help(
     [
         ("the source is lost: move all jobs of the configuration, then restart them", EXAMPLE),
         ("only one", f"{EXAMPLE} --job clicks"),
+        ("in a script, without a prompt", f"{EXAMPLE} --yes"),
         ("where is each job?", "reconciler failover status -c reconciler.toml"),
         ("the failover is over", "reconciler failover end -c reconciler.toml"),
     ],
@@ -61,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         way = ways.add_parser(name, help=summary, description=summary)
         arguments.add_config(way)
         arguments.add_jobs(way)
+        if name == "start":
+            arguments.add_yes(way)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -71,11 +79,21 @@ def run(options: argparse.Namespace) -> ExitCode:
         refuse_wrong(config, jobs)
     if options.way == "status":
         return _status(config, jobs, marks)
+    if options.way == "start" and not options.job and not options.yes:
+        _confirm(jobs)
     with command_trail.attempt(config.trust, f"failover {options.way}", options.words) as attempt:
         attempt.intends_marks(jobs)
         count, code = _start(jobs, marks) if options.way == "start" else _end(config, jobs, marks)
         attempt.marked(count, code)
     return code
+
+
+def _confirm(jobs: Sequence[Job]) -> None:
+    """Show the jobs, and ask. Raises ConfigError where nobody can answer, or the answer is no."""
+    for job in jobs:
+        topics, store = some(job.topics, MOST_TOPICS), without_secrets(job.store)
+        say(f"{job.name}: topics {topics}; group {job.group} in {store}")
+    confirm(f"Move {counted(len(jobs), 'job')} to the destination, each at its next start?", yes=False)
 
 
 def _start(jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
