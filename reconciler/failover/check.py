@@ -89,9 +89,9 @@ class Checked:
 
     @property
     def right(self) -> int:
-        """How many rows of ``to_write`` stay at their offset, and only get the destination's anchor or a copy's."""
+        """How many rows of ``to_write`` keep their number: they only get the destination's name, or its anchor."""
         rows = [(job.name, row) for job in self.plan.jobs for row in job.partitions]
-        wrong = {(name, row.key) for name, row in rows if not row.is_right or row.source_topic != row.topic}
+        wrong = {(name, row.key) for name, row in rows if row.stored_offset != row.resume_offset}
         return len(self.to_write - wrong)
 
     def decided(self, job: JobPlan) -> JobPlan:

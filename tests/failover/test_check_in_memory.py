@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from reconciler import engine
+from reconciler.cli.commands.failover.check import summary
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, write
-from reconciler.formats.plan import why_stopped
+from reconciler.formats.plan import StartPolicy, why_stopped
 from reconciler.ports import ClusterInfo, OffsetStore, TopicInfo, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, on_disk, stored
 
@@ -475,3 +476,13 @@ def test_every_search_runs_on_the_callers_engine_and_its_probes_are_counted(wide
     assert probes[1]["Read"] > 0
     assert counted == probes
     assert later, "by time, and what a person set"
+
+
+def test_a_row_whose_number_stays_is_not_said_to_need_correcting(memory: Memory) -> None:
+    """It gets the destination's name: under the source's it would be taken for the source's number."""
+    memory.deliver(range(10))
+    memory.save({0: replace(stored(6), offset=7, anchor=replace(anchor(6), offset=6))})
+    checked = memory.check()
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 7)
+    (said,) = summary(checked, StartPolicy(), ByHand())
+    assert said.startswith("1 offset is right, and counts as the source's until that is done (exit code 3")

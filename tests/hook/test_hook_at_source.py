@@ -19,6 +19,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
 from reconciler.ports import Change, Row
 from reconciler.spark.handoff import Side, from_environment
 from reconciler.stores.registry import open_store
+from tests.checkpoints.checkpoint_files import Files
 from tests.world import CommandResult, free_port, run_process
 
 OWN = StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", None), 1)
@@ -152,6 +153,15 @@ def test_a_failover_of_all_jobs_shows_them_and_asks(job: Job, run, monkeypatch: 
     assert "-" in run("failover status").out.splitlines()[1].split()
     monkeypatch.setattr("sys.stdin", Typed("y\n"))
     assert "clicks: moves to the destination at its next start" in run("failover start").out
+
+
+def test_a_query_that_may_run_on_a_copy_is_not_said_to_be_at_the_source(job: Job, run) -> None:
+    Files.at(job.folder / "checkpoint").batch(0, {"events": {0: 5}})
+    job.store = f"checkpoint:{job.folder}/checkpoint"
+    job.configure()
+    shown = run("failover status").out
+    assert "clicks  source, or in a copy  source, or in a copy" in shown
+    assert "unless its hook has made the copy that --clone-to names" in shown
 
 
 def test_a_failover_of_a_named_job_does_not_ask(job: Job, run) -> None:

@@ -112,7 +112,7 @@ def _judged(checked: Checked, code: ExitCode, by_hand: ByHand) -> str:
     if code is ExitCode.CORRECTABLE:
         alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
         plan = "reconciler plan" if by_hand == ByHand() else "reconciler plan with the same decisions (--set, --accept)"
-        return f"{_to_correct(checked)}{alone}; {starting}. Next: {_then(checked, plan)}."
+        return f"{_to_correct(checked)}{alone}; {starting}. Next: {_then(checked, plan)}.{_of_original(checked)}"
     return f"Every partition may start as it is; {starting}."
 
 
@@ -125,6 +125,14 @@ def _to_correct(checked: Checked) -> str:
         words = "offset is right, and counts" if right == 1 else "offsets are right, and count"
         clauses.append(f"{right:,} {words} as the source's until that is done")
     return "; ".join(clauses)
+
+
+def _of_original(checked: Checked) -> str:
+    """What may be wrong where a query runs on a copy that only its hook's ``--clone-to`` names."""
+    names = {name for name, _ in checked.to_write}
+    if not any(traits(job.store).corrected_in_copy for job in checked.plan.jobs if job.name in names):
+        return ""
+    return " If the query runs on a copy already, this is about its original: let the job's store name the copy."
 
 
 def _then(checked: Checked, plan: str) -> str:

@@ -166,7 +166,7 @@ def _status(config: Config, jobs: Sequence[Job], marks: Marks) -> ExitCode:
     with context.outside(config) as outside:
         for job in jobs:
             found = _side(config, job, outside)
-            lives, why = (found.side.value, _why(job, found)) if isinstance(found, Chosen) else ("?", str(found))
+            lives, why = (_lives(job, found), _why(job, found)) if isinstance(found, Chosen) else ("?", str(found))
             codes.append(ExitCode.OK if isinstance(found, Chosen) else found.exit_code)
             try:
                 mark = marks.of(job.name)
@@ -191,7 +191,16 @@ def _side(config: Config, job: Job, outside: Outside) -> Chosen | ReconcilerErro
         return error
 
 
+def _lives(job: Job, found: Chosen) -> str:
+    """Where the job is, as far as that is known: it may run at the destination, on a copy that only its hook names."""
+    return f"{found.side.value}, or in a copy" if _may_have_copy(job, found) else found.side.value
+
+
 def _why(job: Job, found: Chosen) -> str:
-    if found.side is Side.SOURCE and traits(job.store).corrected_in_copy:
+    if _may_have_copy(job, found):
         return f"{found.why}, unless its hook has made the copy that --clone-to names"
     return found.why
+
+
+def _may_have_copy(job: Job, found: Chosen) -> bool:
+    return found.side is Side.SOURCE and traits(job.store).corrected_in_copy
