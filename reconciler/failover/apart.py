@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from reconciler.config.file import Config, Job
 from reconciler.config.places import server_of
 from reconciler.config.redaction import KNOWN
-from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable, as_sentence
+from reconciler.core.errors import Away, Changed, NeedsPerson, ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.check import Checked, check, plan_of
 from reconciler.failover.decisions import refuse_several_places
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import ByHand, Outside, StoreOpener, WrongDecision
+from reconciler.failover.unlisted import refuse_unlisted
 from reconciler.formats.plan import NotJudged
 from reconciler.ports import Capabilities, OffsetStore, Row
 from reconciler.stores.common import ReadOnlyStore
@@ -243,7 +244,7 @@ class _StoreReading:
             self.failed[job.name] = StoreFailure(error, self._monotonic() - began)
 
     def _try(self, job: Job, before: Callable[[Job], None], now: float) -> ReconcilerError | None:
-        """Copy one job's rows. Returns the failure because of which the store's anchors are left alone."""
+        """Copy one job's rows. Returns a failure of its anchors, or of the job alone: its store is well."""
         store = self._opened.get(job.store) or self._opened.setdefault(job.store, self._open_store(job.store))
         if error := self._fuses.lacks_anchors(store, now):
             return error
@@ -255,9 +256,15 @@ class _StoreReading:
         if any(held.isdisjoint((topic, destination_of(topic))) for topic in job.topics):
             self.lacking.add(job.store)
         self._fuses.worked(job.store, store)
+        unlisted: NeedsPerson | None = None
+        try:
+            if rows or job.new is not None:
+                refuse_unlisted(self._config, job, store)  # the copy has the listed topics alone
+        except NeedsPerson as found:
+            unlisted = found
         if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
             _close(self._opened.pop(job.store))
-        return None
+        return unlisted
 
     def close(self) -> None:
         for store in self._opened.values():

@@ -53,7 +53,9 @@ def test_it_is_named_as_at_the_source_where_only_the_mirrors_name_has_a_row(memo
         verdicts(memory, job())
 
 
-def test_it_does_not_hide_the_other_jobs(two: Memory) -> None:
+def test_it_does_not_hide_the_other_jobs_nor_they_hide_it(two: Memory) -> None:
+    """Several jobs are checked on a copy of their stores' rows, which has the listed topics alone."""
+    two.save({0: stored(6)}, group="others", topic="night")
     config = two.config(jobs=job() + job('"night"', name="other", group="others"))
     checked = check_each(config, config.jobs, two.outside)
     assert [(name, type(error)) for name, error in checked.failed.items()] == [("clicks", NeedsPerson)]

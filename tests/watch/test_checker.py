@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections import Counter
@@ -116,7 +117,12 @@ class SickStore(MemoryStore):
 
 
 def job(name: str, topic: str = "events", store: str = "memory:one", group: str = "readers") -> str:
-    return f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+    topics = topic.split('", "')
+    ignored = json.dumps([each for number in range(10) if (each := f"e{number}") not in topics])
+    return (
+        f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+        f"ignore_topics = {ignored}\n"
+    )
 
 
 @pytest.fixture
