@@ -201,7 +201,7 @@ def job_topics(table: Table) -> tuple[str, ...]:
     if len({*topics}) < len(topics) or not (topics or table.is_faulty("topics")):
         table.fault("topics", problem, 'For example topics = ["events"].')
     for topic in topics:
-        if not isinstance(topic, Unknown) and not TOPIC_NAME.fullmatch(topic):
+        if not _may_be_topic(topic):
             problem = f'has "{topic}", which is not the name of a topic.'
             table.fault("topics", problem, "Patterns are not supported: list each topic by its name.")
     return tuple(dict.fromkeys(topics))

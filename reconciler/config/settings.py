@@ -51,8 +51,12 @@ class TopicNames:
     def source_of(self, name: str) -> str:
         """The source's name of a topic of the destination; the same name for one that is not mirrored."""
         listed = next((topic for topic, there in self.names.items() if there == name), None)
-        if listed is not None or self.policy is TopicPolicy.IDENTITY or self.alias is None:
-            return listed or name
+        if listed is not None:
+            return listed
+        if self.template is not None:
+            return self.template.source_of(name) or name
+        if self.policy is TopicPolicy.IDENTITY or self.alias is None:
+            return name
         return name.removeprefix(f"{self.alias}{self.separator}")
 
     def with_copy(self, address: str) -> str:

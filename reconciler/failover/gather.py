@@ -24,7 +24,7 @@ from reconciler.failover.selection import (
     is_unread,
     select,
 )
-from reconciler.failover.unlisted import refuse_unlisted
+from reconciler.failover.unlisted import read_listed, refuse_unlisted
 from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
@@ -130,12 +130,13 @@ class JobRows:
 def read_rows(config: Config, job: Job, open_store: StoreOpener) -> JobRows:
     """The job's rows in its store. Raises NeedsPerson for rows of topics that no job lists, and as stores do."""
     with closing(open_store(job.store)) as store:
-        rows = by_key(store.read(job.group, job_topics(config, job)))
+        read, others = read_listed(config, job, store, job_topics(config, job))
+        rows = by_key(read)
         address, translated = store.address, store.capabilities.translated_by_mirror
         if not rows and is_end_of_batch(job.store):
             return JobRows(job, address, {}, translated, {})
         if rows or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
-            refuse_unlisted(config, job, store)
+            refuse_unlisted(job, address, others)
         held = {key.topic for key in rows}
         absent = {
             topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))

@@ -22,7 +22,7 @@ from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warnin
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import topic_ids
 from reconciler.failover.totals import outcome
-from reconciler.failover.unlisted import refuse_unlisted
+from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
@@ -137,7 +137,7 @@ class Start:
         assert source is not None, "offsets_at_source has raised"
         if held.rows or may_be_new:
             with suppress(NotCreated), closing(outside.open_store(self.job.store)) as store:
-                refuse_unlisted(self.config, self.job, store)
+                refuse_unlisted(self.job, store.address, find_unlisted(self.config, self.job, store))
         if self.original is not None and self.job.sinks:
             from reconciler.failover.sinks import refuse_start
 
