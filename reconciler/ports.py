@@ -216,6 +216,7 @@ class Row:
     sentence. ``text``: the stored value byte for byte, if the store keeps text; another program's text may hold more
     than ``stored``. ``numbering``: whose number it is; None where only an anchor can tell. ``anchored_ms``: when an
     anchor that lags was stored (epoch ms), if that is known; the offset's own time of writing is a later one.
+    ``is_copy``: the place has no row; this one is what ``track`` copied from the source's group.
     """
 
     key: TopicPartition
@@ -226,6 +227,7 @@ class Row:
     text: str | None = None
     numbering: Numbering | None = None
     anchored_ms: int | None = None
+    is_copy: bool = False
 
     @property
     def malformed(self) -> Malformed | None:

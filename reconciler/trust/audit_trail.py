@@ -88,7 +88,7 @@ class Attempt:
         """Log the rows that ``apply`` will write."""
         self.intends(
             [
-                WrittenRow(change.job, item.key, item.now.stored.offset if item.now else None, item.new.offset)
+                WrittenRow(change.job, item.key, item.prior.offset if item.prior else None, item.new.offset)
                 for change in changes
                 if not change.is_refused
                 for item in change.intended
@@ -107,7 +107,7 @@ class Attempt:
                     change.job,
                     item.key,
                     item.now.stored.offset if item.now else None,
-                    item.before.offset if item.before else None,
+                    item.back_to.offset if item.back_to else None,
                 )
                 for change in jobs
                 for item in change.returns

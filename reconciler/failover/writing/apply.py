@@ -56,9 +56,14 @@ class Intended:
     speaks: Row | None
 
     @property
+    def prior(self) -> StoredOffset | None:
+        """What is at the place; None for no row."""
+        return None if self.now is None or self.now.is_copy else self.now.stored
+
+    @property
     def keeps_offset(self) -> bool:
         """True if the row has this offset already, and only its anchor changes."""
-        return self.now is not None and self.now.stored.offset == self.new.offset
+        return self.prior is not None and self.prior.offset == self.new.offset
 
     @property
     def change(self) -> Change:

@@ -45,7 +45,8 @@ class Return:
     """One row to put back; ``before`` None deletes the row that ``apply`` made.
 
     ``skips`` and ``replay_at_most`` count from the offset in place, which the plan proved; ``replay_at_most`` is None
-    where there is nothing to compare: no row, or one in the source's numbers.
+    where there is nothing to compare: no row, or one in the source's numbers. ``is_copy``: the place had no row, and
+    ``before`` is the copy of the source's that was kept elsewhere: it goes back there, and the row is deleted.
     """
 
     key: TopicPartition
@@ -54,6 +55,12 @@ class Return:
     text: str | None = None
     skips: Skips | None = None
     replay_at_most: int | None = None
+    is_copy: bool = False
+
+    @property
+    def back_to(self) -> StoredOffset | None:
+        """What will be at the place; None for no row."""
+        return None if self.is_copy else self.before
 
     @property
     def change(self) -> Change:
@@ -104,10 +111,17 @@ def prepare_rollback(
         for tp in unseen:
             if not _may_be_own(rows[tp], plan):
                 raise _foreign((name, tp), path, "the plan")
+        in_a_group = traits(job.store).starts_by_reset  # each number of a group counts where the group is
         compared = [
-            item for item in returns if item.key in unseen or not _is_sources(item, planned[name, item.key], plan)
+            item
+            for item in returns
+            if in_a_group or item.key in unseen or not _is_sources(item, planned[name, item.key], plan)
         ]
-        translated = {item.key for item in returns if item.key not in unseen and not _may_be_own(rows[item.key], plan)}
+        translated = {
+            item.key
+            for item in returns
+            if not in_a_group and item.key not in unseen and not _may_be_own(rows[item.key], plan)
+        }
         counted = _counted(compared, rows, _about(plan, job, compared), translated, config, outside)
         _check_anchors(job, [item for item in compared if item.key in unseen], config, outside)
         jobs.append(JobReturns(job, tuple(counted.get(item.key, item) for item in returns)))
@@ -226,15 +240,18 @@ def _check_cluster(plan: Plan, config: Config, outside: Outside) -> None:
 def _returns(job: Job, saved: Mapping[TopicPartition, snapshot.Replaced], outside: Outside) -> list[Return]:
     with closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(job.group, sorted({tp.topic for tp in saved})))
+        may_copy = store.capabilities.translated_by_mirror
     returns = []
     for tp, replaced in sorted(saved.items()):
         now = rows.get(tp)
         stored = now.stored if now else None
         if _is_as_before(stored, replaced):
             continue
-        if not snapshot.same(stored, replaced.after):
+        is_copy = may_copy and replaced.before is not None and replaced.text is None  # a commit has a text
+        is_deleted = is_copy and now is None  # as the store asked for, where it cannot delete a single row
+        if not (snapshot.same(stored, replaced.after) or is_deleted):
             raise _gone_on(tp, job)
-        returns.append(Return(tp, now, replaced.before, replaced.text))
+        returns.append(Return(tp, now, replaced.before, replaced.text, is_copy=is_copy))
     return returns
 
 
@@ -287,7 +304,7 @@ def _counted(
     ``translated`` are rows that the plan saw with the source's anchor. Where such a number lies behind the log's end,
     it counts the source's records, not this log's, and goes back as it was.
     """
-    offsets = {item.key: item.before.offset for item in returns if item.before and not item.before.is_sentinel}
+    offsets = {item.key: item.back_to.offset for item in returns if item.back_to and not item.back_to.is_sentinel}
     if not offsets:
         return {}
     reader = outside.patient(config.search)
@@ -321,7 +338,7 @@ def _about(plan: Plan, job: Job, returns: Sequence[Return]) -> Plan:
 
 def _check_anchors(job: Job, returns: Sequence[Return], config: Config, outside: Outside) -> None:
     """Raise Changed for an anchor that is no record right before the offset, or further before it."""
-    anchors = [(item, item.before.anchor) for item in returns if item.before and item.before.anchor]
+    anchors = [(item, item.back_to.anchor) for item in returns if item.back_to and item.back_to.anchor]
     asked = [(item, anchor) for item, anchor in anchors if not anchor.is_bare]
     if not asked:
         return

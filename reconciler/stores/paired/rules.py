@@ -161,7 +161,7 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
         cluster = here()
         copy = kept.main if kept.main in anchors and not _is_of(kept.main, cluster) else None
         if own is None:
-            return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0)
+            return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0, is_copy=True)
         if copy is not None and (own.stored.anchor is None or is_later(copy.stored, own.stored)):
             return _joined(own, kept, PairedAnchor(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
         if own.stored.anchor is not None:

@@ -82,6 +82,9 @@ class PairedStep:
             goal = replace(goal, anchored=with_lag(anchored))
         if new is None:
             return cls(change, own, kept, _exact(own, kept), goal)
+        if change.restores and change.text is None and not one_numbering:
+            # A commit has a text, be it empty: the group had no row, and this is the copy that is kept for it.
+            return cls(replace(change, new=None), own, kept, None, Goal(None, new))
         return cls(change, own, kept, None if new.anchor is None and kept.main is None else new, goal)
 
     @property
@@ -89,9 +92,20 @@ class PairedStep:
         return self.change.key
 
     @property
-    def removed_first(self) -> Row | None:
-        """The anchor to remove before the row, if the row is to be deleted."""
-        return self.kept.main if self.goal.offset is None else None
+    def first(self) -> Change | None:
+        """The change to the kept anchor before the row, if the row is to be deleted."""
+        return None if self.goal.offset is not None else self._keeping(self.kept.main, self.goal.anchored)
+
+    def back(self, now: Row | None) -> Change | None:
+        """The change that undoes ``first``. ``now``: the kept anchor, which another writer may have changed."""
+        if self.first is None or _all_of(now) != _all_of(self.goal.anchored):
+            return None
+        return self._keeping(now, self.kept.main.stored if self.kept.main else None)
+
+    def _keeping(self, main: Row | None, stored: StoredOffset | None) -> Change | None:
+        if _all_of(main) == _all_of(stored):
+            return None
+        return Change(self.key, version_of(main), None) if stored is None else dated(self.key, version_of(main), stored)
 
     def lay_aside(self) -> Change | None:
         """The change to the row laid aside; removes one that another write left."""

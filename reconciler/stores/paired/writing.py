@@ -10,7 +10,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.ports import Change, OffsetStore, TopicPartition, WriteResult
 from reconciler.stores.paired.kept import of_anchors, read_kept
-from reconciler.stores.paired.steps import NOTHING, PairedStep, dated, put_back, version_of, without_aside
+from reconciler.stores.paired.steps import NOTHING, PairedStep, put_back, version_of, without_aside
 
 Keys = set[TopicPartition]
 
@@ -38,9 +38,8 @@ class Writing:
             lost = {without_aside(key) for key in self.put([c for c in laid if c is not None], apart=apart)}
             back = left = [step for step in steps if step.key not in lost]
             if apart or not lost:
-                gone = [(step.key, step.removed_first) for step in left]
-                first = [Change(key, main.version, None) for key, main in gone if main is not None]
-                late = self.put(first, apart=apart)
+                first = [step.first for step in left]
+                late = self.put([change for change in first if change is not None], apart=apart)
                 back = left if late and not apart else [step for step in left if step.key in late]
                 lost |= late
         except OutcomeUnknown as error:
@@ -71,8 +70,8 @@ class Writing:
             return
         try:
             kept = read_kept(self.anchors, self.group, {step.key.topic for step in steps})
-            gone = [(step.key, step.removed_first) for step in steps if kept.get(step.key, NOTHING).main is None]
-            self.put([dated(key, None, main.stored) for key, main in gone if main is not None], apart=True)
+            undone = [step.back(kept.get(step.key, NOTHING).main) for step in steps]
+            self.put([change for change in undone if change is not None], apart=True)
             self.put(put_back(steps, kept), apart=True)
         except ReconcilerError as error:
             _log.debug("rows laid aside could not be removed: %s", error)

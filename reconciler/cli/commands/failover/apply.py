@@ -177,7 +177,7 @@ def changes_text(changes: Sequence[JobChanges]) -> Shown:
             (
                 partition_cell(item.key),
                 count_cell(item.row.stored_offset),
-                count_cell(item.now.stored.offset, "dim") if item.now else Cell("(no row)", "dim"),
+                count_cell(item.prior.offset, "dim") if item.prior else Cell("(no row)", "dim"),
                 count_cell(item.new.offset, "good"),
                 Cell(verdict_text(item.row), "warn" if item.row.set_by_hand else None),
                 *([Cell(skips_text(item.row), "warn")] if skips else []),
@@ -189,6 +189,6 @@ def changes_text(changes: Sequence[JobChanges]) -> Shown:
             heads = ("PARTITION", "STORED", "PRIOR", "NEW", "VERDICT", *(["SKIPS"] if skips else []), "JOB")
             right = frozenset(range(1, len(heads) - 1)) - {heads.index("VERDICT")}
             lines.append(render(heads, rows, right=right))
-    if any(item.now is None for change in changes for item in change.intended):
+    if any(item.prior is None for change in changes for item in change.intended):
         lines.append(wrap("(no row): the store has none under the destination's name yet; apply makes it."))
     return stack(*lines)

@@ -105,7 +105,7 @@ def _show(jobs: Sequence[JobReturns]) -> None:
         (
             partition_cell(item.key),
             count_cell(item.now.stored.offset if item.now else None),
-            count_cell(item.before.offset) if item.before else Cell("(no row)"),
+            count_cell(item.back_to.offset) if item.back_to else Cell("(no row)"),
             *((Cell(_replay(item)), Cell(_skips(item), "bad" if item.skips else None)) if is_counted else ()),
             Cell(change.job.name),
         )
@@ -114,7 +114,7 @@ def _show(jobs: Sequence[JobReturns]) -> None:
     ]
     heads = ("PARTITION", "NOW", "BACK TO", *(("REPLAY", "SKIPS") if is_counted else ()), "JOB")
     print_table(heads, rows, right=frozenset(range(1, len(heads) - 1)))
-    if any(item.before is None for change in jobs for item in change.returns):
+    if any(item.back_to is None for change in jobs for item in change.returns):
         show(wrap("(no row): there was none before apply made it; rollback removes it."))
 
 
