@@ -20,7 +20,7 @@ from reconciler.formats.json_fields import INT64_MIN, FieldError, Fields, digest
 FORMAT = "reconciler.start/1"
 _TEXTS = frozenset({"tool_version", "created_at", "job", "group", "side", "bootstrap_servers", "new", "correction"})
 _FIELDS = _TEXTS | {"format", "cluster_id", "topics", "offsets", "new_time_ms", "may_be_new", "include_headers"}
-_OPTIONAL = frozenset({"store", "sinks", "topic_ids"})
+_OPTIONAL = frozenset({"store", "sinks", "topic_ids", "expires_at", "rows_in"})
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
@@ -44,6 +44,8 @@ class JobStart:
     ``store`` is the address of a store that lives in the cluster itself: at the source, only the job can read it.
     ``sinks`` are the addresses of what the query writes to: compared with its checkpoint in the job, which knows that.
     ``topic_ids``: by topic, the ids of the topics whose numbers the offsets are, where their anchors tell.
+    ``expires_at``: when the offsets are too old for a new query; empty: never. ``rows_in``: the address of the job's
+    store, if that is files without a login, which the job compares with the offsets.
     """
 
     tool_version: str
@@ -62,6 +64,8 @@ class JobStart:
     store: str | None = None
     sinks: tuple[str, ...] = ()
     topic_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    expires_at: str = ""
+    rows_in: str | None = None
 
     def to_text(self) -> str:
         content: dict[str, object] = {
@@ -86,6 +90,8 @@ class JobStart:
             content["sinks"] = list(self.sinks)
         if self.topic_ids:
             content["topic_ids"] = {topic: list(ids) for topic, ids in self.topic_ids.items()}
+        content |= {"expires_at": self.expires_at} if self.expires_at else {}
+        content |= {"rows_in": self.rows_in} if self.rows_in else {}
         return json.dumps(content | {"sha256": digest_without(content, "sha256")}, indent=1) + "\n"
 
 
@@ -116,6 +122,8 @@ def parse_start(text: str, place: str) -> JobStart:
             store=fields.text_or_null("store"),
             sinks=_texts(fields, "sinks", "addresses") if "sinks" in value else (),
             topic_ids=_topic_ids(fields.value("topic_ids")) if "topic_ids" in value else {},
+            expires_at=fields.text("expires_at") if "expires_at" in value else "",
+            rows_in=fields.text("rows_in") if "rows_in" in value else None,
         )
     except FieldError as error:
         raise ConfigError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.clock import stamp
-from reconciler.config.addresses import scheme_of
+from reconciler.config.addresses import scheme_of, without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
 from reconciler.core.verdicts import Position, Verdict
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from reconciler.trust.ed25519 import PrivateKey
 
 SINKS_OF_THE_JOB = frozenset({"files", "delta", "iceberg"})
+FILES_OF_THE_JOB = frozenset({"files", "sqlite"})
 
 log = logging.getLogger("reconciler.hook")
 
@@ -162,6 +163,8 @@ class Start:
             store=self.job.store if traits(self.job.store).on_destination else None,
             sinks=self._sinks,
             topic_ids={} if traits(self.job.store).on_destination else topic_ids(rows),
+            expires_at=stamp(outside.now_ms() + self.config.policy.plan_expires_ms),
+            rows_in=self._rows_in,
         )
         return self._handed_over(files, start, self.original.path if self.original else None)
 
@@ -182,7 +185,15 @@ class Start:
             may_be_new=True,
             include_headers=may_read_headers(self.job.identity),
             sinks=self._sinks,
+            expires_at=plan.expires_at,
+            rows_in=self._rows_in,
         )
+
+    @property
+    def _rows_in(self) -> str | None:
+        """The store's address, if the job may read it: files without a login."""
+        store = self.job.store
+        return store if scheme_of(store) in FILES_OF_THE_JOB and without_secrets(store) == store else None
 
     @property
     def _sinks(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.selection import by_key, is_unread, select
 from reconciler.failover.writing.apply import is_applied, name_of, one_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
-from reconciler.failover.writing.snapshots import load_snapshot
+from reconciler.failover.writing.snapshots import check_row, load_snapshot
 from reconciler.fileio import locked
 from reconciler.formats import snapshot
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
@@ -94,7 +94,7 @@ def prepare_rollback(
     planned = {(job.name, row.key): row for job in plan.jobs for row in job.partitions}
     groups = {job.name: job.group for job in plan.jobs}
     for key, row in saved.items():
-        _check_row(planned.get(key), row, key, groups, plan, path)
+        check_row(planned.get(key), row, key, groups, plan, path)
         if config.trust.require_signature and not _is_vouched_for(planned[key], row):
             raise _foreign(key, path, "the signed plan")
     _check_cluster(chosen, config, outside)
@@ -171,29 +171,6 @@ def _is_in_place(planned: JobPlan, plan: Plan, config: Config, outside: Outside)
         is_applied(row, select(rows, row.source_key, row.key, plan.cluster_id), planned.group, plan.cluster_id)
         for row in planned.partitions
     )
-
-
-def _check_row(
-    row: PartitionPlan | None,
-    saved: snapshot.Replaced,
-    key: snapshot.Key,
-    groups: Mapping[str, str],
-    plan: Plan,
-    path: Path,
-) -> None:
-    """Raise Changed for a row of the snapshot that the plan cannot have written, or cannot have replaced."""
-    anchor = saved.after.anchor
-    fits = (
-        row is not None
-        and (saved.group, saved.after.offset) == (groups[key[0]], row.resume_offset)
-        and anchor is not None
-        and (anchor.offset, anchor.cluster_id) == (row.record_offset, plan.cluster_id)
-    )
-    if row is None or not fits or (row.replaces is not None and saved.before is None):
-        raise Changed(
-            f'The snapshot {path} has {key[1]} of job "{key[0]}" otherwise than the plan.',
-            hint="Restore the file it was.",
-        )
 
 
 def _is_vouched_for(row: PartitionPlan, saved: snapshot.Replaced) -> bool:

@@ -6,7 +6,7 @@ It belongs to the plan whose file it is beside. A caller that writes one holds t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import LARGEST_FILE, read_regular, why, write_whole
 from reconciler.formats import snapshot
-from reconciler.formats.plan import Plan
+from reconciler.formats.plan import PartitionPlan, Plan
 
 if TYPE_CHECKING:
     from reconciler.failover.writing.apply import JobChanges
@@ -74,6 +74,29 @@ def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.R
     except (OSError, UnicodeDecodeError) as error:
         raise snapshot.unreadable(path, why(error)) from error
     return snapshot.load(text, plan_sha256, path)
+
+
+def check_row(
+    row: PartitionPlan | None,
+    saved: snapshot.Replaced,
+    key: snapshot.Key,
+    groups: Mapping[str, str],
+    plan: Plan,
+    path: Path,
+) -> None:
+    """Raise Changed for a row of the snapshot that the plan cannot have written, or cannot have replaced."""
+    anchor = saved.after.anchor
+    fits = (
+        row is not None
+        and (saved.group, saved.after.offset) == (groups[key[0]], row.resume_offset)
+        and anchor is not None
+        and (anchor.offset, anchor.cluster_id) == (row.record_offset, plan.cluster_id)
+    )
+    if row is None or not fits or (row.replaces is not None and saved.before is None):
+        raise Changed(
+            f'The snapshot {path} has {key[1]} of job "{key[0]}" otherwise than the plan.',
+            hint="Restore the file it was.",
+        )
 
 
 def _refuse_replaced(plan: Plan, plan_path: Path) -> None:

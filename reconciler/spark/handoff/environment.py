@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from reconciler.clock import clock_ms
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import read_regular, why
 from reconciler.formats.start import Side, parse_start
-from reconciler.spark.handoff import arguments, proof
+from reconciler.spark.handoff import age, arguments, proof
 from reconciler.spark.handoff.options import (
     CHECKPOINT_VARIABLE,
     OFFSETS_VARIABLE,
@@ -20,6 +21,8 @@ from reconciler.spark.handoff.options import (
     Jobs,
     of_plan,
 )
+
+log = logging.getLogger("reconciler.handoff")
 
 
 def from_environment(
@@ -32,8 +35,8 @@ def from_environment(
 
     Without the start's file, the plan is taken, and checked against the starting-offsets file.
 
-    Raises ``ConfigError`` if the hook's variables are absent or their files cannot be read or disagree; else as
-    ``load`` does.
+    Raises ``ConfigError`` if the hook's variables are absent or their files cannot be read or disagree, ``Changed``
+    where the job has moved or was corrected after this start; else as ``load`` does.
     """
     env = os.environ if environ is None else environ
     if not isinstance(env, Mapping):
@@ -92,12 +95,22 @@ def _started(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Han
         raise ConfigError(
             f"The hook has started job {start.job}, not {', '.join(names)}.", hint="Start that job by its own hook."
         )
+    age.refuse_left(Path(path), start)
+    kept_in = env.get(CHECKPOINT_VARIABLE)
+    old = "" if kept_in else age.why_old(Path(path), start, clock_ms())
+    if old:
+        log.warning(
+            "The start %s of job %s is old: %s. A query that continues its checkpoint does not use its offsets; any "
+            "other would begin at them. %s",
+            *(path, start.job, old, age.AGAIN),
+        )
     return Handoff(
         start.job,
         start.bootstrap_servers,
         start.offsets,
         start=start,
         is_whole=start.side is Side.DESTINATION,
-        kept_in=env.get(CHECKPOINT_VARIABLE),
+        kept_in=kept_in,
+        old=old,
         vouched=vouched,
     )

@@ -27,10 +27,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from reconciler.config.addresses import shared_brokers
-from reconciler.core.errors import ConfigError, NotCreated
+from reconciler.core.errors import Changed, ConfigError, NotCreated
 from reconciler.folder import Folder, open_folder
 from reconciler.formats.json_fields import FieldError, Fields, json_value
 from reconciler.formats.start import JobStart, Side
+from reconciler.spark.handoff.age import AGAIN
 from reconciler.spark.handoff.arguments import checkpoint_base
 
 NOTE = "_reconciler-start.json"
@@ -42,9 +43,10 @@ _GROWN = frozenset({"id", "folder", "base"})
 log = logging.getLogger("reconciler.handoff")
 
 
-def location(base: str | os.PathLike[str], start: JobStart) -> str:
+def location(base: str | os.PathLike[str], start: JobStart, *, old: str = "") -> str:
     """The checkpoint's location for this start. A new one is noted before it is returned: the next start gets it too.
 
+    ``old``: why the start's offsets may be old. Raises Changed for those, unless a query has begun a batch there.
     Raises ConfigError for a location without a name of its own, and for a note that cannot be read or is another
     folder's or base's; NeedsPerson where a sink of the start would drop the query's batches; Refused, Unreachable or
     OutcomeUnknown as the file system does.
@@ -52,14 +54,14 @@ def location(base: str | os.PathLike[str], start: JobStart) -> str:
     own = _Base.at(base)
     found = own.find()
     if found.newest == 0:
-        _refuse_by_sinks(start, None)
+        _refuse(start, None, old)
         return own.begin(1, start)
     folder, path = own.folder_of(found.newest), own.path_of(found.newest)
     try:
         note = own.note_in(folder)
     except FileNotFoundError:
         if found.newest == 1 and start.side is Side.SOURCE:
-            _refuse_by_sinks(start, path)
+            _refuse(start, path, old)
             return own.begin(1, start)
         note = None
     if note is not None and note.folder not in (None, folder):
@@ -70,9 +72,9 @@ def location(base: str | os.PathLike[str], start: JobStart) -> str:
         )
     own.refuse_another(note, folder)
     if note is not None and _is_of(note, start):
-        _refuse_by_sinks(start, path)
+        _refuse(start, path, old)
         return path
-    _refuse_by_sinks(start, None)
+    _refuse(start, None, old)
     log.warning(
         "job %s begins a new query in %s: %s holds the offsets of an earlier stay",
         start.job,
@@ -82,8 +84,13 @@ def location(base: str | os.PathLike[str], start: JobStart) -> str:
     return own.begin(found.free, start)
 
 
-def _refuse_by_sinks(start: JobStart, path: str | None) -> None:
-    """Raise NeedsPerson where a sink would drop the query's batches. ``path``: its checkpoint, None for a new one."""
+def _refuse(start: JobStart, path: str | None, old: str) -> None:
+    """Raise Changed for a new query at old offsets, NeedsPerson where a sink would drop the query's batches.
+
+    ``path``: its checkpoint, None for a new one.
+    """
+    if old and (path is None or not _has_begun(path)):
+        raise Changed(f"No query of job {start.job} has begun yet, and its start is old: {old}.", hint=AGAIN)
     if not start.sinks:
         return
     from reconciler.failover.sinks import refuse_start
@@ -107,6 +114,11 @@ def transaction_id(path: str, start: JobStart) -> str:
         note = own.parent.read(f"{own.name}/{NOTE}")
     of_older_release = sha256(f"{own.name}\n".encode() + note).hexdigest()[:32]
     return _read(note, f"{own.path}/{NOTE}").id or of_older_release
+
+
+def _has_begun(path: str) -> bool:
+    """True if a batch is planned in the checkpoint. Spark goes on there, whatever the start says."""
+    return any(name.isdigit() for name in open_folder(path).names("offsets"))
 
 
 def _query_of(path: str) -> str | None:

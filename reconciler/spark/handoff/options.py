@@ -44,8 +44,7 @@ DECIDED_BY_OFFSETS = frozenset(
     | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
 )
 """Options (lower case: Spark ignores case) that would override or contradict the plan's offsets."""
-_POLICIES = {"earliest": EARLIEST, "latest": LATEST}
-"""Where a partition without a planned offset starts."""
+_POLICIES = {"earliest": EARLIEST, "latest": LATEST}  # where a partition without a planned offset starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Handoff:
     ``start`` is what the hook wrote, None for a plan's own hand-off. At the source, ``offsets`` are those that the job
     has stored until ``whole`` adds the other partitions. ``kept_in`` is the checkpoint that the hook names, if any.
     ``vouched``: more than the file itself confirms the cluster's name (``proof``). ``needs_headers``: a job that was
-    joined reads its identity off headers.
+    joined reads its identity off headers. ``old``: why its offsets may be old (``age``).
     """
 
     job: str
@@ -67,6 +66,7 @@ class Handoff:
     kept_in: str | None = None
     vouched: bool = True
     needs_headers: bool = False
+    old: str = ""
 
     @property
     def side(self) -> Side:
@@ -102,7 +102,7 @@ class Handoff:
             )
         from reconciler.spark.handoff.locations import location
 
-        return location(base, self.start)
+        return location(base, self.start, old=self.old)
 
     def transaction_id(self, base: str | os.PathLike[str] | None = None) -> str:
         """A name for the batches of this query, for ``txnAppId``: ``base`` as for ``checkpoint``.
@@ -200,6 +200,7 @@ class Handoff:
             start=_both(self.start, other.start),
             vouched=self.vouched and other.vouched,
             needs_headers=_needs_headers(self) or _needs_headers(other),
+            old=self.old or other.old,
         )
 
     def _client(self, kafka_client: Mapping[str, str] | None) -> dict[str, Any]:
