@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.outside import ByHand, Outside, connect
+from reconciler.failover.outside import ByHand, Outside, connect, describe_source
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan
 from reconciler.formats.snapshot import ENDING
@@ -153,6 +154,8 @@ def outside(config: Config) -> Iterator[Outside]:
     client, on_progress = config.destination.client, _terminal_progress() if can_rewrite() else None
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
+        if config.source is not None:
+            outside = replace(outside, ask_source=partial(describe_source, config.source.client))
         yield replace(outside, on_progress=on_progress, on_copied=CopyDisplay())
 
 

@@ -60,7 +60,7 @@ def _reconcile(question: Question) -> Search[Finding]:
     if question.anchor_lag < 0:
         return Finding(Verdict.UNRESOLVED, None, detail=NO_PAIR)
     if stored.anchor.cluster_id == question.cluster_id:  # and another topic id
-        why = "the topic was deleted and recreated since; "
+        why = "the topic has another id than the anchor's (recreated since, or two clusters report one cluster id); "
         return (yield from _search(question, stored.anchor, why))
     from reconciler.core.unanchored.carried import contradiction
 

@@ -156,8 +156,8 @@ def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopi
         name = config.topics.destination_of(topic)
         if name not in cluster.topics and all(key.topic not in (topic, name) for key in rows):
             raise _no_topic(topic, name, near)
-        if name != topic:
-            _refuse_source(job, [row for key, row in rows.items() if key.topic == topic], cluster)
+        if name not in cluster.topics:
+            _refuse_source(job, name, [row for key, row in rows.items() if key.topic == topic], cluster)
         places += _places(stored, topic, name, cluster)
     return GatheredJob(job, stored.store, tuple(places))
 
@@ -232,12 +232,15 @@ def _unplaced(rows: Mapping[TopicPartition, Row], topic: str) -> Malformed | Non
     return row.malformed if row else None
 
 
-def _refuse_source(job: Job, rows: Sequence[Row], cluster: ClusterInfo) -> None:
+def _refuse_source(job: Job, name: str, rows: Sequence[Row], cluster: ClusterInfo) -> None:
+    """Raise ConfigError if the destination has no such topic, and the cluster id of the source's rows."""
     sound = [row for row in rows if row.malformed is None]
     if any(row.stored.anchor and row.stored.anchor.cluster_id == cluster.cluster_id for row in sound):
         raise ConfigError(
-            f'[destination] is the cluster that the offsets of job "{job.name}" come from ({cluster.cluster_id}).',
-            hint="Point [destination] at the other cluster.",
+            f'[destination] has no topic "{name}", and reports the cluster id {cluster.cluster_id}, as the anchors of '
+            f'job "{job.name}" do.',
+            hint="If they are of that cluster, point [destination] at the other one. If both clusters report one id, "
+            "let the mirror make the topic first.",
         )
 
 

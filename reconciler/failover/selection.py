@@ -47,6 +47,8 @@ def select(
 ) -> Selected:
     """Choose between the row of the source's name and the one of the destination's."""
     ours, theirs = rows.get(destination), rows.get(source)
+    if theirs is not None and source != destination:
+        theirs = _not_own(theirs, cluster_id)
     if ours is not None and ours.malformed is not None:
         return Selected(None, ours, None, ours.malformed)
     if theirs is not None and theirs.malformed is not None:
@@ -71,6 +73,13 @@ def _beside(chosen: Row, other: Row) -> Row:
         return chosen
     more = f"offset {other.stored.offset} of {other.key} was stored later, and does not count without an anchor"
     return replace(chosen, note=f"{chosen.note}; {more}" if chosen.note else more)
+
+
+def _not_own(row: Row, cluster_id: str) -> Row:
+    """A row of the source's name. If its anchor has the destination's cluster id, both clusters report that id."""
+    if row.malformed is not None or row.stored.anchor is None or row.stored.cluster_id != cluster_id:
+        return row
+    return replace(row, stored=replace(row.stored, anchor=replace(row.stored.anchor, cluster_id=None, topic_id=None)))
 
 
 def went_back(ours: Row, theirs: Row | None) -> bool:

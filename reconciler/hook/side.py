@@ -17,6 +17,7 @@ either, the rows tell where the job lives:
 - S5  A row under the destination's name in the numbering of a third cluster shows neither side: the destination was
       rebuilt, or the configuration names another one. Only an anchor of the same cluster in the row of the source's
       name shows that it is the source's.
+- S6  Where both clusters report one id, topic ids tell whose a row is (``one_id``), or a person's word.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from reconciler.failover.selection import by_key, is_later_bare, is_unread, went
 from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark
-from reconciler.ports import Malformed, Row, TopicPartition
+from reconciler.hook.one_id import tell_apart
+from reconciler.ports import ClusterInfo, Malformed, Row, TopicPartition
 from reconciler.stores.registry import traits
 
 FAILBACK = "docs/how-to/failback.md"
@@ -175,16 +177,21 @@ def choose(
         return _at_destination(job, word, "its checkpoint has a corrected copy")
     held, malformed = _sound(held_by(config, job, outside))
     names = {topic: config.topics.destination_of(topic) for topic in job.topics}
-    cluster_id = _cluster_id(config, job, held, names, outside, word)
-    where = lives(held, names, cluster_id)
+    told, cluster_id = held, None
+    if (there := _described(config, job, held, names, outside, word)) is not None:
+        cluster_id, sources = there.cluster_id, {name: topic for topic, name in names.items()}
+        unclear = None if word is Side.SOURCE else job.name
+        rows = tell_apart(held.rows, sources, there, outside.ask_source, unclear, translated=held.translated)
+        told = replace(held, rows=rows)
+    where = lives(told, names, cluster_id)
     if where is Lives.DESTINATION:
         return _at_destination(job, word, "its stored offsets are the destination's")
     if malformed is not None:
         raise NeedsPerson(malformed.message, hint=f"{malformed.hint} Then start the job again.")
     if where is Lives.BOTH:
-        raise _both(job, held, names, cluster_id)
+        raise _both(job, told, names, cluster_id)
     if where is Lives.ELSEWHERE:
-        raise _elsewhere(job, held, names)
+        raise _elsewhere(job, told, names)
     if where is Lives.UNKNOWN and word is None:
         raise _unknown(job, held, names)
     if held.translated and word is None:
@@ -288,13 +295,13 @@ def _at_destination(job: Job, word: Side | None, why: str) -> Chosen:
     return Chosen(Side.DESTINATION, why)
 
 
-def _cluster_id(
+def _described(
     config: Config, job: Job, held: Held, names: Mapping[str, str], outside: Outside, word: Side | None
-) -> str | None:
+) -> ClusterInfo | None:
     if not asks_for_cluster(held, names):
         return None
     try:
-        return outside.patient(config.search).describe(()).cluster_id
+        return outside.patient(config.search).describe(sorted(names.values()))
     except Unreachable as error:
         if word is Side.SOURCE and all(topic == name for topic, name in names.items()):
             log.warning(

@@ -10,6 +10,7 @@ from contextlib import closing
 
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.config.places import one_store
+from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
 from reconciler.formats.decimal_text import counted
 from reconciler.near import near_topics
@@ -185,11 +186,30 @@ def _source(
             yield warn(SOURCE, "only track, audit and jobs that start there need it; everything else works without.")
             return
         if destination is not None and cluster_id == destination.cluster_id:
-            yield fail(
-                SOURCE, "It is the same cluster as the destination.", "Correct one of the two bootstrap_servers."
+            if _is_one(reader, destination):
+                yield fail(
+                    SOURCE,
+                    f"It reports the cluster id of the destination ({cluster_id}), and the same ids of topics.",
+                    "Correct one of the two bootstrap_servers, unless one cluster is a clone of the other.",
+                )
+                return
+            yield warn(
+                SOURCE,
+                f"It reports the cluster id of the destination ({cluster_id}): only topic ids tell the two apart.",
+                "Use anchors that hold them, as job, track and hook record them. Where both sides have one topic name "
+                "and these do not tell, say the side: hook --to SIDE.",
             )
-            return
         yield from _topics(reader, topics, lambda name: _no_source_topic(source, name, world), only_warn=True)
+
+
+def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
+    """True if the source has a topic of the destination, by its id; also if no id can be compared."""
+    try:
+        there = reader.describe(destination.topics)
+    except ReconcilerError:
+        return True
+    same = (real_topic_id(there.topic_id(name)) in (None, destination.topic_id(name)) for name in there.topics)
+    return not destination.topics or any(same)
 
 
 def _no_source_topic(source: Cluster, name: str, world: World) -> TrialResult:

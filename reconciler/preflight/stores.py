@@ -201,15 +201,15 @@ def _against(config: Config, job: Job, rows: Sequence[Row], destination: Cluster
         row
         for row in rows
         if row.key.topic in names
-        and names[row.key.topic] != row.key.topic
+        and names[row.key.topic] not in destination.topics
         and row.stored.anchor is not None
         and row.stored.anchor.cluster_id == destination.cluster_id
     ]
     if from_there:
         yield fail(
             f"job {job.name}",
-            f"[destination] is the cluster that its offsets come from ({destination.cluster_id}).",
-            "Point [destination] at the other cluster.",
+            f"[destination] lacks its topics, and reports the cluster id of its anchors ({destination.cluster_id}).",
+            "If they are of that cluster, point [destination] at the other one.",
         )
     for topic, name in names.items():
         info = destination.topics.get(name)

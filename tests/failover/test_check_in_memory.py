@@ -418,10 +418,25 @@ def test_a_synced_row_gives_way_to_the_sources_own(memory: Memory) -> None:
     assert found(memory.row()) == (Verdict.MOVED, 5)
 
 
-def test_the_destination_is_the_source(memory: Memory) -> None:
-    memory.deliver(range(10))
+@pytest.mark.parametrize("topic_id", ["a/events", "b/events", None])
+def test_a_row_of_the_sources_name_is_the_sources_though_both_clusters_report_one_id(
+    memory: Memory, topic_id: str | None
+) -> None:
+    """Also where the destination is a clone of the source, with its topic ids; and where the anchor has none."""
+    memory.log.create("events", 1)
+    memory.deliver(range(3, 10))
+    memory.save({0: replace(stored(4), anchor=replace(anchor(4, cluster="b"), topic_id=topic_id))})
+    assert found(memory.row()) == (Verdict.MOVED, 2)
+    memory.apply()
+    assert memory.row().verdict is Verdict.MATCH
+
+
+def test_a_destination_that_reports_the_anchors_cluster_id_and_lacks_the_topic_may_be_the_source(
+    memory: Memory,
+) -> None:
+    memory.log.delete("a.events")
     memory.save({0: replace(stored(4), anchor=anchor(4, cluster="b"))})
-    with pytest.raises(ConfigError, match=r"\[destination\] is the cluster that the offsets"):
+    with pytest.raises(ConfigError, match=r'\[destination\] has no topic "a.events", and reports the cluster id b'):
         memory.check()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden import internals
 from tests.golden.compare import Goldens
-from tests.golden.corpus import HEAD, OFFSETS, Estate, deliver, job, stored
+from tests.golden.corpus import HEAD, OFFSETS, Estate, job, stored
 from tests.golden.world import World
 
 PLAN = "plan -c reconciler.toml --job clicks -o p.json"
@@ -303,6 +303,7 @@ def test_anchors_out_and_in(world: World, goldens: Goldens) -> None:
 
 def test_the_source_in_the_place_of_the_destination(world: World, goldens: Goldens) -> None:
     """The configuration names the source as the destination by mistake."""
-    deliver(world, "a.same", range(10))
     world.destination.cluster_id = "cluster-a"
+    for topic in [*world.destination.topic_ids]:
+        world.destination.delete(topic)
     goldens.check("words/own-cluster.txt", world.session("check -c reconciler.toml --job clicks"))

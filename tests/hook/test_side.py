@@ -199,13 +199,13 @@ def test_with_one_name_on_both_sides_the_destinations_id_tells(memory: Memory) -
     memory.log.create("events", 1)
     memory.save({0: stored(4)})
     assert side(memory, IDENTITY) is Side.SOURCE
-    memory.save({0: StoredOffset(3, replace(anchor(4), cluster_id="b"), NOW)})
+    memory.save({0: StoredOffset(3, anchor(4, 0, "b"), NOW)})
     assert side(memory, IDENTITY) is Side.DESTINATION
 
 
 def test_a_failback_leaves_a_row_of_a_partition_that_the_source_lacks_and_one_name_tells_it(memory: Memory) -> None:
     def here(number: int, partition: int) -> StoredOffset:
-        return StoredOffset(number, replace(anchor(number - 1, partition), cluster_id="b"), NOW)
+        return StoredOffset(number, anchor(number - 1, partition, "b"), NOW)
 
     memory.log.create("events", 3)
     memory.save({number: here(5, number) for number in range(3)})
@@ -219,7 +219,7 @@ def test_a_failback_leaves_a_row_of_a_partition_that_the_source_lacks_and_one_na
 
 def test_rows_that_an_unfinished_failover_has_not_reached_are_older(memory: Memory) -> None:
     memory.log.create("events", 2)
-    memory.save({0: stored(8, 0, NOW), 1: StoredOffset(5, replace(anchor(4, 1), cluster_id="b"), NOW + 1)})
+    memory.save({0: stored(8, 0, NOW), 1: StoredOffset(5, anchor(4, 1, "b"), NOW + 1)})
     assert side(memory, IDENTITY) is Side.DESTINATION
 
 

@@ -476,18 +476,35 @@ def test_a_silent_source_is_a_warning(
 
 def test_a_source_that_is_the_destination_is_a_failure(look: Callable[..., Tries], destination: MemoryLog) -> None:
     text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "other-name-of-b:9092"')
-    found = look(text, destination, MemoryLog("b", {"events": 1}))
+    found = look(text, destination, MemoryLog("b", {"events": 1, "a.events": 2}))
     assert found.code is ExitCode.USAGE
-    assert found.messages(Level.FAIL, "source") == ["It is the same cluster as the destination."]
+    assert found.messages(Level.FAIL, "source") == [
+        "It reports the cluster id of the destination (b), and the same ids of topics."
+    ]
+
+
+def test_a_source_with_the_destinations_cluster_id_and_other_topics_is_a_warning(
+    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
+) -> None:
+    save(store, "events", p0=anchored("b"))
+    text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
+    found = look(text, destination, MemoryLog("b", {"events": 1}))
+    assert found.code is ExitCode.OK
+    assert found.messages(Level.WARN, "source") == [
+        "It reports the cluster id of the destination (b): only topic ids tell the two apart."
+    ]
 
 
 def test_a_destination_that_the_offsets_come_from_is_a_failure(
     look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
 ) -> None:
     save(store, "events", p0=anchored("b"))
+    destination.delete("a.events")
     found = look(LEAST, destination)
     assert found.code is ExitCode.USAGE
-    assert found.messages(Level.FAIL) == ["[destination] is the cluster that its offsets come from (b)."]
+    assert found.messages(Level.FAIL, "job clicks") == [
+        "[destination] lacks its topics, and reports the cluster id of its anchors (b)."
+    ]
 
 
 def test_partitions_that_the_destination_lacks_are_told_of(

@@ -4,7 +4,8 @@ A checkpoint holds offsets of the cluster that its query read, and a query that 
 ``startingOffsets``. So a stay gets a location of its own: ``base``, then ``base-2``, ``base-3``, …. The newest one is
 used again as long as it belongs to this stay, which a note in its folder tells:
 
-- the cluster is the same, by its id, or by the address of one of its brokers where the id was not known yet;
+- the cluster is the same: by its id, or by the address of one of its brokers where the id was not known yet or the side
+  is another (two clusters may report one id, and a failback's configuration exchanges the sides);
 - no hook has corrected the job's offsets since, and no rollback has undone such a correction.
 
 A first location without a note is a job's from before it asked for one. At the source it is continued.
@@ -38,7 +39,7 @@ NOTE = "_reconciler-start.json"
 """In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
 FORMAT = "reconciler.stay/1"
 _FIELDS = frozenset({"format", "cluster_id", "bootstrap_servers", "correction"})
-_GROWN = frozenset({"id", "folder", "base"})
+_GROWN = frozenset({"id", "folder", "base", "side"})
 
 log = logging.getLogger("reconciler.handoff")
 
@@ -216,6 +217,7 @@ class _Base:
             "id": secrets.token_hex(16),
             "folder": folder,
             "base": self.name,
+            "side": start.side.value,
         }
         try:
             self.parent.publish(f"{folder}/{NOTE}", json.dumps(note).encode() + b"\n")
@@ -239,7 +241,8 @@ def _numbered(path: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What a location's note holds; ``id``, ``folder`` or ``base`` None: an older release wrote it."""
+    """What a location's note holds; ``id``, ``folder``, ``base`` or ``side`` None: an older release
+    wrote it."""
 
     cluster_id: str | None
     bootstrap_servers: str
@@ -247,6 +250,7 @@ class _Note:
     id: str | None
     folder: str | None
     base: str | None
+    side: str | None
 
     def is_of_another_base(self, at: str, name: str) -> bool:
         """True if the folder ``at`` is a location of another base than ``name``. A copy's note does not tell."""
@@ -265,6 +269,7 @@ def _read(note: bytes, place: str) -> _Note:
             fields.text_or_null("id"),
             fields.text_or_null("folder"),
             fields.text_or_null("base"),
+            fields.text_or_null("side"),
         )
     except (FieldError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -277,6 +282,6 @@ def _is_of(note: _Note, start: JobStart) -> bool:
     # Only a larger one ends the stay: another machine's folder of plans may hold an older one, or none.
     if start.correction > note.correction:
         return False
-    if note.cluster_id is None or start.cluster_id is None:
+    if note.cluster_id is None or start.cluster_id is None or note.side not in (None, start.side.value):
         return bool(shared_brokers(note.bootstrap_servers, start.bootstrap_servers))
     return note.cluster_id == start.cluster_id

@@ -32,7 +32,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.anchors import Anchor, StoredOffset, real_topic_id
 from reconciler.ports import Row, TopicPartition
 from reconciler.stores.common import is_later, noted
 
@@ -151,8 +151,12 @@ def _joined(own: Row, kept: AnchorRows, found: PairedAnchor) -> Row:
     return replace(own, stored=stored, version=token(own, kept), anchor_lag=lag, note=note, anchored_ms=stored_ms)
 
 
-def by_cluster(here: Callable[[], str]) -> Pairing:
-    """The rule for a group's commits at the cluster whose id ``here`` gives."""
+def by_cluster(here: Callable[[], str], topic_id: Callable[[str], str | None] = lambda _: None) -> Pairing:
+    """The rule for a group's commits at the cluster whose id ``here`` gives.
+
+    ``topic_id``: a topic's id there, empty for no topic, None if unknown. Where both clusters report one id, it tells a
+    copied row of a group that has none here.
+    """
 
     def joined(key: TopicPartition, own: Row | None, kept: AnchorRows) -> Row | None:
         anchors = [row for row in kept.rows if row.stored.anchor is not None]
@@ -161,6 +165,8 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
         cluster = here()
         copy = kept.main if kept.main in anchors and not _is_of(kept.main, cluster) else None
         if own is None:
+            if copy is None and kept.main in anchors and _is_of_another_topic(kept.main, topic_id):
+                copy = kept.main
             return copy and Row(key, copy.stored, token(None, kept), anchor_lag=0, is_copy=True)
         if copy is not None and (own.stored.anchor is None or is_later(copy.stored, own.stored)):
             return _joined(own, kept, PairedAnchor(copy.stored.anchor, written_at_ms=copy.stored.written_at_ms))
@@ -176,6 +182,12 @@ def by_cluster(here: Callable[[], str]) -> Pairing:
 
 def _is_of(row: Row | None, cluster: str) -> bool:
     return row is not None and row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster
+
+
+def _is_of_another_topic(row: Row, topic_id: Callable[[str], str | None]) -> bool:
+    made_in = real_topic_id(row.stored.anchor.topic_id) if row.stored.anchor else None
+    now = None if made_in is None else topic_id(row.key.topic)
+    return now is not None and real_topic_id(now) != made_in
 
 
 def _is_after(row: Row, time_ms: int | None) -> bool:

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -96,7 +96,9 @@ def paired(
     if not store.capabilities.translated_by_mirror:
         return PairedStore(store, anchors)
     # Cached: the id is requested once, when a row first needs it.
-    return PairedStore(store, anchors, pairing=by_cluster(cache(partial(_cluster_id, kafka_client or {}, timeout_s))))
+    here = cache(partial(_cluster_id, kafka_client or {}, timeout_s))
+    topic_id = cache(partial(_topic_id, kafka_client or {}, timeout_s))
+    return PairedStore(store, anchors, pairing=by_cluster(here, topic_id))
 
 
 def _cluster_id(client: Mapping[str, str], timeout_s: float) -> str:
@@ -110,6 +112,15 @@ def _cluster_id(client: Mapping[str, str], timeout_s: float) -> str:
         return connection.cluster_id(connection.admin(), doing)
     except KafkaException as error:
         raise connection.failure(error, doing) from error
+
+
+def _topic_id(client: Mapping[str, str], timeout_s: float, topic: str) -> str | None:
+    """As ``by_cluster`` asks for it. Raises Unreachable and Refused."""
+    from reconciler.kafka.reader import KafkaLogReader
+
+    with closing(KafkaLogReader(client, timeout_s=timeout_s)) as reader:
+        found = reader.describe((topic,))
+    return found.topic_id(topic) if topic in found.topics else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,16 @@ def test_a_broker_more_is_no_other_cluster_where_the_stay_began_without_an_id(ba
     assert location(base, replace(AT_A, bootstrap_servers="kafka-c:9092")) == f"{base}-2"
 
 
+def test_a_stay_on_the_other_side_gets_another_checkpoint_though_both_clusters_report_one_id(base: str) -> None:
+    assert location(base, AT_B) == base
+    assert location(base, replace(AT_A, cluster_id="b", correction=AT_B.correction)) == f"{base}-2"
+
+
+def test_a_failbacks_configuration_names_the_same_cluster_as_the_other_side(base: str) -> None:
+    assert location(base, AT_B) == base
+    assert location(base, replace(AT_B, side=Side.SOURCE)) == base
+
+
 def test_a_correction_within_a_stay_needs_another_checkpoint(base: str) -> None:
     assert location(base, AT_B) == base
     assert location(base, replace(AT_B, correction="20260131T060001-000-7")) == f"{base}-2"

@@ -247,6 +247,17 @@ def test_an_anchor_of_this_cluster_makes_no_row_of_its_own() -> None:
     assert read(None, kept(made_for(30, HERE))) is None
 
 
+@pytest.mark.parametrize("now", ["b/events", ""])
+def test_where_both_clusters_report_one_id_the_topics_id_tells_a_copied_row(now: str) -> None:
+    """Under the source's name there may be no topic here."""
+    one_id = by_cluster(lambda: "a", lambda _: now)
+    row = one_id(KEY, None, kept(made_for(50, "a")))
+    assert row is not None
+    assert (row.stored.offset, row.is_copy) == (50, True)
+    own = replace(made_for(50, "a"), anchor=replace(anchor(49), topic_id=now or None))
+    assert one_id(KEY, None, kept(own)) is None
+
+
 def test_an_offset_translated_by_the_mirror_gets_the_copied_anchor() -> None:
     """With the identity topic policy both topics have one name; their offsets are unrelated."""
     for translated in (12, 50, 900):
