@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from reconciler.config.places import has_groups
 from reconciler.core.anchors import Record
+from reconciler.core.errors import ConfigError
 from reconciler.core.probes import Withheld
 from reconciler.failover.no_rows import no_rows, topics_of
 from reconciler.formats.decimal_text import counted, some
@@ -68,10 +70,15 @@ def jobs_in(
 ) -> FoundStore:
     """The jobs of a store: of the groups ``wanted``, else of all that it lists, else of ``others``.
 
-    Raises the store's errors. Groups without offsets of a mirrored topic are not jobs.
+    Groups without offsets of a mirrored topic are not jobs. Raises the store's errors, and ConfigError if no group is
+    wanted of a store that has none.
     """
     with closing(open_store()) as store:
         groups, unasked = list(wanted) or groups_of(store), 0
+        if groups is None and not has_groups(store.address):
+            raise ConfigError(
+                f"{store.address} has no groups, so it does not name its job.", hint="Name the job: --group NAME."
+            )
         if groups is None:
             every = list(others())
             groups, unasked = every[:MOST_GROUPS], max(0, len(every) - MOST_GROUPS)

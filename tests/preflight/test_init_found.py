@@ -31,6 +31,7 @@ from reconciler.preflight.survey import MOST_GROUPS, jobs_in, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text, quoted
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
+from tests.checkpoints.checkpoint_files import Files
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 
@@ -309,6 +310,17 @@ def test_a_named_group_without_such_offsets_is_no_job_and_the_store_s_own_names_
         "biling": 'no rows of any mirrored topic for group "biling"; this store has "billing"',
         "reports": 'no rows of any mirrored topic for group "reports"; this group has rows of "local"',
     }
+
+
+def test_a_store_without_groups_is_not_given_the_group_of_another_job(tmp_path: Path) -> None:
+    """Its offsets are every group's: whichever group Kafka has first, it would be named."""
+    Files(tmp_path).batch(0, {"events": {0: 5}})
+    address = f"checkpoint:{tmp_path}"
+    mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
+    with pytest.raises(ConfigError, match=r"has no groups, so it does not name its job.*--group NAME"):
+        jobs_in(lambda: open_store(address), mirror, (), lambda: ["billing"])
+    (job,) = jobs_in(lambda: open_store(address), mirror, ("clicks",), lambda: ["billing"]).jobs
+    assert (job.group, job.topics) == ("clicks", ("events",))
 
 
 def test_a_store_that_lists_no_groups_is_asked_for_those_of_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
