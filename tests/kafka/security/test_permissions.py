@@ -187,7 +187,8 @@ def made_ready(secured: Secured, world: World, use: Use, store: str) -> Job:
         world.save({})
     if use.stored:
         # Record 4, of the same time, follows a gap: perhaps a first copy of the anchor was there.
-        world.save({0: source_record(5).stored}, topic=world.mirrored)
+        translated = replace(source_record(5).stored, offset=3)  # as a mirror writes it
+        world.save({0: translated}, topic=world.mirrored)
     job = Job(secured, world, world.config(bootstrap=secured.sasl, extra=client_table(secured.scram)))
     use.first(job)
     return job
@@ -334,7 +335,7 @@ def test_a_commit_that_would_be_taken_in_part_is_not_sent(secured: Secured, secu
     topics = [f"{world.topic}-{letter}" for letter in "xy"]
     for topic in topics:
         world.deliver(8, topic=f"a.{topic}")
-        world.save({0: source_record(4).stored}, topic=f"a.{topic}")
+        world.save({0: replace(source_record(4).stored, offset=3)}, topic=f"a.{topic}")
     whole = world.config(world.job("clicks", *topics))
     world.plan(whole)
     assert world.run("apply", world.plan_file, "-c", whole, "--yes").code == 0
