@@ -28,6 +28,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reconciler.config.addresses import without_secrets
+from reconciler.config.file_systems import LOCAL, not_installed, not_set_up, refuse_unset, scheme_of_path
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import is_folder, name_new, not_a_folder, refuse_dangling, sync_names, write_through
 from reconciler.waits import for_seconds, in_time, waiting
@@ -87,49 +88,44 @@ class Folder(Protocol):
 
 
 def absolute(url: str) -> str:
-    """A local path from the root on, with its ``~`` expanded; a URL as it is."""
-    return url if _has_protocol(url) else os.path.abspath(os.path.expanduser(url))
-
-
-def _has_protocol(url: str) -> bool:
-    return "://" in url or url.startswith("file:")
+    """A local path from the root on, with its ``~`` expanded; a URL as it is. Raises as ``scheme_of_path`` does."""
+    return url if scheme_of_path(url) is not None else os.path.abspath(os.path.expanduser(url))
 
 
 def open_folder(url: str) -> Folder:
     """The folder at a local path or a URL that fsspec knows. Contacts nothing. A local path does not need fsspec.
 
-    Raises ConfigError for a protocol that fsspec does not know, or whose package is not installed.
+    Raises ConfigError for a protocol that fsspec does not know, or that lacks a package or library here.
     """
-    if not _has_protocol(url):
+    protocol = scheme_of_path(url)
+    if protocol is None:
         return LocalFolder(absolute(url))
-    from fsspec.core import split_protocol
     from fsspec.registry import get_filesystem_class
 
-    protocol = split_protocol(url)[0] or "file"
     try:
         urlsplit(url)
     except ValueError as err:  # the message leaves the URL out: it may hold a password
         raise ConfigError(f"The host of a {protocol}:// URL cannot be read.", hint="Correct the URL.") from err
     try:
         kind = get_filesystem_class(protocol)
-    except ImportError as err:
-        raise ConfigError(f"Files under {protocol}:// need a Python package: {err}.", hint="Install it.") from err
-    except ValueError as err:
-        raise ConfigError(
-            f"fsspec knows no file system {protocol!r}.",
-            hint="Write a local path, or a URL such as webhdfs://HOST:9870/PATH or s3://BUCKET/PATH.",
-        ) from err
-    if protocol in ("file", "local"):
+    except (ImportError, ValueError) as err:
+        raise not_installed(protocol, err) from err
+    if protocol in LOCAL:
         return LocalFolder(os.path.abspath(kind._strip_protocol(url)))
+    refuse_unset(protocol, kind.__module__, os.environ)
     return SharedFolder(url, protocol)
 
 
 def open_url(url: str) -> tuple[Any, str]:
-    """fsspec's file system for a URL, and the path there. Raises what fsspec raises."""
+    """fsspec's file system for a URL, and the path there. Raises what fsspec raises, and ConfigError."""
     from fsspec.core import url_to_fs
 
-    fs, path = url_to_fs(url)
-    if url.partition(":")[0] in _RENAMES_ONLY_TO_NEW:
+    protocol = url.partition(":")[0]
+    try:
+        fs, path = url_to_fs(url)
+    except (OSError, TypeError) as err:
+        raise not_set_up(protocol, err) or err from None
+    if protocol in _RENAMES_ONLY_TO_NEW:
         fs.session.hooks["response"] = partial(_refuse_error, fs.url)
         # fsspec sets no limit, so a request that was given up would never end. Its caller's words come first.
         fs.session.request = partial(type(fs.session).request, fs.session, timeout=2 * TIMEOUT_S)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, unquote_plus
 
+from reconciler.config.file_systems import shown_login
+
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
 _HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
 _SHOWN = frozenset(
@@ -99,8 +101,9 @@ def pairs(query: str) -> list[tuple[str, str]]:
 
 
 def without_secrets(address: str) -> str:
-    """``address`` without user and password, and without whatever a store has no use for: a secret may stand there.
+    """``address`` without its login, and without whatever a store has no use for: a secret may stand there.
 
+    A container before the ``@`` is a part of the place, and stays.
     Of parameters that are not known only the name is shown, of a fragment nothing. Text that is not an address is not
     shown at all.
     """
@@ -111,7 +114,8 @@ def without_secrets(address: str) -> str:
     begin, slashes, place = base.partition("://")
     if slashes:
         authority, slash, path = place.partition("/")
-        hosts, is_cut, _ = authority.rpartition("@")[2].partition("#")
+        login, _, hosts = authority.rpartition("@")
+        hosts, is_cut, _ = hosts.partition("#")
         path, is_cut_too, _ = path.partition("#")
         # A login at a wrong place, or an unencoded slash in a password.
         has_login = scheme in _SERVERS and "@" in path
@@ -119,7 +123,8 @@ def without_secrets(address: str) -> str:
             return f"{begin}://…"
         if "://" in path:  # a second address
             path = "…"
-        base, cut = f"{begin}://{hosts}{slash}{path}", bool(is_cut or is_cut_too)
+        login = shown_login(begin.rpartition(":")[2], login)
+        base, cut = f"{begin}://{login}{hosts}{slash}{path}", bool(is_cut or is_cut_too)
     else:
         if scheme in _SERVERS:  # slashes are missing, and what follows may be a login
             return f"{scheme}:…"
