@@ -109,6 +109,14 @@ def scheme_of_path(path: str) -> str | None:
     raise ConfigError(f"{scheme}:{shown} is neither a local path nor a URL.", hint=advice)
 
 
+def is_local(path: str) -> bool:
+    """False for a URL, and for text that ``scheme_of_path`` refuses."""
+    try:
+        return scheme_of_path(path) is None
+    except ConfigError:
+        return False
+
+
 def _refuse_host(scheme: str, url: str) -> None:
     """Raise ConfigError for ``file://data/x``: Hadoop takes ``data`` for a host, and fsspec for a folder."""
     host = url.partition("://")[2].partition("/")[0] if url.startswith(f"{scheme}://") else ""

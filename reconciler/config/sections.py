@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+from reconciler.config.file_systems import is_local
 from reconciler.config.settings import (
     MetricsSettings,
     MirrorSettings,
@@ -191,7 +192,7 @@ def failover_state(table: Table, config: Path) -> tuple[str, bool]:
     if not state:
         table.fault("state", "is empty.", "Name a folder that every hook of these jobs can read.")
     table.done()
-    return state if "://" in state else str(config.absolute().parent / state), named is not None
+    return str(config.absolute().parent / state) if is_local(state) else state, named is not None
 
 
 def job_topics(table: Table) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.addresses import without_secrets
+from reconciler.config.file import load_config
 from reconciler.config.file_systems import not_set_up, refuse_unset, scheme_of_path
 from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError
@@ -40,7 +41,7 @@ def test_a_path_that_cannot_be_opened_here_is_refused_with_what_to_write(path: s
 
 @pytest.mark.parametrize(
     ("path", "is_at"),
-    [("file:/data/c", "/data/c"), ("file:///data/c", "/data/c"), ("local:/d", "/d"), ("/a:b", "/a:b")],,
+    [("file:/data/c", "/data/c"), ("file:///data/c", "/data/c"), ("local:/d", "/d"), ("/a:b", "/a:b")],
 )
 def test_a_local_path_may_have_hadoops_one_slash_or_a_colon(path: str, is_at: str) -> None:
     folder = open_folder(path)
@@ -103,3 +104,15 @@ def test_config_check_says_it_of_a_configured_address(tmp_path: Path, capsys: py
     )
     assert command("config", "check", "--offline", "-c", file) == 2
     assert "write /dbfs/PATH" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("state", "is_at"), [("marks", "{here}/marks"), ("dbfs:/marks", "dbfs:/marks")])
+def test_a_folder_of_marks_is_below_the_configuration_only_if_it_is_a_local_path(
+    tmp_path: Path, state: str, is_at: str
+) -> None:
+    file = tmp_path / "reconciler.toml"
+    file.write_text(
+        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n[failover]\nstate = "{state}"\n'
+        '[[jobs]]\nname = "j"\ngroup = "j"\ntopics = ["x"]\nstore = "kafka-group:"\n'
+    )
+    assert load_config(file).failover_state == is_at.format(here=tmp_path)
