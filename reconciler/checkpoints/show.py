@@ -53,9 +53,9 @@ class Description:
     """Everything known about a checkpoint.
 
     ``last_batch`` None: no batch was planned. ``next_batch``: the batch that a restart runs; ``repeats``: it was begun
-    before. ``numbers_missing``: the logs have gaps, as asynchronous progress tracking leaves them. ``behind``: the
-    query may have put out more than its log says. ``watermark_ms`` and ``planned_at_ms`` (epoch ms) are the last
-    batch's.
+    before. ``missing``: the first and the last number of each gap in the offset log; ``missing_words`` says what may
+    have left the newest. ``behind``: the query may have put out more than its log says. ``watermark_ms`` and
+    ``planned_at_ms`` (epoch ms) are the last batch's. ``warnings``: what is odd about its files, without full stops.
     """
 
     path: str
@@ -64,7 +64,7 @@ class Description:
     committed: bool
     next_batch: int
     repeats: bool
-    numbers_missing: bool
+    missing: tuple[tuple[int, int], ...]
     offset_version: int | None
     commit_version: int | None
     planned_at_ms: int | None
@@ -74,6 +74,13 @@ class Description:
     state_provider: str | None
     cloned_from: str | None
     behind: LateLog | None = None
+    missing_words: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def numbers_missing(self) -> bool:
+        """Whether the offset log has gaps."""
+        return bool(self.missing)
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, format ``reconciler.checkpoint/1``."""
@@ -86,6 +93,7 @@ class Description:
             "next_batch": self.next_batch,
             "repeats": self.repeats,
             "numbers_missing": self.numbers_missing,
+            "missing": [list(each) for each in self.missing],
             "offset_version": self.offset_version,
             "commit_version": self.commit_version,
             "planned_at_ms": self.planned_at_ms,
@@ -110,6 +118,7 @@ class Description:
             "behind": None
             if self.behind is None
             else {"tracking": self.behind.tracking.name.lower(), "step_ms": self.behind.step_ms},
+            "warnings": list(self.warnings),
         }
 
 
@@ -118,7 +127,6 @@ def describe(path: str | PathLike[str]) -> Description:
     found = read_checkpoint(fspath(path))
     folder = open_folder(fspath(path))
     last = found.last
-    numbers = _numbers(folder, "offsets")
     metadata = _metadata(last.metadata) if last is not None else {}
     provider = _text(metadata.get("conf"), PROVIDER)
     return Description(
@@ -128,7 +136,7 @@ def describe(path: str | PathLike[str]) -> Description:
         committed=found.committed,
         next_batch=found.next_batch,
         repeats=found.repeats_a_batch,
-        numbers_missing=bool(numbers) and numbers[-1] - numbers[0] != len(numbers) - 1,
+        missing=found.missing,
         offset_version=last.version if last else None,
         commit_version=_commit_version(folder),
         planned_at_ms=last.planned_at_ms if last else None,
@@ -138,6 +146,8 @@ def describe(path: str | PathLike[str]) -> Description:
         state_provider=provider.rpartition(".")[2] if provider is not None else None,
         cloned_from=_cloned_from(folder),
         behind=found.behind,
+        missing_words=found.missing_words(),
+        warnings=found.doubts,
     )
 
 
@@ -177,7 +187,7 @@ def _commit_version(folder: Folder) -> int | None:
     if not numbers:
         return None
     first, _, _ = folder.read(f"commits/{numbers[-1]}").partition(b"\n")
-    return whole_number(first[1:]) if first.startswith(b"v") else None
+    return whole_number(first[1:].strip()) if first.startswith(b"v") else None
 
 
 def _operators(folder: Folder) -> Iterator[Operator]:

@@ -32,11 +32,10 @@ from reconciler.formats.checkpoint.layout import (
     START,
     Checkpoint,
     Offsets,
-    Reading,
     adds_nothing,
     by_partition,
-    readings,
 )
+from reconciler.formats.checkpoint.readings import Reading, readings
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 

@@ -15,7 +15,8 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import PROVEN, STOPS
 from reconciler.failover.positions import records_again_after_end
 from reconciler.failover.sinks import is_stateful, repeated, rows_or_refusal
-from reconciler.formats.checkpoint.layout import END, START, Checkpoint, readings
+from reconciler.formats.checkpoint.layout import END, START, Checkpoint
+from reconciler.formats.checkpoint.readings import readings
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 

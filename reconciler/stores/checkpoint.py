@@ -22,9 +22,11 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, NotNow, Refused
 from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.formats.checkpoint import checksum, layout
-from reconciler.formats.checkpoint.layout import Checkpoint, SourceOffset
+from reconciler.formats.checkpoint.layout import Checkpoint, OffsetEntry, SourceOffset
 from reconciler.formats.checkpoint.manifest import MANIFEST, CopiedOffsets, parse_copied
 from reconciler.formats.checkpoint.progress import LateLog, LogEntry, Tracking, behind
+from reconciler.formats.checkpoint.readings import refuse_unusable
+from reconciler.formats.checkpoint.text import TornError, UnusableError
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Numbering, OffsetStore, Row, TopicPartition
 from reconciler.stores import common
@@ -50,7 +52,7 @@ def _read(folder: Folder) -> Checkpoint:
     began = monotonic()
     while True:
         try:
-            return _read_once(folder)
+            return _Reading(folder).checkpoint()
         except FileNotFoundError as err:  # listed, then removed: the running query deletes old batches
             if monotonic() - began > PATIENCE_S:
                 raise NotNow(
@@ -60,35 +62,90 @@ def _read(folder: Folder) -> Checkpoint:
             sleep(AGAIN_S)
 
 
-def _read_once(folder: Folder) -> Checkpoint:
-    commits, batches, sources = _batches(folder, "commits"), _batches(folder, "offsets"), folder.names("sources")
-    try:
-        query_id = _parsed(folder, "metadata", layout.parse_query_id)
-    except FileNotFoundError:
-        query_id = None
-        if not batches and not sources:
-            raise _no_checkpoint(folder) from None
-    initial = dict(_initial(folder, sources))
-    newest = batches[0] if batches else -1
-    if commits and commits[0] > newest:
-        offsets = f"offsets of no batch after {newest}" if batches else "no batch's offsets"
-        raise Refused(
-            f"The checkpoint {folder.shown} has committed batch {commits[0]}, and {offsets}.",
-            hint="A part of it is missing: restore it whole.",
+class _Reading:
+    """One reading of a checkpoint's files. ``doubts`` as in ``Checkpoint``."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._doubts: list[str] = []
+
+    def checkpoint(self) -> Checkpoint:
+        folder = self._folder
+        commits, batches, sources = _batches(folder, "commits"), _batches(folder, "offsets"), folder.names("sources")
+        try:
+            query_id = self._parsed("metadata", layout.parse_query_id, torn=_WRITE_ID)
+        except FileNotFoundError:
+            query_id = None
+            if not batches and not sources:
+                raise _no_checkpoint(folder) from None
+        newest = batches[0] if batches else -1
+        for below in ("commits", "offsets"):
+            self._refuse_odd_names(below, newest)
+        if commits and commits[0] > newest:
+            offsets = f"offsets of no batch after {newest}" if batches else "no batch's offsets"
+            raise Refused(
+                f"The checkpoint {folder.shown} has committed batch {commits[0]}, and {offsets}.",
+                hint="A part of it is missing: restore it whole.",
+            )
+        committed = newest in commits
+        if committed:
+            self._parsed(f"commits/{newest}", layout.check_commit, torn=_repeat_batch(newest))
+        last, before = self._entries(batches, committed=committed)
+        try:
+            begins = layout.needs_beginning(last, before, committed=committed)
+            initial = dict(self._initial(sources)) if begins else {}
+            found = layout.checkpoint(query_id, last, before, committed=committed, initial=initial)
+            refuse_unusable(found)
+        except UnusableError as err:
+            raise Refused(f"The checkpoint file {folder.shown}/{err.file} {err.problem}.", hint=err.advice) from err
+        except FieldError as err:
+            raise _not_understood(folder, f"offsets/{newest}", err) from err
+        missing = layout.gaps(batches)
+        return replace(
+            found, behind=_behind(folder, found, has_gaps=bool(missing)), missing=missing, doubts=tuple(self._doubts)
         )
-    if not batches:
-        return layout.checkpoint(query_id, None, None, committed=False, initial=initial)
-    older = batches[1:]
-    committed = newest in commits
-    if committed:
-        _parsed(folder, f"commits/{newest}", layout.check_commit)
-    last = _parsed(folder, f"offsets/{newest}", partial(layout.parse_offsets, newest))
-    before = _parsed(folder, f"offsets/{older[0]}", partial(layout.parse_offsets, older[0])) if older else None
-    try:
-        found = layout.checkpoint(query_id, last, before, committed=committed, initial=initial)
-    except FieldError as err:
-        raise _not_understood(folder, f"offsets/{newest}", err) from err
-    return replace(found, behind=_behind(folder, found, has_gaps=batches[0] - batches[-1] != len(batches) - 1))
+
+    def _refuse_odd_names(self, below: str, newest: int) -> None:
+        for name in self._folder.names(below):
+            number = layout.odd_batch_of(name)
+            if number is not None and number > newest:
+                raise Refused(
+                    f"Spark takes the file {self._folder.shown}/{below}/{name} for batch {number}, and does not start.",
+                    hint=f"If it is a copy that a person made, move it out of {below}.",
+                )
+
+    def _entries(self, batches: Sequence[int], *, committed: bool) -> tuple[OffsetEntry | None, OffsetEntry | None]:
+        """The newest entry and the one before it."""
+        found: list[OffsetEntry] = []
+        for batch in batches[:2]:
+            name = f"offsets/{batch}"
+            torn = None if committed or found else _plan_batch(batch, f"{self._folder.shown}/{name}")
+            found.append(self._parsed(name, partial(layout.parse_offsets, batch), torn=torn))
+        return (found[0] if found else None), (found[1] if len(found) > 1 else None)
+
+    def _initial(self, sources: Iterable[str]) -> Iterable[tuple[str, SourceOffset]]:
+        for name in sorted(sources):
+            if name.startswith(".") or "0" not in self._folder.names(f"sources/{name}"):
+                continue
+            yield name, self._parsed(f"sources/{name}/0", partial(layout.parse_initial, name))
+
+    def _parsed(self, name: str, parse: Callable[[bytes], T], *, torn: str | None = None) -> T:
+        """The file's content. ``torn``: the advice for a file that a crash cut off; None if it must be restored."""
+        data = self._folder.read(name)
+        if isinstance(self._folder, LocalFolder):
+            self._compare_checksum(name, data)
+        try:
+            return parse(data)
+        except FieldError as err:
+            raise _not_understood(self._folder, name, err, torn if isinstance(err, TornError) else None) from err
+
+    def _compare_checksum(self, name: str, data: bytes) -> None:
+        beside = checksum.name_of(name)
+        with suppress(FileNotFoundError):
+            if not checksum.fits(data, self._folder.read(beside)):
+                self._doubts.append(
+                    f"{name} does not fit its checksum {beside}: it was edited or damaged, and Spark reads it unchecked"
+                )
 
 
 def _behind(folder: Folder, found: Checkpoint, *, has_gaps: bool) -> LateLog | None:
@@ -107,39 +164,25 @@ def _batches(folder: Folder, below: str) -> list[int]:
     return sorted((n for name in folder.names(below) if (n := layout.batch_of(name)) is not None), reverse=True)
 
 
-def _initial(folder: Folder, sources: Iterable[str]) -> Iterable[tuple[str, SourceOffset]]:
-    for name in sorted(sources):
-        if name.startswith(".") or "0" not in folder.names(f"sources/{name}"):
-            continue
-        yield name, _parsed(folder, f"sources/{name}/0", partial(layout.parse_initial, name))
+_WRITE_ID = """Write it again, as {"id":"ID"}, with the query's id from Spark's log."""
 
 
-def _parsed(folder: Folder, name: str, parse: Callable[[bytes], T]) -> T:
-    data = folder.read(name)
-    if isinstance(folder, LocalFolder):
-        _refuse_damaged(folder, name, data)
-    try:
-        return parse(data)
-    except FieldError as err:
-        raise _not_understood(folder, name, err) from err
+def _plan_batch(batch: int, file: str) -> str:
+    return (
+        f"If a crash left it so, batch {batch} was never begun, as far as this log shows: see that no sink has that "
+        f"batch, then remove {file}, and Spark plans it again."
+    )
 
 
-def _refuse_damaged(folder: Folder, name: str, data: bytes) -> None:
-    """Raise Refused where Spark would: another digit in it would be another offset, and nothing else would show it."""
-    beside = checksum.name_of(name)
-    with suppress(FileNotFoundError):
-        if not checksum.fits(data, folder.read(beside)):
-            raise Refused(
-                f"The checkpoint file {folder.shown}/{name} does not fit its checksum {beside}: one of the two was "
-                "damaged or changed, and Spark does not read it either.",
-                hint="Restore the checkpoint. If the file was changed on purpose, remove the checksum.",
-            )
+def _repeat_batch(batch: int) -> str:
+    return f"If a crash left it so, remove it: Spark then repeats batch {batch}."
 
 
-def _not_understood(folder: Folder, name: str, err: FieldError) -> Refused:
+def _not_understood(folder: Folder, name: str, err: FieldError, advice: str | None = None) -> Refused:
     return Refused(
         f"The checkpoint file {folder.shown}/{name} is not understood: {err.sentence}.",
-        hint="If Spark reads it, a newer release of this product may as well; if not, restore the checkpoint.",
+        hint=advice
+        or "If Spark reads it, a newer release of this product may as well; if not, restore the checkpoint.",
     )
 
 
@@ -245,9 +288,11 @@ def _note(found: Checkpoint, key: TopicPartition, starts: Sequence[int], ends: S
         parts.append(f"the query reads it with {len(starts)} sources, the furthest at offset {max(starts)}")
     if found.last is not None and ends is not None and max(ends) > min(starts):
         parts.append(f"batch {found.last.batch} is not committed and is repeated up to offset {max(ends)}")
+    if found.missing and found.lacks_entry_before:
+        parts.append(found.missing_words())
     if found.behind is not None:
         parts.append(found.behind.words(_last_step(found, key)))
-    return "; ".join(parts)
+    return "; ".join([*parts, *found.doubts])
 
 
 def _last_step(found: Checkpoint, key: TopicPartition) -> int | None:
@@ -260,7 +305,7 @@ def _last_step(found: Checkpoint, key: TopicPartition) -> int | None:
         for entry in (found.before, found.last)
         if entry is not None
     ]
-    return None if len(at) < 2 or at[0] is None or at[1] is None else at[1] - at[0]
+    return None if len(at) < 2 or at[0] is None or at[1] is None or at[0] < 0 else at[1] - at[0]
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:

@@ -16,6 +16,7 @@ from reconciler.formats import range_manifests, snapshot, start
 from reconciler.formats.anchor_lines import dump_line, load_lines
 from reconciler.formats.checkpoint import layout as checkpoint
 from reconciler.formats.checkpoint.edit import entry_with, initial_with, offsets_text
+from reconciler.formats.checkpoint.readings import readings
 from reconciler.formats.json_fields import FieldError, digest_without
 from reconciler.formats.plan import StartPolicy, digest, parse_plan, why_stopped
 from reconciler.formats.range_manifests import Manifest, TornManifest
@@ -196,7 +197,7 @@ def test_any_offset_log_is_read_or_refused_with_a_sentence(runs: int) -> None:
                     ),
                     codec=(FieldError,),
                 )
-                assert found is None or checkpoint.readings(found) is not None
+                assert found is None or readings(found) is not None
 
     fuzz(runs, lines([METADATA, OFFSETS, {"logOffset": 0}]), claim)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from reconciler.core.anchors import TopicPartition
 from reconciler.formats import json_fields
 from reconciler.formats.checkpoint.layout import Offsets, parse_initial, parse_offsets
+from reconciler.formats.checkpoint.text import BREAK
 from reconciler.formats.json_fields import FieldError
 
 
@@ -32,13 +33,13 @@ def offsets_text(offsets: Offsets, topics: Iterable[str] = ()) -> str:
 def entry_with(batch: int, data: bytes, texts: Mapping[str, str]) -> bytes:
     """``offsets/N`` with other offsets for the sources that ``texts`` names. Raises FieldError."""
     entry = parse_offsets(batch, data)
-    places = {source.name: place for place, source in enumerate(entry.sources, start=2)}
-    lines = data.decode().split("\n")
+    parts = BREAK.split(data.decode())  # each line break stays as it is
+    places = {source.name: 2 * place for place, source in enumerate(entry.sources, start=2)}
     for name, text in texts.items():
         if name not in places:
             raise FieldError(f"source {name}:", "is not in this entry")
-        lines[places[name]] = text if entry.version == 1 else f"{name}:{text}"
-    changed = "\n".join(lines).encode()
+        parts[places[name]] = text if entry.version == 1 else f"{name}:{text}"
+    changed = "".join(parts).encode()
     parse_offsets(batch, changed)
     return changed
 
@@ -48,8 +49,6 @@ def initial_with(name: str, data: bytes, text: str) -> bytes:
     before = parse_initial(name, data)
     if before.kafka is None:
         raise FieldError(None, "holds no Kafka offsets")
-    head, line_break, rest = data.partition(b"\n")
-    end = b"\n" if rest.endswith(b"\n") else b""
-    changed = head + line_break + text.encode() + end
+    changed = b"\0v1\n" + text.encode()  # whatever Spark or person wrote the file: every Spark since 2.2 reads this
     parse_initial(name, changed)
     return changed

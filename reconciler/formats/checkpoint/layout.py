@@ -22,14 +22,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 
 from reconciler.core.anchors import TopicPartition, encodable
 from reconciler.core.verdicts import Position
 from reconciler.formats import json_fields
 from reconciler.formats.checkpoint.progress import LateLog
+from reconciler.formats.checkpoint.text import TornError, UnusableError, decoded, versioned
 from reconciler.formats.json_fields import FieldError
 
 VOID = "-"
@@ -38,8 +40,8 @@ OFFSET_VERSIONS = (1, 2)
 COMMIT_VERSIONS = (1, 2, 3)
 PARTITIONS = "spark.sql.shuffle.partitions"
 
-_VERSION = re.compile(r"v([1-9][0-9]{0,8})")
 _BATCH = re.compile(r"0|[1-9][0-9]{0,18}")
+_ODD_BATCH = re.compile(r"[+]?[0-9]{1,18}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 Offsets = Mapping[tuple[str, int], int]
@@ -98,7 +100,8 @@ class Checkpoint:
 
     ``last`` is the newest entry of the offset log, ``before`` the entry before it that is still there (None for both in
     a checkpoint of a query that has planned no batch). ``initial``: the offsets at which sources began, by name.
-    ``behind``: the query may have put out more than the offset log says.
+    ``behind``: the query may have put out more than the offset log says. ``missing``: the first and the last number of
+    each gap in the offset log, the newest gap last. ``doubts``: warnings about files, without full stops.
     """
 
     query_id: str | None
@@ -108,6 +111,29 @@ class Checkpoint:
     initial: Mapping[str, SourceOffset]
     positions: tuple[SourcePosition, ...]
     behind: LateLog | None = None
+    missing: tuple[tuple[int, int], ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def lacks_entry_before(self) -> bool:
+        """True if Spark starts only with asynchronous progress tracking: else it needs the entry right before."""
+        last, before = self.last, self.before
+        return last is not None and last.batch > 0 and (before is None or before.batch < last.batch - 1)
+
+    def missing_words(self, where: str = "a clone has it") -> str:
+        """The newest gap in the offset log, what may have left it, and ``where`` Spark finds what it may need.
+
+        Empty if there is none.
+        """
+        lacks = self.last.batch - 1 if self.last is not None and self.lacks_entry_before else None
+        gaps = self.missing or (() if lacks is None else ((lacks, lacks),))
+        if not gaps:
+            return ""
+        low, high = gaps[-1]
+        names = f"offsets/{low}" if low == high else f"offsets/{low} to offsets/{high}"
+        others = f" (and {len(gaps) - 1} earlier gaps)" if len(gaps) > 1 else ""
+        needs = "" if lacks is None else f". If it was lost, Spark needs offsets/{lacks} to start: {where}"
+        return f"{names}{others}: left out by asynchronous progress tracking, or lost{needs}"
 
     @property
     def repeats_a_batch(self) -> bool:
@@ -137,6 +163,12 @@ class Checkpoint:
         return self.last if self.committed else self.before
 
 
+def without_id(*, begun: bool) -> str:
+    """What follows where the query's id is not in the checkpoint, as the end of a sentence about it."""
+    newer = ', and Spark 4.2 and later do not start ("metadata file is missing")' if begun else ""
+    return f"has no metadata file: Spark {'3.5 ' if begun else ''}assigns a new id at the start{newer}"
+
+
 # ---------------------------------------------------------------- names
 
 
@@ -146,16 +178,37 @@ def batch_of(name: str) -> int | None:
     return number if number is None or number <= json_fields.INT64_MAX else None
 
 
+def odd_batch_of(name: str) -> int | None:
+    """The batch for which Spark takes a name that no Spark writes, such as ``07``; None for all other names."""
+    return int(name) if batch_of(name) is None and _ODD_BATCH.fullmatch(name) else None
+
+
+def gaps(batches: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """The first and the last number of each gap, the lowest gap first."""
+    ordered = sorted(batches)
+    return tuple((low + 1, high - 1) for low, high in pairwise(ordered) if high > low + 1)
+
+
+def needs_beginning(last: OffsetEntry | None, before: OffsetEntry | None, *, committed: bool) -> bool:
+    """True if a restart reads where a source began: the entry from which it continues has no offset of it."""
+    entry = last if committed else before
+    if last is None or entry is None:
+        return True
+    return any((there := entry.source(each.name)) is None or there.is_void for each in last.sources)
+
+
 # ---------------------------------------------------------------- files
 
 
 def parse_offsets(batch: int, data: bytes) -> OffsetEntry:
     """Read ``offsets/N``. Raises FieldError for content that Spark would refuse or that this version does not know."""
-    version, lines = _versioned(data, OFFSET_VERSIONS)
+    version, lines = versioned(data, OFFSET_VERSIONS)
     if not lines:
-        raise FieldError(None, "ends after its first line")
+        raise TornError(None, "ends after its first line")
     metadata, rest = lines[0], lines[1:]
-    about = json_fields.json_object(metadata) if metadata.strip() else {}
+    if any(not line.strip(" \t\0") for line in rest):
+        raise FieldError(None, "has a blank line, which Spark takes for one more source")
+    about = _about(metadata)
     planned = json_fields.integer(about, "batchTimestampMs")
     if version == 1:
         sources = tuple(_source(str(number), line) for number, line in enumerate(rest))
@@ -171,8 +224,8 @@ def parse_offsets(batch: int, data: bytes) -> OffsetEntry:
 
 def check_commit(data: bytes) -> None:
     """Check ``commits/N``. Raises FieldError for content that Spark would refuse or that this version does not know."""
-    version, lines = _versioned(data, COMMIT_VERSIONS)
-    about = json_fields.json_object(lines[0]) if lines and lines[0].strip() else {}
+    version, lines = versioned(data, COMMIT_VERSIONS)
+    about = _about(lines[0]) if lines else {}
     sinks = about.get("sinkMetadataMap") if version == 3 else {}
     if not isinstance(sinks, dict) or (version == 3 and not sinks):
         raise FieldError("sinkMetadataMap", "names no sink")
@@ -182,11 +235,22 @@ def check_commit(data: bytes) -> None:
             raise FieldError(f"sink {name[:60]}:", "has an offset of its own")
 
 
+def _about(line: str) -> dict[str, object]:
+    """The line of JSON about a batch, which may be empty. Raises TornError for one that is cut off."""
+    try:
+        return json_fields.json_object(line) if line.strip() else {}
+    except FieldError as err:
+        raise (TornError if err.detail else FieldError)(err.field, err.problem, err.detail) from err
+
+
 def parse_initial(name: str, data: bytes) -> SourceOffset:
     """Read ``sources/NAME/0``, where a source began. For a source that is not Kafka only the text is kept."""
-    if not data.startswith(b"\0"):  # only the Kafka source writes a NUL, for readers older than the version line
+    if data[1:2] == b"{" and not data.startswith(b"{"):  # Spark 2.1: one byte of any value, and no version
+        lines = [decoded(data[1:])]
+    elif data.startswith(b"\0"):  # only the Kafka source writes a NUL, for readers older than the version line
+        _, lines = versioned(data[1:], (1,))
+    else:
         return SourceOffset(name, data.decode(errors="replace"))
-    _, lines = _versioned(data[1:], (1,))
     if len(lines) != 1:
         raise FieldError(None, f"has {len(lines)} lines after its version instead of one")
     found = _source(name, lines[0])
@@ -197,29 +261,7 @@ def parse_initial(name: str, data: bytes) -> SourceOffset:
 
 def parse_query_id(data: bytes) -> str | None:
     """The query's id, from ``metadata``. Raises FieldError."""
-    return json_fields.string(json_fields.json_object(_text(data)), "id")
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as err:
-        raise FieldError(None, "is not text") from err
-
-
-def _versioned(data: bytes, known: Sequence[int]) -> tuple[int, list[str]]:
-    """The version and the lines after it."""
-    lines = _text(data).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    found = _VERSION.fullmatch(lines[0]) if lines else None
-    if found is None:
-        raise FieldError(None, "does not begin with a version" if lines else "is empty")
-    version = int(found.group(1))
-    if version not in known:
-        verb = "is" if len(known) == 1 else "are"
-        raise FieldError(None, f"has version v{version}, and only {' and '.join(f'v{n}' for n in known)} {verb} known")
-    return version, lines[1:]
+    return json_fields.string(json_fields.json_object(decoded(data)), "id")
 
 
 # ---------------------------------------------------------------- offsets
@@ -236,18 +278,21 @@ def _source(name: str, text: str) -> SourceOffset:
     if text == VOID:
         return SourceOffset(name, text)
     try:
-        return SourceOffset(name, text, kafka_offsets(text))
+        return SourceOffset(name, text, kafka_offsets(text, lowest=json_fields.INT64_MIN))
     except FieldError as err:
-        raise FieldError(f"source {name}:", f"{err.field or 'its offset'} {err.problem}") from err
+        raise type(err)(f"source {name}:", f"{err.field or 'its offset'} {err.problem}") from err
 
 
-def kafka_offsets(text: str) -> Offsets | None:
-    """Kafka's offsets; None for another source's. Raises FieldError for text that looks like Kafka's but is wrong."""
+def kafka_offsets(text: str, *, lowest: int = 0) -> Offsets | None:
+    """Kafka's offsets; None for another source's. Raises FieldError for text that looks like Kafka's but is wrong.
+
+    ``lowest``: the lowest number that is read. A file that a person edited may have -2, Kafka's name of the earliest.
+    """
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as err:
         if text.lstrip().startswith("{"):
-            raise FieldError(None, "is not JSON") from err
+            raise TornError(None, "is not JSON") from err
         return None
     if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
         return None
@@ -261,9 +306,10 @@ def kafka_offsets(text: str) -> Offsets | None:
             raise FieldError(None, "names a topic that cannot exist")
         assert isinstance(partitions, dict)
         for partition in partitions:
-            number, offset = int(partition), json_fields.integer(partitions, partition, 0)
+            number, key = int(partition), str(TopicPartition(topic, int(partition)))
+            offset = json_fields.integer({key: partitions[partition]}, key, lowest)
             if number > json_fields.INT32_MAX or offset is None:
-                raise FieldError(str(TopicPartition(topic, number)), "has no offset")
+                raise FieldError(key, "has no offset")
             offsets[topic, number] = offset
     return MappingProxyType(offsets)
 
@@ -317,7 +363,8 @@ def _repeated(end: SourceOffset, before: OffsetEntry | None, initial: Mapping[st
         return SourcePosition(end.name, None)
     start = earlier.kafka if earlier is not None and not earlier.is_void else _began(end, initial)
     if start is None:
-        raise FieldError(f"source {end.name}:", "where it began is not known")
+        why = f"{'has no Kafka offsets' if end.name in initial else 'is missing'}, so where source {end.name} began "
+        raise UnusableError(f"sources/{end.name}/0", f"{why}is not known", "Restore the file.")
     return SourcePosition(end.name, start, end.kafka)
 
 
@@ -350,51 +397,3 @@ def adds_nothing(found: Checkpoint, source: str) -> bool:
         return not has_records(position)
     now, before = (None if each is None else each.source(source) for each in (found.last, found.before))
     return now is not None and (now.is_void or (before is not None and before.text == now.text))
-
-
-# ---------------------------------------------------------------- the files that a restart reads
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One source's offsets in a file that a restart reads.
-
-    ``name`` is the source's name in that file, ``source`` the one in the newest entry of the offset log.
-    """
-
-    file: str
-    name: str
-    source: str
-    text: str
-    kafka: Offsets | None
-    position: Position
-
-
-def readings(found: Checkpoint) -> tuple[Reading, ...]:
-    """All places from which a restart reads offsets. Sources that have not begun have none."""
-    if found.last is None:
-        return tuple(_initial_reading(name, name, each, NEXT) for name, each in sorted(found.initial.items()))
-    read: list[Reading] = []
-    for each in found.last.sources:
-        if found.committed and not each.is_void:
-            read.append(_entry_reading(found.last, each, each.name, NEXT))
-        elif (earlier := _earlier(each, found)) is not None and found.before is not None:
-            read.append(_entry_reading(found.before, earlier, each.name, START))
-        elif (first := began(each, found.initial)) is not None:
-            read.append(_initial_reading(first.name, each.name, first, NEXT if found.committed else START))
-        if not found.committed and not each.is_void:
-            read.append(_entry_reading(found.last, each, each.name, END))
-    return tuple(read)
-
-
-def _earlier(source: SourceOffset, found: Checkpoint) -> SourceOffset | None:
-    earlier = found.before.source(source.name) if found.before is not None and not found.committed else None
-    return None if earlier is None or earlier.is_void else earlier
-
-
-def _entry_reading(entry: OffsetEntry, each: SourceOffset, source: str, position: Position) -> Reading:
-    return Reading(f"offsets/{entry.batch}", each.name, source, each.text, each.kafka, position)
-
-
-def _initial_reading(name: str, source: str, each: SourceOffset, position: Position) -> Reading:
-    return Reading(f"sources/{name}/0", name, source, each.text, each.kafka, position)

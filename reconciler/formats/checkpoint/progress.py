@@ -5,7 +5,8 @@ repeats no other batch. Two kinds of queries write later, and a restart reads re
 they were put out:
 
 - Asynchronous progress tracking writes an entry at most once an interval
-  (``asyncProgressTrackingCheckpointIntervalMs``). The batches in between leave no file: their numbers are missing.
+  (``asyncProgressTrackingCheckpointIntervalMs``). The batches in between leave no file: their numbers are missing. (The
+  files do not tell whether they were lost instead.)
 - Real-time mode (4.1 and later) writes entry N when batch N *ends*, after the trigger's duration, though its records
   are put out as they come. Nothing in the entry says so. But its file is as much younger than the time in it as the
   batch took, and the files of two entries lie as far apart as the times in them (those of a restored copy do not).
@@ -30,7 +31,7 @@ MANY = 4
 class Tracking(Enum):
     """The way in which a query writes its progress late."""
 
-    ASYNCHRONOUS = "asynchronous progress tracking"
+    ASYNCHRONOUS = "asynchronous progress tracking, or lost entries"
     REAL_TIME = "real-time mode"
 
 

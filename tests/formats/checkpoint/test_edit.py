@@ -24,7 +24,13 @@ def test_named_sources_keep_their_names_and_their_order():
 def test_where_a_source_began_keeps_its_leading_nul():
     data = b'\0v1\n{"o":{"0":30}}'
     assert edit.initial_with("0", data, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
-    assert edit.initial_with("0", data + b"\n", '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}\n'
+    for other in (data + b"\n", data.replace(b"\n", b"\r\n"), b'2{"o":{"0":30}}'):
+        assert edit.initial_with("0", other, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
+
+
+def test_every_line_break_stays_as_it_is():
+    data = f'v1\r\n{METADATA}\n{{"o":{{"0":30}}}}\r17\r\n'.encode()
+    assert edit.entry_with(4, data, {"0": '{"a.o":{"0":3}}'}) == data.replace(b'{"o":{"0":30}}', b'{"a.o":{"0":3}}')
 
 
 def test_a_source_that_is_not_there_or_not_kafka_is_refused():

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from reconciler.formats.checkpoint import layout
 from reconciler.formats.checkpoint.layout import SourceOffset
+from reconciler.formats.checkpoint.readings import refuse_unusable
+from reconciler.formats.checkpoint.text import UnusableError
 from reconciler.formats.json_fields import FieldError
 
 METADATA = (
@@ -72,6 +75,15 @@ def test_other_sources_are_kept_and_not_looked_into(text):
     assert not found.sources[0].is_void
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\n"])
+@pytest.mark.parametrize("tail", ["", "  ", "\0\0\0", "END"])
+def test_lines_end_as_java_ends_them_and_may_be_padded(end, tail):
+    text = f'v01\n{METADATA}\n-\n{{"o":{{"0":1}}}}'.replace("\n", end) + tail.replace("END", end)
+    found = layout.parse_offsets(3, text.encode())
+    assert (found.metadata, found.version) == (METADATA, 1)
+    assert [each.kafka for each in found.sources] == [None, kafka("o", p0=1)]
+
+
 def test_a_source_without_offset_is_void():
     for found in (entry(0, "-"), entry(0, "0:-", version="v2")):
         assert found.sources[0].is_void
@@ -80,6 +92,8 @@ def test_a_source_without_offset_is_void():
 
 def test_where_a_kafka_source_began_has_a_nul_in_front():
     assert layout.parse_initial("0", b'\0v1\n{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5)
+    assert layout.parse_initial("0", b'2{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5), "Spark 2.1"
+    assert layout.parse_initial("0", b'\0v1\r\n{"orders":{"0":5}}').kafka == kafka(p0=5)
     assert layout.parse_initial("1", b"v1\n1795301777249").kafka is None
     assert layout.parse_initial("1", b'v1\n{"path":"\xff"}').kafka is None, "other sources' files may be anything"
 
@@ -116,8 +130,15 @@ def test_file_names():
         (b'v1\n{"batchTimestampMs":"x"}\n-', "batchTimestampMs is not a whole number"),
         (b'v1\n\n{"o":{"0":', "source 0: its offset is not JSON"),
         (b'v1\n\n{"o":{"0":1,"0":2}}', "source 0: its offset repeats a key"),
-        (b'v1\n\n{"o":{"0":-1}}', "source 0: 0 is not between 0 and 9223372036854775807"),
-        (b'v1\n\n{"o":{"0":"1"}}', "source 0: 0 is not a whole number"),
+        (b'v1\n\n{"o":{"0":9223372036854775808}}', "source 0: o-0 is not between"),
+        (b"\0" * 90, "has only null bytes, which a file system leaves after a power failure"),
+        (b"\n", "is empty"),
+        (b'\xef\xbb\xbfv1\n\n{"o":{"0":1}}', "with a byte order mark: save it without one"),
+        (b'V1\n\n{"o":{"0":1}}', "does not begin with a version"),
+        (b'v1\n\n{"o":{"0":1}}\n\n', "has a blank line, which Spark takes for one more source"),
+        (b'v1\n\n{"o":{"0":1}}\n\0\0', "has a blank line"),
+        (b'v1\n{"batchWat', "is not JSON"),
+        (b'v1\n\n{"o":{"0":"1"}}', "source 0: o-0 is not a whole number"),
         (b'v1\n\n{"o":{"0":null}}', "source 0: o-0 has no offset"),
         (b'v1\n\n{"o":{"9999999999":1}}', "source 0: o-9999999999 has no offset"),
         (b'v1\n\n{"":{"0":1}}', "source 0: its offset names a topic that cannot exist"),
@@ -283,7 +304,7 @@ def test_a_source_that_came_later_begins_where_it_began():
         ("b", kafka("p", p0=2), kafka("p", p0=4)),
         ("a", kafka("o", p0=9), kafka("o", p0=11)),
     ]
-    with pytest.raises(FieldError, match="source b: where it began is not known"):
+    with pytest.raises(FieldError, match="is missing, so where source b began is not known"):
         positions(last, before, committed=False, initial={})
 
 
@@ -306,7 +327,7 @@ def test_a_log_that_does_not_name_its_sources_finds_where_they_began_by_their_to
         ("1", kafka("o", p0=1), kafka("o", p0=10)),
     ]
     twice = {**named, "again": layout.parse_initial("again", b'\0v1\n{"o":{"0":3}}')}
-    with pytest.raises(FieldError, match="source 1: where it began is not known"):
+    with pytest.raises(FieldError, match="is missing, so where source 1 began is not known"):
         positions(last, committed=False, initial=twice)
 
 
@@ -320,6 +341,34 @@ def test_other_sources_have_no_position():
 def test_entries_of_different_sources_do_not_fit():
     with pytest.raises(FieldError, match="has 2 sources, and offsets/3 has 1"):
         positions(entry(7, '{"o":{"0":70}}', '{"p":{"0":1}}'), THREE, committed=False)
+
+
+@pytest.mark.parametrize(
+    ("offset", "meaning"), [(-2, "the earliest record"), (-1, "the latest record"), (-7, "cannot read from there")]
+)
+@pytest.mark.parametrize(("committed", "file"), [(True, "offsets/7"), (False, "offsets/3")])
+def test_a_number_that_is_no_offset_is_named_where_a_restart_reads_it(committed, file, offset, meaning):
+    edited = f'{{"o":{{"0":{offset}}}}}'
+    last, before = (entry(7, edited), THREE) if committed else (SEVEN, entry(3, edited))
+    found = layout.checkpoint("id", last, before, committed=committed, initial=FIRST)
+    with pytest.raises(UnusableError, match=f"has {offset} for o-0, which is no offset: Spark .*{meaning}") as caught:
+        refuse_unusable(found)
+    assert caught.value.file == file
+    refuse_unusable(layout.checkpoint("id", SEVEN, entry(3, edited), committed=True, initial=FIRST))
+
+
+def test_the_gaps_of_a_log_are_named_with_both_readings():
+    whole = layout.checkpoint("id", SEVEN, THREE, committed=False, initial=FIRST)
+    found = replace(whole, missing=layout.gaps([0, 3, 7]))
+    assert found.missing == ((1, 2), (4, 6))
+    assert found.lacks_entry_before
+    assert found.missing_words() == (
+        "offsets/4 to offsets/6 (and 1 earlier gaps): left out by asynchronous progress tracking, or lost. If it was "
+        "lost, Spark needs offsets/6 to start: a clone has it"
+    )
+    earlier = replace(layout.checkpoint("id", entry(4, "-"), THREE, committed=True, initial={}), missing=((2, 2),))
+    assert not earlier.lacks_entry_before
+    assert earlier.missing_words() == "offsets/2: left out by asynchronous progress tracking, or lost"
 
 
 def test_a_later_batch_without_the_one_before_it_cannot_be_repeated():

@@ -18,8 +18,8 @@ def test_missing_numbers_show_asynchronous_progress_tracking() -> None:
     found = behind(7, LogEntry(BEGAN + 3100, None), LogEntry(BEGAN, None), has_gaps=True)
     assert found == LateLog(Tracking.ASYNCHRONOUS, 7, 3100)
     assert found.words(240) == (
-        "asynchronous progress tracking: what the query put out after batch 7 is in no file and is read again, up to "
-        "one interval of its log (the last one in its log: 3.1 s, 240 offsets)"
+        "asynchronous progress tracking, or lost entries: what the query put out after batch 7 is in no file and is "
+        "read again, up to one interval of its log (the last one in its log: 3.1 s, 240 offsets)"
     )
 
 

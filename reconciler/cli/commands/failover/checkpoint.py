@@ -22,6 +22,7 @@ from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
 from reconciler.failover.addresses import refuse_wrong
+from reconciler.formats.checkpoint.layout import without_id
 from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.formats.decimal_text import counted
 from reconciler.trust import command_trail
@@ -123,7 +124,7 @@ def _show(found: Description, how: str) -> None:
 
 def _lines(found: Description) -> Iterator[str]:
     yield f"checkpoint {found.path}"
-    yield f"query      {found.query_id or 'has no metadata file: Spark assigns a new id at the start'}"
+    yield f"query      {found.query_id or without_id(begun=found.last_batch is not None)}"
     if found.last_batch is None:
         yield "batches    none planned"
     elif found.repeats:
@@ -134,11 +135,14 @@ def _lines(found: Description) -> Iterator[str]:
         mark = f" · watermark {stamp(found.watermark_ms)}" if found.watermark_ms else ""
         yield f"planned    {stamp(found.planned_at_ms)}{mark}"
     commits = f" · commit log v{found.commit_version}" if found.commit_version is not None else ""
-    gaps = " · numbers are missing: asynchronous progress tracking" if found.numbers_missing else ""
     if found.offset_version is not None:
-        yield f"formats    offset log v{found.offset_version}{commits}{gaps}"
+        yield f"formats    offset log v{found.offset_version}{commits}"
+    if found.missing_words:
+        yield f"missing    {found.missing_words}"
     if found.behind is not None:
         yield f"progress   {found.behind.words()}"
+    for warning in found.warnings:
+        yield f"warning    {warning}"
     if found.operators:
         names = ", ".join(f"{each.name or 'operator'} ({each.partitions} partitions)" for each in found.operators)
         yield f"state      {names} · {found.state_provider or 'provider not known'}"
