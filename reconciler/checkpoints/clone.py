@@ -13,7 +13,6 @@ stay the same bytes; the original is only read. Plain Python: needs no pyspark.
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,39 +23,31 @@ from typing import Any
 from reconciler import __version__, written
 from reconciler.checkpoints.anchors import first_anchors, keep_anchors
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
+from reconciler.checkpoints.edits import Edit, edits_of, side_files
 from reconciler.checkpoints.files import Listed, Tree, changed
 from reconciler.checkpoints.needed import older_state, repeated_state
+from reconciler.checkpoints.own import is_own, without_other_checkpoints
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.checkpoints.verify import verify, verify_configured
 from reconciler.checkpoints.whole import beside_its_sinks, unproven, whole_or_empty
 from reconciler.clock import stamp
 from reconciler.config.file import Config, SearchSettings, load_config
 from reconciler.core.anchors import encodable
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import ConfigError
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import end_job, planned_ends, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.fileio import read_regular, why
-from reconciler.formats.checkpoint.edit import entry_with, initial_with
-from reconciler.formats.checkpoint.layout import END, NEXT, Checkpoint, batch_of
+from reconciler.formats.checkpoint.layout import END, NEXT, Checkpoint, batch_of, without_id
 from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import counted
-from reconciler.formats.json_fields import FieldError, json_value
+from reconciler.formats.json_fields import json_value
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
 from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
 FORMAT = "reconciler.checkpoint-clone/1"
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One rewritten file."""
-
-    file: str
-    before: bytes
-    after: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +62,8 @@ class Clone:
     ``sources`` were moved, ``kept`` were not; of ``later``, which are some of these, the batch's records come in the
     next one. ``anchors``: how many anchors of the copy's offsets were kept in the configuration's [anchors] store.
     ``copied``: how many files and bytes; ``older``: files of state that no restart reads any more, which are not in the
-    copy. ``sinks``: how many of the job's it was compared with.
+    copy. ``sinks``: how many of the job's it was compared with. ``added``: entries of the offset log that the original
+    lacks. ``notes``: what is odd about the original, as sentences without full stops.
     """
 
     path: str
@@ -93,6 +85,8 @@ class Clone:
     behind: LateLog | None = None
     sinks: int = 0
     repeats_in_part: bool = False
+    added: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
@@ -102,6 +96,7 @@ class Clone:
             f"source {name} stays as it is: the plan's job has none of its topics{later if name in self.later else ''}"
             for name in self.kept
         ]
+        found += self.notes
         if self.behind is not None:
             found.append(self.behind.words())
         if self.repeated_at_most:
@@ -155,7 +150,7 @@ def clone(
                 target,
                 original.listed,
                 leave_out=older.union(made.left_out),
-                instead={edit.file: edit.after for edit in made.edits} | {MANIFEST: manifest},
+                instead={edit.file: edit.after for edit in made.edits} | original.added_to(made) | {MANIFEST: manifest},
                 barrier=f"offsets/{original.newest_batch + 1}",
                 still=lambda: original.refuse_changed(made.edits),
                 on_copied=on_copied or world.on_copied,
@@ -238,20 +233,24 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """The checkpoint that is copied, as it was read at ``path``. It must not change until the copy is complete."""
+    """The checkpoint that is copied, as it was read at ``path``. It must not change until the copy is complete.
+
+    ``others``: folders below it that are checkpoints of other queries, which are not in ``listed``.
+    """
 
     path: str
     tree: Tree
     listed: Listed
     found: Checkpoint
+    others: tuple[str, ...]
 
     @classmethod
     def read(cls, path: str, new_path: str) -> tuple[_Original, Tree]:
         """The original, and the place of its copy. Raises ConfigError, Refused and Unreachable for either."""
         tree, target = Tree(path), Tree(new_path)
         _refuse_unfit(tree, target)
-        listed = tree.listing()
-        return cls(path, tree, listed, read_checkpoint(path)), target
+        listed, others = without_other_checkpoints(tree.listing())
+        return cls(path, tree, listed, read_checkpoint(path), others), target
 
     @property
     def newest_batch(self) -> int:
@@ -263,8 +262,11 @@ class _Original:
     def copy_of(self, placed: _Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
         """The copy that is to be made, and the files of older state, which are not in it."""
         found, moved, files = self.found, placed.moved, self.listed.files
-        edits = tuple(_edits(self.tree, moved))
+        edits = tuple(edits_of(self.tree, moved))
         repeated = repeated_state(files, found.next_batch)
+        added = (f"offsets/{found.last.batch - 1}",) if found.last is not None and found.lacks_entry_before else ()
+        rewritten = (*(edit.file for edit in edits), *added, MANIFEST)
+        stale = {*side_files(rewritten), MANIFEST}
         older = older_state(files.keys() - repeated, found.next_batch, self.tree.read_all)
         made = Clone(
             path=self.tree.shown,
@@ -280,12 +282,35 @@ class _Original:
             kept=moved.kept,
             later=moved.later,
             edits=edits,
-            left_out=tuple(sorted(repeated.union(name for name in _side_files(edits) if name in files))),
+            left_out=tuple(sorted(repeated.union(stale.intersection(files)))),
             older=len(older),
             behind=found.behind,
             sinks=placed.sinks,
+            added=added,
+            notes=tuple(self._notes()),
         )
         return made, older
+
+    def _notes(self) -> Iterator[str]:
+        yield from self.found.doubts
+        for folder in self.others:
+            yield f"{folder} is a checkpoint of its own, and is not in the copy"
+        if self.found.query_id is None:
+            yield f"{self.path} {without_id(begun=self.found.last is not None)}; so does the copy"
+        if self.found.lacks_entry_before:
+            yield self.found.missing_words("the copy has it")
+
+    def added_to(self, made: Clone) -> dict[str, bytes]:
+        """The entries that the copy has in addition: each is the one from which the next batch starts.
+
+        So the copy starts, and at the same offsets, whether its query has asynchronous progress tracking or not.
+        """
+        entry = self.found.starts_at
+        if entry is None or not made.added:
+            return {}
+        name = f"offsets/{entry.batch}"
+        rewritten = {edit.file: edit.after for edit in made.edits}
+        return dict.fromkeys(made.added, rewritten.get(name) or self.tree.read(name))
 
     def earlier_manifest(self) -> Any:
         """The manifest of the original, if it is a copy itself; None if it cannot be read."""
@@ -301,7 +326,7 @@ class _Original:
     def refuse_changed(self, edits: Iterable[Edit]) -> None:
         """Raise Changed if a file is no longer as it was read."""
         before, now = self.listed.files, self.tree.listing().files
-        for name in sorted({*before, *now}):
+        for name in filter(is_own, sorted({*before, *now})):
             if before.get(name) != now.get(name):
                 change = "appeared" if name not in before else "is gone" if name not in now else "was written"
                 raise changed(self.tree, f"{name} {change}")
@@ -327,32 +352,6 @@ def _refuse_unfit(source: Tree, target: Tree) -> None:
         raise ConfigError(f"{target.shown} exists already.", hint="Choose a NEW_PATH that does not exist.")
 
 
-def _edits(source: Tree, moved: Translation) -> Iterator[Edit]:
-    for file, texts in moved.edits.items():
-        before = source.read(file)
-        try:
-            if file.startswith("offsets/"):
-                after = entry_with(int(posixpath.basename(file)), before, texts)
-            else:
-                ((name, text),) = texts.items()
-                after = initial_with(name, before, text)
-        except FieldError as err:
-            raise Refused(
-                f"The checkpoint file {source.shown}/{file} cannot be rewritten: {err}.", hint="Restore the checkpoint."
-            ) from err
-        yield Edit(file, before, after)
-
-
-def _side_files(edits: tuple[Edit, ...]) -> Iterator[str]:
-    """The checksums of the rewritten files: Hadoop's on local file systems, and Spark's own."""
-    for edit in edits:
-        folder, name = posixpath.split(edit.file)
-        yield posixpath.join(folder, f".{name}.crc")
-        yield posixpath.join(folder, f"{name}.crc")
-    yield MANIFEST
-    yield f".{MANIFEST}.crc"
-
-
 # ---------------------------------------------------------------- the manifest
 
 
@@ -375,6 +374,7 @@ def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict
         "changed": [
             {"file": edit.file, "before": edit.before.decode(), "after": edit.after.decode()} for edit in made.edits
         ],
+        "added": list(made.added),
         "left_out": list(made.left_out),
         "older_state_left_out": made.older,
         "cloned_before": earlier,

@@ -33,7 +33,8 @@ from reconciler.checkpoints.claim import CopyClaim, claim_copy
 from reconciler.checkpoints.files import AT_ONCE, Listed, Tree, changed
 from reconciler.checkpoints.local import Copier, boot, flush
 from reconciler.checkpoints.needed import is_immutable
-from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.checkpoints.own import is_own
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import sync_names
 from reconciler.folder import one_line
 
@@ -201,11 +202,12 @@ def _make_folders(work: _Work, beside: str, there: Listed) -> None:
 
 
 def _see_whole(work: _Work, folder: str) -> None:
-    """Compare the copy's files with those that should be there, by name and length."""
+    """Compare the copy's files with those that should be there, by name, and by length if they are the query's."""
     wanted = {name: work.listed.files[name][0] for name in work.names}
     wanted |= {name: len(data) for name, data in work.instead.items()}
     found = {name: size for name, (size, _) in work.target.listing(folder).files.items()}
-    wrong = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
+    may_change = {name for name in work.names if not is_own(name)}
+    wrong = sorted(name for name in {*wanted, *found} - may_change if wanted.get(name) != found.get(name))
     if wrong:
         raise Refused(
             f"The copy in {work.target.shown} is not whole: {wrong[0]} has {found.get(wrong[0], 'no')} bytes, and "
@@ -293,7 +295,7 @@ def _copy_files(work: _Work, to: str, there: Listed, names: Sequence[str], done:
     tasks = [left[first : first + together] for first in range(0, len(left), together)]
     copier = Copier()
     with ThreadPoolExecutor(LOCAL_AT_ONCE if work.in_one_place else AT_ONCE) as pool:
-        shared = pool.map(lambda task: sum(_copy_file(work, copier, name, to) for name in task), tasks)
+        shared = pool.map(lambda task: sum(_copy_present(work, copier, name, to) for name in task), tasks)
         for task, count in zip(tasks, shared, strict=True):
             done = _plus(done, task, sizes, count)
             work.on_copied(done)
@@ -303,6 +305,15 @@ def _copy_files(work: _Work, to: str, there: Listed, names: Sequence[str], done:
 def _plus(done: Copied, names: Sequence[str], sizes: Mapping[str, int], shared: int = 0) -> Copied:
     size = sum(sizes[name] for name in names)
     return replace(done, files=done.files + len(names), size=done.size + size, shared=done.shared + shared)
+
+
+def _copy_present(work: _Work, copier: Copier, name: str, to: str) -> bool:
+    try:
+        return _copy_file(work, copier, name, to)
+    except Changed:
+        if is_own(name):
+            raise
+        return False  # not the query's: it may go
 
 
 def _copy_file(work: _Work, copier: Copier, name: str, to: str) -> bool:

@@ -1,0 +1,168 @@
+"""Copies of checkpoints as people have them: with gaps, without an id, with strangers in the folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.checkpoints import copying
+from reconciler.core.errors import Refused
+from reconciler.formats.checkpoint.manifest import MANIFEST
+from reconciler.stores.checkpoint import read_checkpoint
+from tests.checkpoints.checkpoint_files import Files, cloned, new
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """Batches 0 and 1 are committed, and the plan moves their end."""
+    files = Files(tmp_path / "checkpoint")
+    files.began({"o": {0: 0, 1: 0}})
+    files.batch(0, {"o": {0: 20, 1: 21}})
+    files.batch(1, {"o": {0: 30, 1: 31}})
+    return files
+
+
+# ---------------------------------------------------------------- gaps
+
+
+def test_a_batch_that_is_repeated_has_the_entry_right_before_it_in_the_copy(files: Files) -> None:
+    files.planned(3, {"o": {0: 40, 1: 41}})
+    files.put("offsets/.2.crc", "of the lost file")
+    made = cloned(files)
+    after = files.content(new(files))
+    assert made.added == ("offsets/2",)
+    assert after["offsets/2"] == after["offsets/1"]
+    assert after["offsets/1"].endswith(b'\n{"a.o":{"0":3,"1":4}}')
+    assert "offsets/.2.crc" in made.left_out
+    assert json.loads(after[MANIFEST])["added"] == ["offsets/2"]
+    (gap,) = [each for each in made.warnings if "offsets/2" in each]
+    assert "left out by asynchronous progress tracking, or lost" in gap
+    assert made.batch == 3
+    found, original = read_checkpoint(str(new(files))), read_checkpoint(str(files.path))
+    assert original.lacks_entry_before
+    assert not found.lacks_entry_before
+    assert [each.start for each in found.positions] == [{("a.o", 0): 3, ("a.o", 1): 4}]
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_committed_batch_has_an_entry_right_before_it_in_the_copy(files: Files, others: bool) -> None:
+    files.batch(7, {"o": {0: 30, 1: 31}})
+    for batch in () if others else (0, 1):
+        (files.path / f"offsets/{batch}").unlink()
+    made = cloned(files)
+    after = files.content(new(files))
+    assert made.added == ("offsets/6",)
+    assert after["offsets/6"] == after["offsets/7"]
+    assert made.batch == 8
+
+
+def test_an_earlier_gap_needs_no_entry(files: Files) -> None:
+    files.batch(3, {"o": {0: 30, 1: 31}})
+    files.batch(4, {"o": {0: 30, 1: 31}})
+    made = cloned(files)
+    assert made.added == ()
+    assert not (new(files) / "offsets/2").exists()
+
+
+def test_without_the_querys_id_a_copy_says_what_spark_does(files: Files) -> None:
+    (files.path / "metadata").unlink()
+    assert any("Spark 4.2 and later do not start" in each for each in cloned(files).warnings)
+
+
+def test_a_file_that_was_edited_is_told_with_the_copy(files: Files) -> None:
+    file = files.path / "commits/.1.crc"
+    file.write_bytes(b"crc\0" + (512).to_bytes(4, "big") + b"else")
+    assert any("commits/1 does not fit its checksum" in each for each in cloned(files).warnings)
+
+
+@pytest.mark.parametrize("offset", [-1, -2])
+def test_a_number_that_is_no_offset_is_not_copied(files: Files, offset: int) -> None:
+    files.planned(1, {"o": {0: offset, 1: 31}})
+    with pytest.raises(Refused, match=f"offsets/1 has {offset} for o-0"):
+        cloned(files)
+    assert not new(files).exists()
+
+
+def test_lines_that_end_as_on_windows_are_copied(files: Files) -> None:
+    entry = files.path / "offsets/1"
+    entry.write_bytes(entry.read_bytes().replace(b"\n", b"\r\n"))
+    cloned(files)
+    assert files.content(new(files))["offsets/1"].endswith(b'}}\r\n{"a.o":{"0":3,"1":4}}')
+
+
+# ---------------------------------------------------------------- strangers
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, do: Any) -> None:
+    """Do something after the files were copied, and before the original is compared."""
+    real = copying._copy_files
+
+    def copied(*given: Any, **more: Any) -> Any:
+        done = real(*given, **more)
+        do()
+        return done
+
+    monkeypatch.setattr(copying, "_copy_files", copied)
+
+
+@pytest.mark.parametrize("place", ["v1", "jobs/clicks/v2", "state-of-another"])
+def test_another_querys_checkpoint_is_not_copied_and_may_run(
+    files: Files, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = Files(files.path / place)
+    inner.batch(0, {"p": {0: 1}})
+    deeper = Files(files.path / place / "deeper")
+    deeper.batch(0, {"p": {0: 1}})
+
+    def run() -> None:
+        inner.batch(1, {"p": {0: 2}})
+        (inner.path / "offsets/0").unlink()
+
+    meanwhile(monkeypatch, run)
+    made = cloned(files)
+    assert not (new(files) / place).exists()
+    assert [each for each in made.warnings if "checkpoint of its own" in each] == [
+        f"{place} is a checkpoint of its own, and is not in the copy"
+    ]
+
+
+def test_what_others_keep_in_the_folder_is_copied_and_may_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.put("_schemas/0", "v1\nneeded")
+    files.put("notes.txt", "of a person")
+    files.put("offsets.bak/1", "an old entry")
+    files.put("sources/1/offsets/0", "a connector's own")
+    files.put("sources/1/metadata/0", "a connector's own")
+
+    def go_on() -> None:
+        (files.path / "notes.txt").write_text("of a person, longer")
+        files.put("run.log", "appeared")
+
+    meanwhile(monkeypatch, go_on)
+    made = cloned(files)
+    after = files.content(new(files))
+    assert after["_schemas/0"] == b"v1\nneeded"
+    assert after["notes.txt"] == b"of a person"
+    assert {"offsets.bak/1", "sources/1/offsets/0"} <= set(after)
+    assert not [each for each in made.warnings if "of its own" in each]
+
+
+def test_what_others_keep_may_vanish_or_grow_while_it_is_copied(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("notes.txt", "run.log"):
+        files.put(name, "of a person")
+    real = copying._copy_file
+
+    def late(work: Any, copier: Any, name: str, to: str) -> bool:
+        if name == "notes.txt":
+            (files.path / name).unlink()
+        if name == "run.log":
+            (files.path / name).write_text("longer than it was")
+        return real(work, copier, name, to)
+
+    monkeypatch.setattr(copying, "_copy_file", late)
+    cloned(files)
+    after = files.content(new(files))
+    assert "notes.txt" not in after
+    assert after["run.log"] == b"longer than it was"
