@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from reconciler.config.file_systems import without_user
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import making, refuse_dangling
 from reconciler.folder import one_line, open_folder, open_url
@@ -81,8 +82,8 @@ class Tree:
 
     def is_at(self, shown: str) -> bool:
         """True if ``shown``, as another ``Tree`` shows it, is this folder. Contacts nothing, and follows no link: a
-        link may lead elsewhere by now."""
-        return self.shown.rstrip("/") == shown.rstrip("/")
+        link may lead elsewhere by now. Another user finds the same files."""
+        return without_user(self.shown).rstrip("/") == without_user(shown).rstrip("/")
 
     def may_share_files_with(self, other: Tree) -> bool:
         """False if the two are certainly on different file systems: of another kind, or of another host and port."""

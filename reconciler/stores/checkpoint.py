@@ -71,7 +71,9 @@ class _Reading:
 
     def checkpoint(self) -> Checkpoint:
         folder = self._folder
-        commits, batches, sources = _batches(folder, "commits"), _batches(folder, "offsets"), folder.names("sources")
+        logs = {below: folder.names(below) for below in ("commits", "offsets")}  # in this order
+        commits, batches = _batches(logs["commits"]), _batches(logs["offsets"])
+        sources = folder.names("sources")
         try:
             query_id = self._parsed("metadata", layout.parse_query_id, torn=_WRITE_ID)
         except FileNotFoundError:
@@ -79,8 +81,8 @@ class _Reading:
             if not batches and not sources:
                 raise _no_checkpoint(folder) from None
         newest = batches[0] if batches else -1
-        for below in ("commits", "offsets"):
-            self._refuse_odd_names(below, newest)
+        for below, names in logs.items():
+            self._refuse_odd_names(below, names, newest)
         if commits and commits[0] > newest:
             offsets = f"offsets of no batch after {newest}" if batches else "no batch's offsets"
             raise Refused(
@@ -105,8 +107,8 @@ class _Reading:
             found, behind=_behind(folder, found, has_gaps=bool(missing)), missing=missing, doubts=tuple(self._doubts)
         )
 
-    def _refuse_odd_names(self, below: str, newest: int) -> None:
-        for name in self._folder.names(below):
+    def _refuse_odd_names(self, below: str, names: Iterable[str], newest: int) -> None:
+        for name in names:
             number = layout.odd_batch_of(name)
             if number is not None and number > newest:
                 raise Refused(
@@ -159,9 +161,9 @@ def _behind(folder: Folder, found: Checkpoint, *, has_gaps: bool) -> LateLog | N
     return behind(found.last.batch, last, before, has_gaps=has_gaps)
 
 
-def _batches(folder: Folder, below: str) -> list[int]:
-    """The numbers of the batches that have a file in the folder ``below``, newest first."""
-    return sorted((n for name in folder.names(below) if (n := layout.batch_of(name)) is not None), reverse=True)
+def _batches(names: Iterable[str]) -> list[int]:
+    """The numbers of the batches among the names of files, newest first."""
+    return sorted((n for name in names if (n := layout.batch_of(name)) is not None), reverse=True)
 
 
 _WRITE_ID = """Write it again, as {"id":"ID"}, with the query's id from Spark's log."""

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import load_config
-from reconciler.config.file_systems import not_set_up, refuse_unset, scheme_of_path
+from reconciler.config.file_systems import not_set_up, refuse_unset, scheme_of_path, without_user
 from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError
 from reconciler.folder import LocalFolder, open_folder
@@ -89,6 +89,12 @@ def test_an_error_of_the_set_up_is_no_outage() -> None:
 )
 def test_a_container_is_shown_and_a_secret_is_not(address: str, shown: str) -> None:
     assert without_secrets(address) == shown
+
+
+def test_a_users_name_is_no_part_of_the_place() -> None:
+    assert without_user("webhdfs://ada@nn:9870/c@d") == without_user("webhdfs://nn:9870/c@d") == "webhdfs://nn:9870/c@d"
+    assert without_user("abfss://data@acct/c") == "abfss://data@acct/c"
+    assert without_user("/data/c") == "/data/c"
 
 
 def test_two_containers_of_an_account_are_two_places() -> None:
