@@ -146,7 +146,8 @@ class _Reading:
         with suppress(FileNotFoundError):
             if not checksum.fits(data, self._folder.read(beside)):
                 self._doubts.append(
-                    f"{name} does not fit its checksum {beside}: it was edited or damaged, and Spark reads it unchecked"
+                    f"{name} does not fit its checksum {beside}: it was edited or damaged. Spark reads it, unless it "
+                    "is set to FileSystemBasedCheckpointFileManager: then remove the checksum"
                 )
 
 

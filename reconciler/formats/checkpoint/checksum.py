@@ -2,7 +2,8 @@
 
 ``crc``, a NUL, the number of bytes in a chunk (int32, big-endian), then the CRC-32 of each chunk. Source: Hadoop 3.4
 (``ChecksumFs``, ``ChecksumFileSystem``), compared with files that PySpark 4.2.1 wrote. Spark 3.5.7, 4.2.1 and 4.3.0
-read a file that does not fit, so it is only a reason for a warning. A checksum file of another form counts as none.
+read a file that does not fit (``FileContextBasedCheckpointFileManager``, the default), so it is only a reason for a
+warning; ``FileSystemBasedCheckpointFileManager`` refuses it. A checksum file of another form counts as none.
 """
 
 from __future__ import annotations
