@@ -14,6 +14,7 @@ from reconciler.stores.registry import open_store
 from tests.spark.environments import since_pyspark
 from tests.spark.fixtures import FEW_PROCESSES
 from tests.spark.sent import Kafka, Sent
+from tests.spark.sessions import set_for_now
 
 pytestmark = pytest.mark.system
 
@@ -132,12 +133,9 @@ def test_a_changed_digit_of_the_offset_log_is_believed_with_a_warning_as_by_spar
     assert "does not fit its checksum" in read_checkpoint(str(this.home)).doubts[0]
     with pytest.raises(Exception, match=r"(?i)checksum"):  # with the file manager of the tests' session
         this.run()
-    setting = "spark.sql.streaming.checkpointFileManagerClass"
-    spark.conf.set(setting, FEW_PROCESSES.replace("FileSystemBased", "FileContextBased"))
-    try:
+    default = FEW_PROCESSES.replace("FileSystemBased", "FileContextBased")
+    with set_for_now(spark, {"spark.sql.streaming.checkpointFileManagerClass": default}):
         begun = this.run()
-    finally:
-        spark.conf.set(setting, FEW_PROCESSES)
     assert [begin for each in begun.values() for begin, _ in each.values()] == [5]
 
 
