@@ -2,7 +2,8 @@
 
 A *sync* (u, d) says that the source record u was written to the destination at d: at some copy, not always the first.
 A *checkpoint* (u, d) says that a group had committed u, and d is the place of a sync's record at or before u, or one
-past it (KIP-382; since Kafka 3.5 ``OffsetSyncStore`` never adds more than one).
+past it (KIP-382; since Kafka 3.5 ``OffsetSyncStore`` never adds more than one). MirrorMaker before 3.5 added the whole
+distance, and before 3.3 wrote d = u where it knew no sync.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class MirrorCheckpoint:
 
     def __str__(self) -> str:
         return f"{self.upstream:,}→{self.downstream:,}"
+
+    @property
+    def named(self) -> str:
+        return f'MirrorMaker\'s checkpoint {self} of group "{self.group}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,8 @@ class MirrorEvidence:
     """When records of some numbers were there at the latest."""
     returns: tuple[MirrorCheckpoint, ...] = ()
     """Checkpoints of small numbers that were written after syncs of larger ones."""
+    too_far: tuple[MirrorCheckpoint, ...] = ()
+    """Checkpoints that MirrorMaker since 3.5 would not have made of the syncs here, if they are its own."""
     doubtful: Pairs | None = None
     """All that is known of the partition, where its syncs may be another mirror's."""
 

@@ -39,6 +39,7 @@ def test_every_ill_was_tried(campaign: Tally) -> None:
         *("bare, sent again", "bare, aborted", "bare, expired", "bare, compacted", "bare, LogAppendTime"),
         *("bare, recreated", "bare, syncs", "bare, checkpoints alone", "bare, no pairs", "source offsets missing"),
         *("bare, local writers among", "bare, markers", "bare, payload time"),
+        *("bare, copied checkpoints", "bare, checkpoints too far"),
     }
 
 
@@ -94,6 +95,14 @@ def test_pairs_of_a_topic_that_was_recreated_are_found_out(monkeypatch: pytest.M
     monkeypatch.setattr("reconciler.core.unanchored.pairs.usable_checkpoints", lambda checkpoints, _: checkpoints)
     assert finds(some, blocks(250, 1250, 50), "skips")
     assert usable_checkpoints([], []) == []
+
+
+def test_checkpoints_of_a_mirrormaker_before_3_5_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.core.unanchored.pairs.copied_checkpoints", lambda *_: set())
+    assert finds(some, blocks(0, 1000, 50), "skips")
+    monkeypatch.undo()
+    monkeypatch.setattr(mirrored, "_without_too_far", lambda evidence: evidence)
+    assert finds(some, blocks(0, 1000, 50), "skips")
 
 
 def test_a_checkpoint_that_is_taken_for_the_next_record_alone_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,9 @@ B   Between u1 and a sync u2 > S. Let d1 be a copy of u1 and d2 the next copy of
     disorder; or its time t is not before u1's, and no record from L(t) on equals it, in a log where a first copy would
     still be there (the condition W of ``search``).
 C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record at d - 1 is a sync's, before u. The
-    earlier of the places that follow from both is safe. Its distance from S was not recorded.
+    earlier of the places that follow from both is safe. Its distance from S was not recorded. This
+    holds since MirrorMaker 3.5: a checkpoint that may be the group's own number (``copied_checkpoints``), or that does
+    not follow from the syncs that MirrorMaker knew, is left out.
 
 T   A sync that goes back to a smaller number, not behind S, is of a record that was sent again: an earlier copy of it
     is here. If there is none, the source's topic was recreated, and S may be a number of either.
@@ -62,12 +64,21 @@ def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Findi
         return None
     edges = yield from ask_edges()
     evidence, foreign = yield from own_syncs(evidence, edges)
+    if evidence.below or evidence.above:
+        evidence = _without_too_far(evidence)
     found = yield from _find(_Case(question, evidence, edges))
     if not foreign or (found is not None and found.verdict in PROVEN):
         return found
     if found is None:
         return Finding(Verdict.UNRESOLVED, None, detail=foreign)
     return replace(found, detail=f"{found.detail}; {foreign}")
+
+
+def _without_too_far(evidence: MirrorEvidence) -> MirrorEvidence:
+    def kept(checkpoints: Sequence[MirrorCheckpoint]) -> tuple[MirrorCheckpoint, ...]:
+        return tuple(each for each in checkpoints if each not in evidence.too_far)
+
+    return replace(evidence, checkpoints=kept(evidence.checkpoints), returns=kept(evidence.returns))
 
 
 def _find(case: _Case) -> Search[Finding | None]:
@@ -306,7 +317,7 @@ def _by_checkpoint(
     distance = case.evidence.offset - checkpoint.upstream
     offsets = "offset" if distance == 1 else "offsets"
     where = f"{distance:,} {offsets} before the stored one" if distance else "the stored offset itself"
-    detail = f'MirrorMaker\'s checkpoint {checkpoint} of group "{checkpoint.group}", {where}'
+    detail = f"{checkpoint.named}, {where}"
     return case.conclude(finding, detail, most=most if limit is None else min(limit, most))
 
 

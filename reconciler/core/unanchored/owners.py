@@ -28,19 +28,17 @@ R   It leads to a confirmed one without a pause, each sync a little further in b
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from reconciler.core.anchors import Record
-from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
+from reconciler.core.mirror_pairs import MirrorEvidence, Pairs, Sync
 from reconciler.core.probes import LogRange, Search
 from reconciler.core.scan import records_at
-from reconciler.core.unanchored.pairs import closest, usable_syncs
+from reconciler.core.unanchored.pairs import Given, closest, usable_syncs
 
-SETTLED_MS = 60_000
-"""A sync that is older than a checkpoint by more than this was known to the task that wrote the checkpoint."""
 NEAR = 10_000
 """Records behind the last sync of a mirror that was killed while it delivered fast, in any case."""
 SHORTLY_MS = 30_000
@@ -93,7 +91,7 @@ def contradiction(pairs: Pairs, end: int) -> str:
     if pairs.delivered is not None and pairs.delivered - last.upstream > behind:
         return f"the mirror has delivered up to {pairs.delivered:,}, which does not follow from the sync {last}"
     timed = [each for each in pairs.checkpoints if each.written_ms is not None]
-    given = _Given(pairs.syncs)
+    given = Given(pairs.syncs)
     for checkpoint in sorted(timed, key=lambda each: -(each.written_ms or 0)):
         if (is_explained := given.explains(checkpoint)) is not None:  # the newest of which it can be said
             return "" if is_explained else f"the checkpoint {checkpoint} comes from none of them"
@@ -111,13 +109,8 @@ def confirmed(
     syncs = usable_syncs(pairs.syncs)
     if not syncs:
         return []
-    given = _Given(pairs.syncs)
-    gave = {
-        sync
-        for each in pairs.checkpoints[-MOST_ASKED:]
-        for sync in given.givers(each)
-        if each.downstream - sync.downstream <= 1
-    }
+    given = Given(pairs.syncs)
+    gave = {sync for each in pairs.checkpoints[-MOST_ASKED:] for sync in given.exact_givers(each)}
     sure = {
         at
         for at, sync in enumerate(syncs)
@@ -209,39 +202,3 @@ def _is_one_delivery(early: Sync, late: Sync) -> bool:
     step = late.downstream - early.downstream
     pause = (late.written_ms or 0) - (early.written_ms or 0)
     return 1 <= step <= late.upstream - early.upstream <= CLOSE and 0 <= pause <= PAUSE_MS
-
-
-class _Given:
-    """Which syncs may have given a checkpoint its place."""
-
-    def __init__(self, syncs: Sequence[Sync]) -> None:
-        self._syncs = syncs
-        self._times = [*accumulate((sync.written_ms or 0 for sync in syncs), max)]
-
-    def explains(self, checkpoint: MirrorCheckpoint) -> bool | None:
-        """None where the newest sync that is surely older is behind the group's offset, or another may have come
-        since."""
-        known = self._known(checkpoint)
-        if not known:
-            return None
-        if self.givers(checkpoint):
-            return True
-        return None if len(known) > 1 else False
-
-    def givers(self, checkpoint: MirrorCheckpoint) -> list[Sync]:
-        return [sync for sync in self._known(checkpoint) if _gives(sync, checkpoint)]
-
-    def _known(self, checkpoint: MirrorCheckpoint) -> Sequence[Sync]:
-        """The newest sync that is surely older, and those about as old as the checkpoint; none if that first one is
-        behind the group's offset."""
-        written = checkpoint.written_ms or 0
-        at = bisect_left(self._times, written - SETTLED_MS) - 1
-        if at < 0 or self._syncs[at].upstream > checkpoint.upstream:
-            return ()
-        return self._syncs[at : bisect_right(self._times, written + SETTLED_MS)]
-
-
-def _gives(sync: Sync, checkpoint: MirrorCheckpoint) -> bool:
-    """MirrorMaker before 3.5 added the whole distance, and since then one at most."""
-    distance, added = checkpoint.upstream - sync.upstream, checkpoint.downstream - sync.downstream
-    return distance >= 0 and added in (min(distance, 1), distance)

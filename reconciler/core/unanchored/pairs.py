@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 
 from reconciler.core.mirror_pairs import Existed, MirrorCheckpoint, MirrorEvidence, Pairs, Sync
 
@@ -12,6 +12,12 @@ MOST_BELOW = 3
 MOST_ABOVE = 2
 MOST_CHECKPOINTS = 4
 MOST_TURNS = 4
+PROVES_NOTHING = (
+    "proves nothing: its two numbers are equal, and MirrorMaker before 3.3 copied the group's own number where it knew "
+    "no offset sync"
+)
+SETTLED_MS = 60_000
+"""A sync that is older than a checkpoint by more than this was known to the task that wrote the checkpoint."""
 
 
 def evidence_for(
@@ -20,18 +26,25 @@ def evidence_for(
     """Choose the pairs that are closest to the source's ``offset``."""
     syncs = usable_syncs(pairs.syncs)
     below, above = closest(offset, syncs)
-    before = [each for each in usable_checkpoints(pairs.checkpoints, pairs.syncs) if each.upstream <= offset]
+    usable = [each for each in usable_checkpoints(pairs.checkpoints, pairs.syncs) if each.upstream <= offset]
+    copied = copied_checkpoints(pairs.checkpoints, syncs)
+    before = _best([each for each in usable if each not in copied])
+    existed, given = Existed.of(pairs), Given(pairs.syncs)
+    returns = _returns([each for each in pairs.checkpoints if each not in copied], existed)
+    if copy := next((each for each in reversed(usable) if each in copied), None):
+        note = "; ".join(filter(None, (f"{copy.named} {PROVES_NOTHING}", note)))
     return MirrorEvidence(
         offset=offset,
         below=below,
         above=above,
-        checkpoints=tuple(_best(before)),
+        checkpoints=tuple(before),
+        too_far=tuple(each for each in (*before, *returns) if given.leads_too_far(each)),
         own=own,
         local_writers=local_writers,
         note=note,
         turns=tuple(_turns(syncs, offset)),
-        existed=(existed := Existed.of(pairs)),
-        returns=tuple(_returns(pairs.checkpoints, existed)),
+        existed=existed,
+        returns=tuple(returns),
         doubtful=pairs if pairs.syncs and not pairs.is_one_way else None,
     )
 
@@ -97,6 +110,19 @@ def usable_checkpoints(checkpoints: Sequence[MirrorCheckpoint], syncs: Sequence[
     return [each for each in checkpoints if is_usable(each)]
 
 
+def copied_checkpoints(checkpoints: Sequence[MirrorCheckpoint], syncs: Sequence[Sync]) -> set[MirrorCheckpoint]:
+    """Those whose place may be the group's offset itself: MirrorMaker before 3.3 wrote it where it knew no sync
+    (KAFKA-12635), also of an empty partition. Both in the order of their topics.
+
+    A sync here that gives the place shows that it is not, and so does an earlier checkpoint with another place than
+    its offset: that one came from a sync. Nothing is in front of place 0.
+    """
+    given = {sync.downstream for sync in syncs if sync.upstream == sync.downstream}
+    given |= {sync.downstream + 1 for sync in syncs if sync.upstream <= sync.downstream}
+    equal = takewhile(lambda each: each.upstream == each.downstream, checkpoints)
+    return {each for each in equal if each.downstream and each.downstream not in given}
+
+
 def _same(one: Sync, other: Sync) -> bool:
     return (one.upstream, one.downstream) == (other.upstream, other.downstream)
 
@@ -109,3 +135,48 @@ def _best(checkpoints: Sequence[MirrorCheckpoint]) -> list[MirrorCheckpoint]:
     if latest is not None and all(each.downstream != latest.downstream for each in furthest):
         furthest.append(by_place[latest.downstream])
     return furthest
+
+
+class Given:
+    """Which syncs may have given a checkpoint its place; ``syncs`` in the order of their topic."""
+
+    def __init__(self, syncs: Sequence[Sync]) -> None:
+        self._syncs = syncs
+        self._times = [*accumulate((sync.written_ms or 0 for sync in syncs), max)]
+
+    def explains(self, checkpoint: MirrorCheckpoint) -> bool | None:
+        """None where the newest sync that is surely older is behind the group's offset, or another may have come
+        since."""
+        known = self._known(checkpoint)
+        if not known:
+            return None
+        if self.givers(checkpoint):
+            return True
+        return None if len(known) > 1 else False
+
+    def leads_too_far(self, checkpoint: MirrorCheckpoint) -> bool:
+        """True if MirrorMaker knew a sync here when it wrote the checkpoint, and MirrorMaker since 3.5 would not have
+        made it of any."""
+        return bool(self._known(checkpoint)) and not self.exact_givers(checkpoint)
+
+    def exact_givers(self, checkpoint: MirrorCheckpoint) -> list[Sync]:
+        """The givers by the rule of MirrorMaker since 3.5."""
+        return [sync for sync in self.givers(checkpoint) if checkpoint.downstream - sync.downstream <= 1]
+
+    def givers(self, checkpoint: MirrorCheckpoint) -> list[Sync]:
+        return [sync for sync in self._known(checkpoint) if _gives(sync, checkpoint)]
+
+    def _known(self, checkpoint: MirrorCheckpoint) -> Sequence[Sync]:
+        """The newest sync that is surely older, and those about as old as the checkpoint; none if that first one is
+        behind the group's offset."""
+        written = checkpoint.written_ms or 0
+        at = bisect_left(self._times, written - SETTLED_MS) - 1
+        if at < 0 or self._syncs[at].upstream > checkpoint.upstream:
+            return ()
+        return self._syncs[at : bisect_right(self._times, written + SETTLED_MS)]
+
+
+def _gives(sync: Sync, checkpoint: MirrorCheckpoint) -> bool:
+    """MirrorMaker before 3.5 added the whole distance, and since then one at most."""
+    distance, added = checkpoint.upstream - sync.upstream, checkpoint.downstream - sync.downstream
+    return distance >= 0 and added in (min(distance, 1), distance)

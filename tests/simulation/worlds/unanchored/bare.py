@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
 from reconciler.core.question import CLOCKS_MS, Question
-from reconciler.core.unanchored.pairs import evidence_for
+from reconciler.core.unanchored.pairs import SETTLED_MS, evidence_for
 from reconciler.core.verdicts import Finding, Verdict
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.trial import Meter, Trial
@@ -23,6 +23,7 @@ from tests.simulation.worlds.making import make_case
 from tests.simulation.worlds.mirrored import kinds_of
 
 GROUP = "others"
+COPIED, FAR = "copied checkpoints", "checkpoints too far"
 NO_PAIRS = Pairs()
 
 
@@ -36,6 +37,8 @@ class Bare(Case):
     pairs: Pairs = NO_PAIRS
     recreated: bool = False
     row_ms: int | None = None
+    older: str = ""
+    """What a MirrorMaker before 3.5 wrote: ``COPIED`` or ``FAR`` checkpoints."""
 
     @property
     def tells_copies(self) -> bool:
@@ -81,11 +84,15 @@ def make_bare(seed: int) -> tuple[Bare, World]:
     world = carry_out(case)
     recreated = recreated and any(index >= 0 for index in world.delivered.values())
     fields = {name: getattr(case, name) for name in Case.__slots__}
+    stored = rng.randint(last + 1, following)
+    pairs = _pairs(rng, case, world, numbers, recreated=recreated)
+    older, pairs = _of_older_version(random.Random(f"older {seed}"), case, numbers, pairs)
     bare = Bare(
         **fields,
         numbers=numbers,
-        stored=rng.randint(last + 1, following),
-        pairs=_pairs(rng, case, world, numbers, recreated=recreated),
+        stored=stored,
+        pairs=pairs,
+        older=older,
         recreated=recreated,
         row_ms=stored_at(seed, case.source, case.processed),
     )
@@ -184,6 +191,25 @@ def _checkpoint(rng: random.Random, sync: Sync, numbers: Sequence[int], now: int
     return MirrorCheckpoint(GROUP, committed, sync.downstream + (committed > sync.upstream), now)
 
 
+def _of_older_version(rng: random.Random, case: Case, numbers: Sequence[int], pairs: Pairs) -> tuple[str, Pairs]:
+    """Sometimes: the pairs with checkpoints that were copied from the group's offset before there was a sync, or that
+    lead too far behind the newest sync."""
+    kind = rng.choice(("", "", "", "", COPIED, FAR))
+    committed = [number + rng.choice((0, 1, 1)) for number in numbers]
+    written = [each.written_ms or 0 for each in (*pairs.syncs, *pairs.checkpoints)]
+    newest = max((made.stamp_ms for made in case.source if made.stamp_ms < FAR_AHEAD), default=0)
+    if kind == COPIED:
+        now = min(written, default=newest + 2) - 1
+        number = rng.choice(committed)
+        return kind, replace(pairs, checkpoints=(MirrorCheckpoint(GROUP, number, number, now), *pairs.checkpoints))
+    if kind == FAR and pairs.syncs:
+        sync, now = pairs.syncs[-1], max(written) + 2 * SETTLED_MS
+        group = max(sync.upstream, rng.choice(committed))
+        far = MirrorCheckpoint(GROUP, group, sync.downstream + group - sync.upstream, now)
+        return kind, replace(pairs, checkpoints=(*pairs.checkpoints, far))
+    return "", pairs
+
+
 def _stale(
     rng: random.Random, case: Case, numbers: Sequence[int], now: int
 ) -> tuple[list[Sync], list[MirrorCheckpoint]]:
@@ -264,7 +290,8 @@ def is_plain(case: Bare) -> bool:
 def shown_kinds(case: Bare) -> tuple[str, ...]:
     where = "syncs" if case.pairs.syncs else "checkpoints alone" if case.pairs.checkpoints else "no pairs"
     gaps = ("source offsets missing",) if len(case.numbers) <= case.numbers[-1] - case.numbers[0] else ()
-    return ("bare", f"bare, {where}", *gaps, *(("bare, recreated",) if case.recreated else ()))
+    older = (f"bare, {case.older}",) if case.older else ()
+    return ("bare", f"bare, {where}", *gaps, *older, *(("bare, recreated",) if case.recreated else ()))
 
 
 def try_seed(seed: int) -> list[Trial]:

@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
-from reconciler.core.unanchored.owners import SETTLED_MS, SHORTLY_MS
+from reconciler.core.unanchored.owners import SHORTLY_MS
+from reconciler.core.unanchored.pairs import SETTLED_MS
 from reconciler.core.verdicts import Finding
 from tests.simulation.oracle import replayed, skipped
 from tests.simulation.trial import Meter, Trial
