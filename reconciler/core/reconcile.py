@@ -136,6 +136,8 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
             found = yield from judged_by_row_age(question, found)
             here = found.verdict is Verdict.MOVED and found.resume_offset == stored.offset
             return (yield from not_beyond_own(question, replace(found, verdict=Verdict.MATCH) if here else found))
+    if stored.offset == 0 and (evidence is None or evidence.offset == 0):  # else the mirror put it there for another
+        return (yield from _nothing_processed())
     if evidence is not None:
         found = yield from find_by_mirror(question, evidence)
         if found is not None:
@@ -157,6 +159,15 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
     why = "no anchor: by the time the row was written, which is right if the job lagged less than max_disorder; "
     known = TimeEvidence(absent=True, times_are_sure=False, why=why)
     return replace((yield from resume_by_time(question, time, judge, known)), by_row_time=True)
+
+
+def _nothing_processed() -> Search[Finding]:
+    """The finding for offset 0: nothing is in front of it, in either numbering, so the log's start is right."""
+    edges = yield from ask_edges()
+    if edges.start:
+        detail = f"the job has processed nothing, and retention has deleted the records before {edges.start:,}"
+        return Finding(Verdict.LOST, edges.start, 0, 0, detail=detail)
+    return Finding(Verdict.MATCH, 0, 0, 0, detail="nothing is in front of offset 0, so the job has processed nothing")
 
 
 def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:

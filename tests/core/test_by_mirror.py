@@ -5,14 +5,15 @@ The letter a is the source's offset 0, b is 1, and so on.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from reconciler.core.anchors import Identity, StoredOffset
-from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
+from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
 from reconciler.core.question import Limits
-from reconciler.core.unanchored.pairs import evidence_for, usable_checkpoints, usable_syncs
+from reconciler.core.unanchored.pairs import SETTLED_MS, evidence_for, usable_checkpoints, usable_syncs
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_CONTENT, BY_ID, BY_INCREASING_ID, Marker, Rec, ask, letters, log_of
@@ -169,7 +170,72 @@ def test_a_checkpoint_behind_the_stored_offset_proves_nothing() -> None:
 
 def test_a_checkpoint_leads_further_than_a_far_sync() -> None:
     log = log_of(*letters("abcdefgh"))
-    assert place(by(log, 6, (0, 0), checkpoint=(5, 5))) == (Verdict.BOUNDED, 5, 3)
+    assert place(by(log, 6, (0, 0), checkpoint=(5, 4))) == (Verdict.BOUNDED, 4, 4)
+
+
+# ---------------------------------------------------------------- checkpoints of MirrorMaker before 3.5
+
+
+def test_a_checkpoint_that_may_be_the_groups_own_number_proves_nothing() -> None:
+    """The partition was empty at the source: z came to 5 later, and is the source's 10. It may be dated early."""
+    log = log_of(*letters("uvwxyz"))
+    found = by(log, 5, checkpoint=(5, 5))
+    assert found.verdict is Verdict.UNRESOLVED
+    assert 'MirrorMaker\'s checkpoint 5→5 of group "others" proves nothing' in found.detail
+    assert by(log, 7, checkpoint=(5, 5)).verdict is Verdict.UNRESOLVED, "the group has gone on since"
+    assert place(by(log, 5, (5, 0), checkpoint=(5, 5))) == (Verdict.MOVED, 0, 0)
+    assert place(by(log, 7, (5, 0), (8, 3), checkpoint=(5, 5))) == (Verdict.MOVED, 2, 0)
+
+
+def by_checkpoints(stored: int, *checkpoints: tuple[int, int], syncs: tuple[Sync, ...] = ()) -> Finding:
+    pairs = Pairs(syncs, tuple(MirrorCheckpoint("others", *each, LATER) for each in checkpoints))
+    return ask(log_of(*letters("abcdefgh")), StoredOffset(stored), mirror=evidence_for(stored, pairs))
+
+
+def test_a_checkpoint_of_equal_numbers_is_used_where_a_sync_gave_it_or_an_earlier_one_came_from_a_sync() -> None:
+    assert place(by_checkpoints(5, (4, 3), (5, 5))) == (Verdict.BOUNDED, 5, 3)
+    assert by_checkpoints(5, (5, 5), (4, 3)).resume_offset == 3, "the earlier one was written first"
+    assert place(by_checkpoints(5, (5, 5), syncs=(Sync(4, 4, LATER),))) == (Verdict.MATCH, 5, 0)
+    assert place(by_checkpoints(3, (0, 0))) == (Verdict.BOUNDED, 0, 8), "nothing is in front of place 0"
+
+
+def test_a_checkpoint_ahead_of_the_syncs_that_mirrormaker_knew_proves_nothing() -> None:
+    """Numbers 1 to 90 are gone at the source, and MirrorMaker added their distance to the sync's place: the record at
+    5 is number 95."""
+    log = log_of(*letters("abcdefgh"))
+    sync, checkpoint = Sync(20, 0, LATER), MirrorCheckpoint("others", 25, 5, LATER + 2 * SETTLED_MS)
+    found = ask(log, StoredOffset(26), mirror=evidence_for(26, Pairs((sync,), (checkpoint,))))
+    assert place(found) == (Verdict.BOUNDED, 1, 5)
+    unsettled = replace(checkpoint, written_ms=LATER + 1)
+    found = ask(log, StoredOffset(26), mirror=evidence_for(26, Pairs((sync,), (unsettled,))))
+    assert found.resume_offset == 5, "another sync may have come in between"
+    lagging = MirrorCheckpoint("lagging", 15, 3, LATER + 2 * SETTLED_MS)
+    found = ask(log, StoredOffset(18), mirror=evidence_for(18, Pairs((sync,), (lagging,))))
+    assert found.resume_offset == 3, "made of a sync that compaction removed since"
+
+
+# ---------------------------------------------------------------- offset 0
+
+
+@pytest.mark.parametrize("mirror", [None, evidence_for(0, Pairs()), evidence_for(0, Pairs(), own=0)])
+def test_nothing_was_processed_before_offset_0_so_the_logs_start_is_right(mirror: MirrorEvidence | None) -> None:
+    for log in (log_of(*letters("abc")), log_of()):
+        found = ask(log, StoredOffset(0), mirror=mirror)
+        assert (place(found), found.replay_exact) == ((Verdict.MATCH, 0, 0), 0)
+    assert ask(log_of(*letters("abc")), StoredOffset(1), mirror=mirror).verdict is Verdict.UNRESOLVED
+
+
+def test_records_that_retention_has_deleted_behind_offset_0_were_never_processed() -> None:
+    found = ask(log_of(*letters("abc"), deleted_before=2), StoredOffset(0))
+    assert place(found) == (Verdict.LOST, 2, 0)
+    assert found.detail == "the job has processed nothing, and retention has deleted the records before 2"
+
+
+def test_offset_0_that_the_mirror_put_there_for_another_number_follows_from_its_checkpoint() -> None:
+    """Retention has deleted the first two, and the group had processed them at the source."""
+    log = log_of(*letters("abcdef"), deleted_before=2)
+    pairs = Pairs((Sync(2, 2, LATER),), (MirrorCheckpoint("group", 2, 0, LATER),))
+    assert place(ask(log, StoredOffset(0), mirror=evidence_for(2, pairs))) == (Verdict.MOVED, 2, 0)
 
 
 # ---------------------------------------------------------------- pairs of other topics of the same name
@@ -218,7 +284,7 @@ def test_a_group_that_is_behind_another_one_is_no_sign_of_a_topic_that_was_recre
     pairs = Pairs((), (MirrorCheckpoint("one", 5, 5, 160), MirrorCheckpoint("other", 2, 8, 500)))
     assert renewed(4, pairs, letters_here="abcdef abcdef").resume_offset == 2
     assert (
-        renewed(4, Pairs((), (MirrorCheckpoint("one", 5, 5, 160), MirrorCheckpoint("other", 2, 2, 500)))).resume_offset
+        renewed(4, Pairs((), (MirrorCheckpoint("one", 5, 4, 160), MirrorCheckpoint("other", 2, 2, 500)))).resume_offset
         == 2
     )
 
