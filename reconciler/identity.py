@@ -25,7 +25,6 @@ UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 """Units per millisecond."""
 
 _PATH = re.compile(r"^\$(?:\.[^.\[\]]+|\[\d+\])+$")
-_DIGITS = re.compile(rb"[0-9]{1,19}")
 _FRACTION = re.compile(r"([+-]?)([0-9]{1,20})\.([0-9]{1,40})")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
@@ -79,7 +78,7 @@ def identity_from_settings(settings: IdentitySettings) -> Identity:
         faults.append(ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too."))
     timestamp_of = _made(faults, lambda: _timestamp_function(settings.timestamp, settings.unit))
     id_of = _made(faults, lambda: _id_function(settings.id))
-    source_offset_of = _made(faults, lambda: _source_offset_function(settings.source_offset))
+    source_value_of = _made(faults, lambda: _source_value_function(settings.source_offset))
     if faults or timestamp_of is None:
         raise together(faults)
     return SpecifiedIdentity(
@@ -90,7 +89,8 @@ def identity_from_settings(settings: IdentitySettings) -> Identity:
         unique_ids=settings.unique_ids,
         id_name=_name(settings.id),
         time_name=_name(settings.timestamp),
-        source_offset_of=source_offset_of,
+        source_value_of=source_value_of,
+        source_value_name=_name(settings.source_offset),
         settings=settings,
     )
 
@@ -149,11 +149,11 @@ def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
     )
 
 
-def _source_offset_function(spec: str) -> Callable[[Record], int | None] | None:
+def _source_value_function(spec: str) -> Callable[[Record], object] | None:
     if spec == "none":
         return None
     if (value_of := _value_function(spec)) is not None:
-        return lambda record: _offset(value_of(record))
+        return value_of
     raise ConfigError(f'source_offset = "{spec}" is not known: use "header:NAME" or "json:$.path".')
 
 
@@ -166,20 +166,6 @@ def _value_function(spec: str) -> Callable[[Record], object] | None:
         steps = _json_steps(spec, rest)
         return lambda record: _json_value(record.value, steps)
     return None
-
-
-def _offset(value: object) -> int | None:
-    """A whole number, decimal text, or 8 bytes big-endian, as an offset of Kafka. 8 digits are text."""
-    if isinstance(value, str):
-        value = value.encode("utf-8", "surrogatepass")
-    if isinstance(value, bytes):
-        if _DIGITS.fullmatch(value):
-            value = int(value)
-        elif len(value) == 8:
-            value = int.from_bytes(value, "big")
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return value if 0 <= value < 2**63 else None
 
 
 def json_text(value: object) -> bytes | None:

@@ -246,37 +246,6 @@ def test_a_wrong_setting_is_named(settings: dict[str, str], named: str) -> None:
     assert named in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (b"4514", 4514),
-        (b"12345678", 12345678),
-        ((4514).to_bytes(8, "big"), 4514),
-        (b"\x00" * 8, 0),
-        (b"", None),
-        (b"-1", None),
-        (b"\xff" * 8, None),
-        (b"4.5", None),
-        (b"99999999999999999999", None),
-        (None, None),
-    ],
-)
-def test_an_offset_in_a_header_is_decimal_text_or_eight_bytes(value: bytes | None, expected: int | None) -> None:
-    number_of = identity_from_spec(source_offset="header:o").source_offset_of
-    assert number_of is not None
-    assert number_of(record(o=value)) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(b'{"o": 17}', 17), (b'{"o": "17"}', 17), (b'{"o": true}', None), (b'{"o": 1.5}', None), (b"{", None)],
-)
-def test_an_offset_in_a_json_value_is_a_number_or_decimal_text(value: bytes, expected: int | None) -> None:
-    number_of = identity_from_spec(source_offset="json:$.o").source_offset_of
-    assert number_of is not None
-    assert number_of(record(value=value)) == expected
-
-
 def test_another_place_of_the_source_s_offset_is_a_fault_of_the_configuration() -> None:
     with pytest.raises(ConfigError, match='source_offset = "key"'):
         identity_from_spec(source_offset="key")
@@ -293,4 +262,4 @@ def test_every_setting_reaches_another_process() -> None:
     )
     again = pickle.loads(pickle.dumps(made))
     assert again.unique_ids
-    assert again.source_offset_of is not None
+    assert again.source_value_of is not None

@@ -174,6 +174,11 @@ class StoredOffset:
         return self.is_sentinel or (self.offset == 0 and self.anchor is not None and self.anchor.is_bare)
 
     @property
+    def is_bare_zero(self) -> bool:
+        """True for offset 0 without an anchor: nothing is in front of it, in any numbering."""
+        return self.offset == 0 and self.anchor is None
+
+    @property
     def cluster_id(self) -> str | None:
         """The cluster in whose numbering the offset is, by its anchor."""
         return None if self.anchor is None else self.anchor.cluster_id
@@ -282,8 +287,11 @@ class Identity:
     unique_ids: bool = False
     id_name: str = "an id"
     time_name: str = "a time"
+    source_value_of: Callable[[Record], object] | None = None
+    """The source's offset that a mirrored record carries, as the mirror wrote it: bytes, text or a number."""
+    source_value_name: str = "the source's offset"
     source_offset_of: Callable[[Record], int | None] | None = None
-    """The source's offset that a mirrored record carries."""
+    """The same as a number. Set by a search, which tells from several records how the mirror wrote it."""
 
     @property
     def has_unique_ids(self) -> bool:

@@ -129,24 +129,26 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
     from reconciler.core.unanchored.mirrored import find_by_mirror, not_beyond_own
     from reconciler.core.unanchored.row_age import judged_by_row_age
 
-    evidence, nothing = question.mirror, ""
-    if evidence is not None and evidence.is_of_source and question.identity.source_offset_of is not None:
-        found = yield from find_by_carried(question, evidence.offset)
-        if found is not None:
-            found = yield from judged_by_row_age(question, found)
+    evidence, nothing, carried = question.mirror, "", ""
+    at_start = stored.is_bare_zero and (evidence is None or evidence.offset == 0)  # else the mirror put it there
+    if evidence is not None and evidence.is_of_source and question.identity.source_value_of is not None:
+        by_number = yield from find_by_carried(question, evidence.offset)
+        if isinstance(by_number, Finding) and (by_number.verdict is Verdict.LOST or not at_start):
+            found = yield from judged_by_row_age(question, by_number)
             here = found.verdict is Verdict.MOVED and found.resume_offset == stored.offset
             return (yield from not_beyond_own(question, replace(found, verdict=Verdict.MATCH) if here else found))
-    if stored.offset == 0 and (evidence is None or evidence.offset == 0):  # else the mirror put it there for another
+        carried = f"; {by_number}"
+    if at_start:
         return (yield from _nothing_processed())
     if evidence is not None:
-        found = yield from find_by_mirror(question, evidence)
-        if found is not None:
-            found = yield from judged_by_row_age(question, found)
-        if found is not None and found.verdict in PROVEN:
-            return replace(found, verdict=Verdict.MATCH if found.resume_offset == stored.offset else Verdict.MOVED)
-        if found is not None and (found.resume_offset is not None or not question.by_row_time):
-            return found
-        nothing = f"; {evidence.note or 'MirrorMaker recorded nothing that proves its place'}"
+        by_mirror = yield from find_by_mirror(question, evidence)
+        if by_mirror is not None:
+            found = yield from judged_by_row_age(question, by_mirror)
+            if found.verdict in PROVEN:
+                return replace(found, verdict=Verdict.MATCH if found.resume_offset == stored.offset else Verdict.MOVED)
+            if found.resume_offset is not None or not question.by_row_time:
+                return replace(found, detail=found.detail + carried)
+        nothing = f"{carried}; {evidence.note or 'MirrorMaker recorded nothing that proves its place'}"
     if not question.by_row_time:
         hint = "" if evidence is not None else ' (policy: no_anchor = "row-time" uses the row\'s time)'
         detail = f"stored without an anchor, so nothing can be checked{hint}{nothing}"

@@ -104,7 +104,10 @@ class JobPartition:
     @property
     def is_new(self) -> bool:
         """True if the job has read nothing from it yet."""
-        return not self.fault and is_unread(self.selected.stored)
+        stored = self.selected.stored
+        if self.fault:
+            return False
+        return is_unread(stored) or (stored is not None and stored.is_bare_zero and not self.translated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +284,7 @@ def question_of(
         stored = StoredOffset(stored.offset, anchor)
     identity = place.job.identity
     if row is not None and anchor is not None and row.key != place.source and not place.translated:
-        identity = replace(identity, source_offset_of=None)  # its anchor's offset is not one of the source's numbers
+        identity = replace(identity, source_value_of=None)  # its anchor's offset is not one of the source's numbers
     return Question(
         stored=stored,
         cluster_id=cluster_id,

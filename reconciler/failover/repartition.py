@@ -46,7 +46,7 @@ class AnchorTimes:
 def span_of(
     stored: Mapping[int, StoredOffset | None], time_of: Callable[[StoredOffset], int | None]
 ) -> AnchorTimes | None:
-    """The span of a topic's stored offsets by source partition; None where an offset has no anchor at all.
+    """The span of a topic's stored offsets by source partition; None where an offset above 0 has no anchor.
 
     ``time_of`` gives the time of an offset's anchor, epoch ms, or None if it bounds nothing. Partitions below the
     highest number that have no offset were not read either.
@@ -54,7 +54,7 @@ def span_of(
     known = {number: row for number, row in stored.items() if row is not None}
     if not known:
         return None
-    read = [row for row in known.values() if not row.is_sentinel]
+    read = [row for row in known.values() if not (row.is_sentinel or row.is_bare_zero)]
     if any(row.anchor is None for row in read):
         return None
     times = [time_of(row) for row in read]

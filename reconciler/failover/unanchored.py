@@ -72,7 +72,7 @@ def _of_unanchored(config: Config, places: Sequence[JobPartition], reader: LogRe
     stops = config.policy.no_anchor is NoAnchor.STOP
     bare = [(at, offset) for at in places if at.exists and (offset := _bare_offset(at)) is not None]
     if stops:  # a number that a record carries itself is not a pair of the mirror's
-        bare = [each for each in bare if each[0].job.identity.source_offset_of is not None and not each[0].translated]
+        bare = [each for each in bare if each[0].job.identity.source_value_of is not None and not each[0].translated]
     if not bare:
         return {}
     from reconciler.mirror.reading import Known, read_pairs

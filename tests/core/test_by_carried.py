@@ -16,7 +16,7 @@ def number_of(record: Record) -> int | None:
     return int(name) if name else None
 
 
-CARRIED = Identity(record_timestamp, source_offset_of=number_of)
+CARRIED = Identity(record_timestamp, source_value_of=number_of)
 
 
 def numbered(*numbers: int | None) -> list[Rec]:
@@ -83,7 +83,7 @@ def test_a_number_that_may_be_the_destinations_own_bounds_the_place() -> None:
 
 def test_an_anchor_of_another_number_contradicts_what_its_record_carries() -> None:
     records = numbered(4, 5, 6, 7)
-    both = replace(BY_ID, source_offset_of=number_of)
+    both = replace(BY_ID, source_value_of=number_of)
     right = anchor_of(records[1], both, offset=5)
     assert found(ask(log_of(*records), right, both)) == ("moved", 2, 0, 0)
     finding = ask(log_of(*records), replace(right, offset=9), both)

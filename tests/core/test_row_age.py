@@ -75,7 +75,7 @@ def test_a_newer_record_contradicts_a_number_that_records_carry_too() -> None:
     def number(record: object) -> int:
         return int(record.offset)
 
-    identity = Identity(BY_ID.timestamp_of, BY_ID.id_of, source_offset_of=number)
+    identity = Identity(BY_ID.timestamp_of, BY_ID.id_of, source_value_of=number)
     for row_ms, verdict in ((FIFTH, Verdict.MATCH), (0, Verdict.UNRESOLVED)):
         found = ask(log_of(*letters("abcdefgh", 0, HOUR)), StoredOffset(5, None, row_ms), identity, mirror=SYNC)
         assert found.verdict is verdict

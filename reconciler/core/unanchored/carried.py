@@ -25,25 +25,46 @@ from reconciler.core.anchored.candidates import bisect
 from reconciler.core.anchored.search import search
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, StoredOffset
 from reconciler.core.matching import Matcher, Processed
-from reconciler.core.probes import LogRange, Search, ask_edges
+from reconciler.core.probes import LogRange, Read, Search, as_chunk, ask_edges
 from reconciler.core.question import Question
 from reconciler.core.resent import Around, Stepped, step_over
 from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_once, record_at
 from reconciler.core.unanchored.pairs import MOST_TURNS
+from reconciler.core.unanchored.spelling import reader_of
 from reconciler.core.unanchored.turns import turns_before
 from reconciler.core.verdicts import PROVEN, Finding, Verdict
 
 
-def find_by_carried(question: Question, stored: int) -> Search[Finding | None]:
-    """The place to resume at for the source's offset ``stored``; None if no record near it carries a number."""
-    number_of = question.identity.source_offset_of
+def find_by_carried(question: Question, stored: int) -> Search[Finding | str]:
+    """The place to resume at for the source's offset ``stored``. Else why the records do not show it, as a sentence
+    without a full stop."""
     edges = yield from ask_edges()
-    if number_of is None:
-        return None
     if edges.start == edges.end:
         if edges.start:
             return Finding(Verdict.LOST, edges.start, 0, 0, detail="every record of the destination has been deleted")
         return Finding(Verdict.BEHIND, 0, 0, 0, detail="the destination partition is empty: nothing was delivered yet")
+    read = yield from _read_numbers(question, edges, edges.start, edges.end - FIRST_READ)
+    if isinstance(read, str):
+        return read
+    found = yield from _find(read, stored, edges)
+    return found or f"no record near the place has {question.identity.source_value_name}"
+
+
+def _read_numbers(question: Question, edges: LogRange, *places: int) -> Search[Question | str]:
+    """The question with a reader of the numbers, told by the records that follow these places; see ``reader_of``."""
+    answers = yield tuple(Read(max(edges.start, place), FIRST_READ) for place in places)
+    records = {record.offset: record for answer in answers for record in as_chunk(answer).records}
+    reader = reader_of(question.identity, [records[offset] for offset in sorted(records)])
+    return (
+        reader
+        if isinstance(reader, str)
+        else replace(question, identity=replace(question.identity, source_offset_of=reader))
+    )
+
+
+def _find(question: Question, stored: int, edges: LogRange) -> Search[Finding | None]:
+    number_of = question.identity.source_offset_of
+    assert number_of is not None, "asked only where records carry numbers"
 
     def compare(record: Record) -> int | None:
         number = number_of(record)
@@ -240,11 +261,16 @@ def _step_over(question: Question, stored: int, edges: LogRange, front: int, tai
 
 def contradiction(question: Question, anchor: Anchor, found: Finding) -> Search[Finding | None]:
     """``unresolved`` if the record that was found as the anchor's carries another number than the anchor's offset."""
-    number_of, offset = question.identity.source_offset_of, found.record_offset
-    if number_of is None or offset is None or anchor.offset is None or anchor.names is not Names.LAST:
+    offset = found.record_offset
+    if question.identity.source_value_of is None or offset is None:
         return None
+    if anchor.offset is None or anchor.names is not Names.LAST:
+        return None
+    edges = yield from ask_edges()
+    read = yield from _read_numbers(question, edges, offset - FIRST_READ // 2)
+    number_of = None if isinstance(read, str) else read.identity.source_offset_of
     record = yield from record_at(offset)
-    number = None if record is None else number_of(record)
+    number = None if record is None or number_of is None else number_of(record)
     if record is None or number is None or number == anchor.offset:
         return None
     if not Matcher(anchor, question.identity).is_anchor(record):

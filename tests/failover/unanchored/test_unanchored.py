@@ -263,6 +263,14 @@ def test_fewer_partitions_than_are_stored_stay_unresolved(wide: Memory) -> None:
     assert [row.verdict for row in wide.job().partitions] == [*[Verdict.UNRESOLVED] * 3, Verdict.MISSING]
 
 
+def test_offset_0_needs_no_anchor_where_the_destination_has_fewer_partitions(wide: Memory) -> None:
+    wide.save({0: stored(4), 1: stored(4), 2: stored(4), 3: StoredOffset(0)})
+    wide.deliver(range(10))
+    assert {found(row) for row in wide.job().partitions} == {(Verdict.REMAPPED, 0)}
+    wide.save({number: StoredOffset(0) for number in range(4)})
+    assert {found(row) for row in wide.job().partitions} == {(Verdict.MATCH, 0)}
+
+
 # ---------------------------------------------------------------- groups that MirrorMaker keeps
 
 

@@ -59,7 +59,7 @@ class History:
             StoredOffset(self.stored),
             "here",
             "here/events",
-            Identity(record_timestamp, source_offset_of=_number)
+            Identity(record_timestamp, source_value_of=_number)
             if self.carried
             else Identity(record_timestamp, _id, order),
             Limits(self.disorder),

@@ -39,7 +39,7 @@ class Carried(Case):
             Identity(
                 payload_time if self.event_time else record_timestamp,
                 record_time=not self.event_time,
-                source_offset_of=number_of,
+                source_value_of=number_of,
             ),
             self.limits,
             compacted=self.compacted,

@@ -1,0 +1,83 @@
+"""How a mirror writes the source's offset into its records: as text, or as bytes of either order.
+
+One number can be read in several ways. So several records of a partition decide, at once for all of them: from record
+to record the offsets grow by little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Literal
+
+from reconciler.core.anchors import Identity, Record
+
+Spelling = Callable[[object], int | None]
+"""Reads a value as an offset; None if it is none in this spelling."""
+
+WIDTHS = (4, 8)
+MOST = 2**48
+"""No partition has offsets as large as this; the other order of bytes nearly always gives a larger one."""
+LITTLE = 2**16
+"""Offsets of records that follow one another differ by less. In the wrong order of bytes they differ by more."""
+_DIGITS = re.compile(rb'[0-9]{1,19}|"[0-9]{1,19}"')
+
+
+def as_number(value: object) -> int | None:
+    """A whole number, or decimal text, also in quotes."""
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes) and _DIGITS.fullmatch(value):
+        value = int(value.strip(b'"'))
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < 2**63 else None
+
+
+def _as_bytes(order: Literal["big", "little"]) -> Spelling:
+    def read(value: object) -> int | None:
+        if not isinstance(value, bytes) or len(value) not in WIDTHS:
+            return None
+        number = int.from_bytes(value, order)
+        return number if number < MOST else None
+
+    return read
+
+
+SPELLINGS: tuple[Spelling, ...] = (as_number, _as_bytes("big"), _as_bytes("little"))
+"""Digits are text, also where there are 4 or 8 of them."""
+
+
+def reader_of(identity: Identity, records: Sequence[Record]) -> Callable[[Record], int | None] | str:
+    """Reads the source's offset off any record of the partition that ``records`` are of; or why that cannot be told,
+    as a sentence without a full stop."""
+    value_of, name = identity.source_value_of, identity.source_value_name
+    assert value_of is not None, "asked only where records carry numbers"
+    held = [(record.offset, value) for record in records if (value := value_of(record)) is not None]
+    if not held:
+        return f"none of the {len(records):,} records read has {name}"
+    read = [
+        (spelling, [number for _, value in held if (number := spelling(value)) is not None]) for spelling in SPELLINGS
+    ]
+    most = max(len(numbers) for _, numbers in read)
+    if most * 4 < len(held) * 3:  # a few may be another program's
+        offset, value = next(each for each in held if as_number(each[1]) is None)
+        return f"{name} of record {offset:,} holds {_shown(value)}, which is neither decimal text nor 4 or 8 bytes"
+    best = [(spelling, numbers) for spelling, numbers in read if len(numbers) == most]
+    spelling, numbers = max(best, key=lambda each: _small_steps(each[1]))
+    others = [other for other_spelling, other in best if other_spelling is not spelling and other != numbers]
+    if spelling is not as_number and any(_small_steps(other) == _small_steps(numbers) for other in others):
+        offset, value = held[0]
+        return f"{name} of record {offset:,} holds {_shown(value)}, and too few records show the order of its bytes"
+    return lambda record: spelling(value_of(record))
+
+
+def _small_steps(numbers: Sequence[int]) -> int:
+    return sum(0 < late - early < LITTLE for early, late in pairwise(numbers))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value)} bytes ({value[:8].hex(' ')}{' …' if len(value) > 8 else ''})"
+    return ascii(value)[:40]
