@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from reconciler.core.anchors import Identity, IdOrder, Record, record_timestamp
+from reconciler.core.anchors import Identity, IdOrder, Record, is_framed, record_timestamp, unframed
 from reconciler.core.errors import ConfigError, ReconcilerError, together
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 UNITS_PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 """Units per millisecond."""
 
-_PATH = re.compile(r"^\$(?:\.[^.\[\]]+|\[\d+\])+$")
+_STEP = re.compile(r"\.([^.\[\]\\'\"][^.\[\]\\]*)|\['([^'\\]+)'\]|\[(\d+)\]")
+_PATH = re.compile(r"\$(?:\.[^.\[\]\\'\"][^.\[\]\\]*|\['[^'\\]+'\]|\[\d+\])+")
 _FRACTION = re.compile(r"([+-]?)([0-9]{1,20})\.([0-9]{1,40})")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 Steps = tuple[str | int, ...]
 T = TypeVar("T")
@@ -42,6 +42,7 @@ class IdentitySettings:
     unit: str = "ms"
     unique_ids: bool = False
     source_offset: str = "none"
+    frame: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,10 @@ def identity_from_spec(
     unit: str = "ms",
     unique_ids: bool = False,
     source_offset: str = "none",
+    frame: str = "none",
 ) -> Identity:
     """The Identity of these settings. Raises as ``identity_from_settings`` does."""
-    return identity_from_settings(IdentitySettings(timestamp, id, id_order, unit, unique_ids, source_offset))
+    return identity_from_settings(IdentitySettings(timestamp, id, id_order, unit, unique_ids, source_offset, frame))
 
 
 def identity_from_settings(settings: IdentitySettings) -> Identity:
@@ -74,10 +76,13 @@ def identity_from_settings(settings: IdentitySettings) -> Identity:
         faults.append(ConfigError(f'id_order = "{settings.id_order}" is not known: use "opaque" or "increasing".'))
     if settings.unit not in UNITS_PER_MS:
         faults.append(ConfigError(f'unit = "{settings.unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.'))
+    if settings.frame not in ("none", "confluent"):
+        faults.append(ConfigError(f'frame = "{settings.frame}" is not known: use "none" or "confluent".'))
+    framed = settings.frame == "confluent"
     if settings.unique_ids and settings.id == "none":
         faults.append(ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too."))
     timestamp_of = _made(faults, lambda: _timestamp_function(settings.timestamp, settings.unit))
-    id_of = _made(faults, lambda: _id_function(settings.id))
+    id_of = _made(faults, lambda: _id_function(settings.id, framed=framed))
     source_value_of = _made(faults, lambda: _source_value_function(settings.source_offset))
     if faults or timestamp_of is None:
         raise together(faults)
@@ -91,6 +96,7 @@ def identity_from_settings(settings: IdentitySettings) -> Identity:
         time_name=_name(settings.timestamp),
         source_value_of=source_value_of,
         source_value_name=_name(settings.source_offset),
+        framed=framed,
         settings=settings,
     )
 
@@ -132,11 +138,11 @@ def _timestamp_function(spec: str, unit: str) -> Callable[[Record], int | None]:
     raise ConfigError(f'timestamp = "{spec}" is not known: use "record", "json:$.path" or "header:NAME".')
 
 
-def _id_function(spec: str) -> Callable[[Record], bytes | None] | None:
+def _id_function(spec: str, *, framed: bool) -> Callable[[Record], bytes | None] | None:
     if spec == "none":
         return None
     if spec == "key":
-        return lambda record: record.key
+        return (lambda record: unframed(record.key)) if framed else (lambda record: record.key)
     kind, _, rest = spec.partition(":")
     if kind == "header" and rest:  # the usual id, and it is read off many records: without another call
         return lambda record: _header(record, rest)
@@ -181,22 +187,26 @@ def json_text(value: object) -> bytes | None:
 
 
 def _json_steps(spec: str, path: str) -> Steps:
-    found = _STEP.findall(path) if _PATH.match(path) else []
-    # Elsewhere a star is every member, and a quoted name is the name: read as they stand, no record would have them.
-    if not found or any(name == "*" or name[:1] in ("'", '"') for name, _ in found):
+    found = _STEP.findall(path) if _PATH.fullmatch(path) else []
+    # Elsewhere a star is every member: read as it stands, no record would have it.
+    if not found or any(name == "*" for name, _, _ in found):
         raise ConfigError(
-            f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]".'
+            f'"{spec}" is not a path this product reads: write it like "json:$.meta.id" or "json:$.items[0]", and a '
+            "name with dots like \"json:$['trace.id']\"."
         )
-    return tuple(name if name else int(index) for name, index in found)
+    return tuple(name or quoted or int(index) for name, quoted, index in found)
+
+
+def json_step(name: str) -> str | None:
+    """A member's name as a step of a path; None for one that no path can hold."""
+    step = f"['{name}']" if "." in name else f".{name}"
+    return step if _STEP.fullmatch(step) and name != "*" else None
 
 
 def _json_value(payload: bytes | None, steps: Steps) -> object:
-    if payload is None:
-        return None
-    try:
-        value = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
+    value = _parsed(payload)
+    if value is None and is_framed(payload):  # JSON text does not begin with a byte 0
+        value = _parsed(unframed(payload))
     for step in steps:
         if isinstance(step, str) and isinstance(value, dict):
             value = value.get(step)
@@ -205,6 +215,13 @@ def _json_value(payload: bytes | None, steps: Steps) -> object:
         else:
             return None
     return value
+
+
+def _parsed(payload: bytes | None) -> object:
+    try:
+        return None if payload is None else json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _header(record: Record, name: str) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -263,3 +264,71 @@ def test_every_setting_reaches_another_process() -> None:
     again = pickle.loads(pickle.dumps(made))
     assert again.unique_ids
     assert again.source_value_of is not None
+
+
+# ---------------------------------------------------------------- names with dots, and frames
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("$['trace.id']", b"t-1"),
+        ("$['a.b'].c", b"1"),
+        ("$.meta['x.y']", b"2"),
+        ("$['list.s'][1]", b"4"),
+        ("$['@timestamp']", b"5"),
+        ("$.@timestamp", b"5"),
+        ("$.trace.id", None),
+    ],
+)
+def test_a_name_with_dots_is_written_in_brackets(path: str, expected: bytes | None) -> None:
+    value = b'{"trace.id": "t-1", "a.b": {"c": 1}, "meta": {"x.y": 2}, "list.s": [3, 4], "@timestamp": 5}'
+    id_of = identity_from_spec(id=f"json:{path}").id_of
+    assert id_of is not None
+    assert id_of(record(value=value)) == expected
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "$.trace\\.id",
+        '$["trace.id"]',
+        '$."trace.id"',
+        "$.'trace.id'",
+        "$['a\\.b']",
+        "$['']",
+        "$['a'",
+        "trace.id",
+        "$[*]",
+    ],
+)
+def test_another_spelling_is_refused_with_the_right_one(path: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape("a name with dots like \"json:$['trace.id']\"")):
+        identity_from_spec(id=f"json:{path}")
+
+
+FRAME = b"\0\0\0\0\7"
+
+
+@pytest.mark.parametrize("frame", ["none", "confluent"])
+def test_json_is_read_behind_a_frame(frame: str) -> None:
+    found = identity_from_spec("json:$.t", "json:$.id", source_offset="json:$.o", frame=frame)
+    framed = record(value=FRAME + b'{"id": 17, "t": 1000, "o": 5}')
+    assert found.id_of is not None
+    assert found.source_value_of is not None
+    assert (found.id_of(framed), found.timestamp_of(framed), found.source_value_of(framed)) == (b"17", 1000, 5)
+    assert found.id_of(record(value=b'{"id": 18}')) == b"18"
+    assert found.id_of(record(value=FRAME)) is None
+
+
+def test_a_framed_key_is_an_id_without_its_frame_if_the_job_says_so() -> None:
+    for frame, expected in (("none", FRAME + b"k"), ("confluent", b"k")):
+        id_of = identity_from_spec(id="key", frame=frame).id_of
+        assert id_of is not None
+        assert id_of(record(key=FRAME + b"k")) == expected
+    assert pickle.loads(pickle.dumps(identity_from_spec(frame="confluent"))).framed
+
+
+def test_an_unknown_frame_is_a_fault_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match='frame = "glue" is not known: use "none" or "confluent"'):
+        identity_from_spec(frame="glue")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.config.file import Config
-from reconciler.core.anchors import Record, fingerprint
+from reconciler.core.anchors import Record, has_fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import MatchedBy
 from reconciler.failover.outside import Outside
@@ -78,7 +78,7 @@ def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
 def _compare(row: PartitionPlan, record: Record) -> None:
     same = row.names(record)
     if same is None and row.anchor is not None and rests_on(row, record):
-        same = row.anchor.fingerprint == fingerprint(record.key, record.value)
+        same = row.anchor.fingerprint is not None and has_fingerprint(record, row.anchor.fingerprint)
         if not same and row.matched_by != MatchedBy.FINGERPRINT:
             raise _undecided(row, record)
     if same is False:

@@ -38,6 +38,28 @@ def fingerprint(key: bytes | None, value: bytes | None) -> str:
     return digest.hexdigest()
 
 
+FRAME_BYTES = 5
+"""A magic byte 0 and a schema's id (4 bytes), in front of what Confluent's serializers write."""
+
+
+def unframed(part: bytes | None) -> bytes | None:
+    """A key or a value without a schema registry's frame; one without a frame as it is."""
+    return part[FRAME_BYTES:] if part is not None and is_framed(part) else part
+
+
+def is_framed(part: bytes | None) -> bool:
+    return part is not None and len(part) >= FRAME_BYTES and part[0] == 0
+
+
+def has_fingerprint(record: Record, wanted: str) -> bool:
+    """True if ``wanted`` is the record's, with its frames or without them."""
+    if wanted == fingerprint(record.key, record.value):
+        return True
+    if not (is_framed(record.key) or is_framed(record.value)):
+        return False
+    return wanted == fingerprint(unframed(record.key), unframed(record.value))
+
+
 class TopicPartition(NamedTuple):
     """A partition's full name on one cluster. As text: ``topic-partition``.
 
@@ -292,6 +314,8 @@ class Identity:
     source_value_name: str = "the source's offset"
     source_offset_of: Callable[[Record], int | None] | None = None
     """The same as a number. Set by a search, which tells from several records how the mirror wrote it."""
+    framed: bool = False
+    """A schema registry's frame, in front of a key or a value, is not content: another registry has other ids."""
 
     @property
     def has_unique_ids(self) -> bool:
@@ -307,10 +331,15 @@ class Identity:
             offset=record.offset,
             timestamp_ms=self.timestamp_of(record),
             id=self.id_of(record) if self.id_of else None,
-            fingerprint=fingerprint(record.key, record.value),
+            fingerprint=self.fingerprint_of(record),
             cluster_id=cluster_id,
             topic_id=topic_id,
         )
+
+    def fingerprint_of(self, record: Record) -> str:
+        if self.framed:
+            return fingerprint(unframed(record.key), unframed(record.value))
+        return fingerprint(record.key, record.value)
 
 
 def record_timestamp(record: Record) -> int | None:

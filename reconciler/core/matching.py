@@ -7,7 +7,8 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Protocol
 
-from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, fingerprint, order_key
+from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, fingerprint, has_fingerprint, order_key
+from reconciler.core.renumbered import Renumbered
 from reconciler.core.verdicts import MatchedBy
 
 NO_TIME_MS = -1
@@ -35,6 +36,8 @@ class Matcher:
         self.by_id = anchor.id is not None and identity.id_of is not None
         self.by_order = self.by_id and identity.id_order is IdOrder.INCREASING
         self.by_unique_id = self.by_id and not self.by_order and identity.unique_ids
+        wanted = anchor.fingerprint if self.by_id and identity.framed else None
+        self._renumbered = None if wanted is None else Renumbered(wanted)
         self._order = order_key(anchor.id) if self.by_order and anchor.id is not None else None
 
     @property
@@ -66,7 +69,10 @@ class Matcher:
             return False
         if self.by_id and self.id_of(record) != self._anchor.id:
             return False
-        return self._anchor.fingerprint in (None, fingerprint(record.key, record.value))
+        wanted = self._anchor.fingerprint
+        if wanted is None or has_fingerprint(record, wanted):
+            return True
+        return self._renumbered is not None and self._renumbered.had(record)
 
     def is_anchor_or_before(self, record: Record) -> bool:
         """True also for a record that an increasing id puts before the anchor."""
@@ -98,7 +104,7 @@ class Matcher:
             return False
         if self._anchor.timestamp_ms is None or record.timestamp_ms != self._anchor.timestamp_ms:
             return False
-        return self._anchor.fingerprint == fingerprint(record.key, record.value) and not self.shares_id(record)
+        return has_fingerprint(record, self._anchor.fingerprint) and not self.shares_id(record)
 
     def shares_id(self, record: Record) -> bool:
         """True if the id is the anchor's, whatever the content."""

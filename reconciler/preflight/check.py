@@ -16,6 +16,7 @@ from reconciler.formats.decimal_text import counted
 from reconciler.near import near_topics
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
 from reconciler.preflight.mirror import mirror
+from reconciler.preflight.records import identities
 from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
 from reconciler.preflight.sinks import job_sinks, untracked_end, unusable_sinks
 from reconciler.preflight.stores import ANCHORS, anchor_store, job_store
@@ -83,6 +84,7 @@ def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator
         if cluster_id is None:
             return None
         known = yield from _topics(reader, topics, lambda name: _no_topic(config, name, world))
+        yield from identities(config, jobs, known, reader)
         yield from mirror(config, reader)
         return ClusterInfo(cluster_id, known)
 

@@ -12,20 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.config.settings import DAY_MS
-from reconciler.core.anchors import Record, fingerprint, order_key
-from reconciler.identity import identity_from_spec
+from reconciler.core.anchors import FRAME_BYTES, Record, fingerprint, is_framed, order_key, unframed
+from reconciler.identity import identity_from_spec, json_step
 from reconciler.ports import TopicPartition
 
 MOST_FIELDS = 40
 MOST_NAMED = 4
 DEEPEST = 3
 """Steps of a JSON path to follow."""
+MOST_SCHEMAS = 10
+"""Schemas among the sampled records; more different values are no ids of schemas."""
 NONE = "none"
 
 Sample = Mapping[TopicPartition, Sequence[Record]]
 """Records by partition, in the order of their offsets."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_.@-]+")
 _LIKE_AN_ID = re.compile(r"(^|[-_])(id|uuid|guid|ulid)$|[a-z](Id|ID|Uuid|UUID)$", re.ASCII)
 _LIKE_A_TIME = re.compile(r"(time|date|timestamp)$|^(ts|at|created|updated)$|[-_](ts|at)$", re.IGNORECASE)
 _UNITS = ("ms", "s", "us", "ns")
@@ -75,6 +77,7 @@ class Proposal:
     choices: tuple[str, ...] = ()
     """Every usable id, the best first; NONE is always the last."""
     may_increase: bool = False
+    framed: bool = False
 
 
 def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Proposal:
@@ -102,7 +105,15 @@ def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Propo
         (*why, *why_time),
         (*(each.spec for each in good), NONE),
         may_increase=best is not None and best.increasing,
+        framed=are_framed(records),
     )
+
+
+def are_framed(records: Sequence[Record]) -> bool:
+    """Whether every value begins as a schema registry's frame does, with few different schemas."""
+    values = [record.value for record in records if record.value is not None]
+    schemas = {value[:FRAME_BYTES] for value in values}
+    return bool(values) and all(map(is_framed, values)) and len(schemas) <= min(MOST_SCHEMAS, (len(values) + 1) // 2)
 
 
 def _rank(candidate: Candidate) -> tuple[bool, bool, int, str]:
@@ -162,15 +173,16 @@ def _specs(records: Sequence[Record]) -> list[str]:
 
 
 def _last(path: str) -> str:
-    return path.rpartition(".")[2]
+    return path.rstrip("]'").rpartition(".")[2]
 
 
 def _fields(record: Record) -> list[tuple[str, object]]:
     """Paths and values of a JSON object; nothing for any other value."""
-    if not record.value or record.value.lstrip()[:1] != b"{":
+    text = (unframed(record.value) or b"").lstrip()
+    if text[:1] != b"{":
         return []
     try:
-        value = json.loads(record.value)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return []
     return list(_walk(value, "$", DEEPEST))[:MOST_FIELDS]
@@ -178,9 +190,9 @@ def _fields(record: Record) -> list[tuple[str, object]]:
 
 def _walk(value: Mapping[str, object], path: str, deeper: int) -> Iterator[tuple[str, object]]:
     for name, item in value.items():
-        if not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name) or (step := json_step(name)) is None:
             continue
-        here = f"{path}.{name}"
+        here = f"{path}{step}"
         if isinstance(item, dict):
             if deeper > 1:
                 yield from _walk(item, here, deeper - 1)

@@ -162,6 +162,8 @@ def _job(job: ProposedJob) -> Iterator[str]:
         yield f"unit = {quoted(job.identity.unit)}"
     mark = "    # records are identified by a fingerprint of key and value" if job.identity.id == NONE else ""
     yield f"id = {quoted(job.identity.id)}{mark}"
+    if job.identity.framed:
+        yield 'frame = "confluent"    # a schema registry\'s frame is no content: another registry has other ids'
     others = [choice for choice in job.identity.choices if choice not in (job.identity.id, NONE)][:3]
     if job.identity.id not in (NONE, "key"):
         yield from _comment(

@@ -149,6 +149,8 @@ def _identity(job: Job) -> str:
         time = f"{_place(identity.timestamp)} (in {identity.unit}, where it is a number)"
     if identity.source_offset != "none":
         time += f". It carries the source's offset: {_place(identity.source_offset)}"
+    if identity.frame != "none":
+        time += ". A schema registry's frame in front of a key or a value is left out"
     if identity.id == "none":
         return f"A record is identified by a fingerprint of its key and value, and by its time: {time}."
     rule = "; no two share one" if identity.unique_ids else ""

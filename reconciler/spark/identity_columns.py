@@ -83,7 +83,8 @@ class BatchIdentity:
     whole numbers in ``unit`` (s, ms, us, ns). A column may come as a function of the DataFrame.
 
     ``config_id`` and ``config_timestamp`` are the texts that ``[jobs.identity]`` has in place of a column: each last
-    record is read by them too, and where the two differ nothing is stored. Raises ConfigError for any other text.
+    record is read by them too, and where the two differ nothing is stored. ``frame`` as there: ``none`` or
+    ``confluent``. Raises ConfigError for any other text.
     """
 
     timestamp: ColumnSpec = "record"
@@ -91,6 +92,7 @@ class BatchIdentity:
     unit: str = "ms"
     config_id: str | None = None
     config_timestamp: str | None = None
+    frame: str = "none"
 
     def __post_init__(self) -> None:
         _ = self.texts  # finds a wrong text now, not in the first batch
@@ -108,6 +110,7 @@ class BatchIdentity:
             timestamp=self.timestamp if isinstance(self.timestamp, str) else self.config_timestamp or "record",
             id=self.id if isinstance(self.id, str) else self.config_id or "none",
             unit=self.unit,
+            frame=self.frame,
         )
 
     def __getstate__(self) -> dict[str, Any]:

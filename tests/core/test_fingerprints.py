@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import replace
 
 import pytest
 
-from reconciler.core.anchors import Anchor, Names, fingerprint, order_key
+from reconciler.core.anchors import Anchor, Identity, Names, fingerprint, order_key
+from reconciler.core.renumbered import MOST_RECORDS, MOST_SCHEMAS, Renumbered
+from reconciler.core.verdicts import Verdict
+from reconciler.kafka.memory import MemoryLog
+from tests.core.stories import BY_ID, PLACE, Rec, anchor_of, ask, log_of
 
 LAYOUTS = [
     (None, None, b"\x00\x00"),
@@ -80,3 +85,60 @@ def test_increasing_ids_compare_as_numbers_where_they_are_numbers(smaller: bytes
 def test_any_id_can_be_ordered(odd: bytes) -> None:
     assert order_key(odd) == order_key(odd)
     assert order_key(b"5") < order_key(odd)
+
+
+# ---------------------------------------------------------------- a schema registry's frame
+
+
+def framed(schema: int, rest: bytes) -> bytes:
+    return b"\0" + struct.pack(">I", schema) + rest
+
+
+FRAMED = replace(BY_ID, framed=True)
+
+
+def log_under(schema: int, key: bytes = b"k") -> MemoryLog:
+    return log_of(*(Rec(name, 100, id=b"same", key=key, value=framed(schema, name.encode())) for name in "abcdef"))
+
+
+def of_source(schema: int, identity: Identity, key: bytes = b"k") -> Anchor:
+    return anchor_of(Rec("d", 100, id=b"same", key=key, value=framed(schema, b"d")), identity)
+
+
+def test_a_frame_is_left_out_of_a_fingerprint_if_the_job_says_so() -> None:
+    whole, content = of_source(7, BY_ID), of_source(7, FRAMED)
+    assert whole.fingerprint == fingerprint(b"k", framed(7, b"d"))
+    assert content.fingerprint == of_source(63, FRAMED).fingerprint == fingerprint(b"k", b"d")
+    both = of_source(7, FRAMED, key=framed(9, b"k"))
+    assert both.fingerprint == fingerprint(b"k", b"d")
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\0abc", b"text", b"\1abcd"])
+def test_what_has_no_frame_is_taken_whole(value: bytes | None) -> None:
+    record = Rec("x", 100, value=value, tombstone=value is None)
+    assert anchor_of(record, FRAMED).fingerprint == fingerprint(None, value)
+
+
+def test_a_record_is_found_under_another_schema_id() -> None:
+    found = ask(log_under(63), of_source(7, FRAMED), FRAMED)
+    assert (found.verdict, found.resume_offset) == (Verdict.MOVED, 4)
+    again = ask(log_under(63), of_source(7, FRAMED), BY_ID)
+    assert again.resume_offset == 4, "the setting decides only how anchors are recorded"
+    assert ask(log_under(7), of_source(7, BY_ID), FRAMED).resume_offset == 4
+
+
+def test_an_anchor_with_a_frame_is_proven_by_trying_schema_ids_where_an_id_is_the_same() -> None:
+    whole = of_source(7, BY_ID)
+    assert ask(log_under(63), whole, BY_ID).verdict is not Verdict.MOVED
+    found = ask(log_under(63), whole, FRAMED)
+    assert (found.verdict, found.resume_offset) == (Verdict.MOVED, 4)
+    assert ask(log_under(63), of_source(MOST_SCHEMAS, BY_ID), FRAMED).verdict is not Verdict.MOVED
+    without_id = replace(whole, id=None)
+    assert ask(log_under(63), without_id, FRAMED).verdict is not Verdict.MOVED
+
+
+def test_few_records_of_one_anchor_are_tried() -> None:
+    part = log_of(*(Rec(f"r{at}", 100, id=b"same", value=framed(63, b"x")) for at in range(MOST_RECORDS + 1)))
+    wanted = fingerprint(None, framed(1, b"x"))
+    tried = Renumbered(wanted)
+    assert [tried.had(record) for record in part.partitions[PLACE].records] == [*[True] * MOST_RECORDS, False]

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from reconciler.core.anchors import fingerprint
+from reconciler.core.anchors import has_fingerprint
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import PartitionPlan
@@ -278,7 +278,7 @@ def require_anchors(
     for request, chunk in zip(requests, reader.read(requests) if requests else (), strict=True):
         anchor = anchors[request.partition]
         for record in chunk.records[:1]:
-            same_record = anchor is not None and fingerprint(record.key, record.value) == anchor.fingerprint
+            same_record = anchor is not None and has_fingerprint(record, anchor.fingerprint or "")
             if record.offset == request.offset and not same_record:
                 raise _another_log(request.partition)
 

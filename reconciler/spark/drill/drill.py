@@ -20,7 +20,7 @@ from pathlib import Path
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.show import Description, describe
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Identity, IdOrder, Record, fingerprint
+from reconciler.core.anchors import Identity, IdOrder, Record, has_fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import PROVEN, MatchedBy, Verdict
@@ -280,5 +280,5 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
         found = identity.id_of(record)
         return found is not None and hashlib.sha256(found).hexdigest()[:16] == anchor.id_hash
     if row.matched_by == MatchedBy.FINGERPRINT:
-        return fingerprint(record.key, record.value) == anchor.fingerprint
+        return anchor.fingerprint is not None and has_fingerprint(record, anchor.fingerprint)
     return True

@@ -107,7 +107,8 @@ class RangeBatches:
     ``store`` is a store's address, or an opened store; leave it out where the sink keeps the offsets itself
     (``PostgresTransaction``). ``options`` are further options of Spark's Kafka source (``kafka.*`` for a login,
     ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster. ``anchors``, ``timestamp``,
-    ``id`` and ``unit`` are as for ``recording()``. With ``min_partitions`` Spark splits ranges over more tasks.
+    ``id``, ``unit`` and ``frame`` are as for ``recording()``. With ``min_partitions`` Spark splits ranges over more
+    tasks.
 
     Only where ``id`` or ``timestamp`` is a column, or ``kafka_client`` may not read the topics, is the batch searched
     for its last records; ``cache`` then keeps it until the function is done (in memory, else on disk), and without it
@@ -132,6 +133,7 @@ class RangeBatches:
         timestamp: ColumnSpec = "record",
         id: ColumnSpec = "none",
         unit: str = "ms",
+        frame: str = "none",
         min_partitions: int | None = None,
         cache: bool = True,
         now_ms: Callable[[], int] = clock_ms,
@@ -143,7 +145,7 @@ class RangeBatches:
             )
         if isinstance(topics, str):
             raise ConfigError("topics must be a list, and is one text.", hint=f"Write topics=[{topics!r}].")
-        identity = BatchIdentity(timestamp=timestamp, id=id, unit=unit)
+        identity = BatchIdentity(timestamp=timestamp, id=id, unit=unit, frame=frame)
         options = dict(options or {})
         if min_partitions is not None:
             options["minPartitions"] = str(min_partitions)

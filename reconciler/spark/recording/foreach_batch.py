@@ -60,6 +60,7 @@ def recording(
     unit: str = "ms",
     config_id: str | None = None,
     config_timestamp: str | None = None,
+    frame: str = "none",
     topics: Iterable[str] | None = None,
     processed: Literal["read", "received"] = "read",
     cache: bool = True,
@@ -71,9 +72,9 @@ def recording(
     (the names differ from Spark's ``kafka.*`` options). They are used for the ids of the cluster and its topics, for
     reading the last record of each partition, and for a store that lives in Kafka. ``now_ms`` gives epoch ms.
 
-    ``timestamp``, ``id`` and ``unit`` are as in the configuration's ``[jobs.identity]`` and must be the same there; or
-    columns, or functions from the batch to a column. ``config_id`` and ``config_timestamp`` give the text that the
-    configuration has in a column's place: see ``BatchIdentity``.
+    ``timestamp``, ``id``, ``unit`` and ``frame`` are as in the configuration's ``[jobs.identity]`` and must be the same
+    there; ``timestamp`` and ``id`` may also be columns, or functions from the batch to a column. ``config_id`` and
+    ``config_timestamp`` give the text that the configuration has in a column's place: see ``BatchIdentity``.
 
     ``anchors`` is the address of a store that keeps the anchors, as under ``[anchors]`` in the configuration: for a
     ``store`` with no room for them, and for ``kafka-group:``, whose rows at the source are lost with it. For a job that
@@ -112,7 +113,7 @@ def recording(
     target = AnchorTarget(
         group=group,
         cluster=ClusterAccess.at(bootstrap_servers, kafka_client),
-        identity=BatchIdentity(timestamp, id, unit, config_id, config_timestamp),
+        identity=BatchIdentity(timestamp, id, unit, config_id, config_timestamp, frame),
         store=store,
         anchors=anchors,
         now_ms=now_ms,

@@ -89,6 +89,7 @@ def observing(
     unit: str = "ms",
     config_id: str | None = None,
     config_timestamp: str | None = None,
+    frame: str = "none",
     fingerprint: bool = True,
     now_ms: Callable[[], int] = clock_ms,
 ) -> Observer:
@@ -106,7 +107,7 @@ def observing(
     target = AnchorTarget(
         group=group,
         cluster=ClusterAccess.at(bootstrap_servers, kafka_client),
-        identity=BatchIdentity(timestamp, id, unit, config_id, config_timestamp),
+        identity=BatchIdentity(timestamp, id, unit, config_id, config_timestamp, frame),
         store=store,
         anchors=anchors,
         now_ms=now_ms,
