@@ -110,10 +110,11 @@ def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Propo
 
 
 def are_framed(records: Sequence[Record]) -> bool:
-    """Whether every value begins as a schema registry's frame does, with few different schemas."""
+    """Whether every value begins as a schema registry's frame does, with few different schemas. None has the id 0."""
     values = [record.value for record in records if record.value is not None]
-    schemas = {value[:FRAME_BYTES] for value in values}
-    return bool(values) and all(map(is_framed, values)) and len(schemas) <= min(MOST_SCHEMAS, (len(values) + 1) // 2)
+    frames = {value[:FRAME_BYTES] for value in values}
+    few = len(frames) <= min(MOST_SCHEMAS, (len(values) + 1) // 2)
+    return bool(values) and few and all(map(is_framed, values)) and bytes(FRAME_BYTES) not in frames
 
 
 def _rank(candidate: Candidate) -> tuple[bool, bool, int, str]:

@@ -993,3 +993,67 @@ def test_a_secret_in_a_part_of_an_address_that_has_no_use_is_not_shown(
         shown = capsys.readouterr()
         assert "clicks" in shown.out
         assert "hunter2" not in shown.out + shown.err
+
+
+# ---------------------------------------------------------------- records that do not have what is named
+
+
+FRAME = b"\0\0\0\0\7"
+
+
+@pytest.mark.parametrize(
+    ("identity", "value", "message", "next_step"),
+    [
+        (
+            'id = "json:$.trace.id"',
+            b'{"trace.id": "t"}',
+            'id = "json:$.trace.id": none of the 3 records read has a value at $.trace.id.',
+            "Correct [jobs.identity] id; a name with dots is written like json:$['trace.id'].",
+        ),
+        (
+            'timestamp = "header:at"',
+            b"v",
+            'timestamp = "header:at": none of the 3 records read has the header "at".',
+            "Correct [jobs.identity] timestamp.",
+        ),
+        (
+            'source_offset = "header:o"',
+            b"v",
+            'source_offset = "header:o": none of the 3 records read has the header "o".',
+            "Correct [jobs.identity] source_offset.",
+        ),
+        (
+            'source_offset = "header:h"',
+            b"v",
+            'source_offset = "header:h": the header "h" of record 0 holds 3 bytes (61 62 63), which is neither decimal '
+            "text nor 4 or 8 bytes.",
+            "Correct [jobs.identity] source_offset.",
+        ),
+        (
+            'id = "json:$.id"',
+            FRAME + b'{"id": 1}',
+            "the values of its records are framed by a schema registry (a byte 0 and a schema's id), and another "
+            "registry may give the schema another id.",
+            'Add to its [jobs.identity]: frame = "confluent"',
+        ),
+    ],
+)
+def test_records_that_do_not_have_what_the_identity_names_are_a_warning(
+    look: Callable[..., Tries], identity: str, value: bytes, message: str, next_step: str
+) -> None:
+    log = MemoryLog("b", {"a.events": 2})
+    for number in range(3):
+        log.partition("a.events", 0).append(1_700_000_000_000 + number, b"k", value, (("h", b"abc"),))
+    found = look(f"{LEAST}[jobs.identity]\n{identity}\n", log)
+    assert found.code is ExitCode.OK
+    assert (message, next_step) in [(each.message, each.next_step) for each in found.tried if each.level is Level.WARN]
+
+
+def test_records_that_have_what_the_identity_names_are_not_mentioned(look: Callable[..., Tries]) -> None:
+    log = MemoryLog("b", {"a.events": 2})
+    for number in range(3):
+        log.partition("a.events", 0).append(1, b"k", FRAME + b'{"id": 1}', (("o", b"%d" % number),))
+    named = 'id = "json:$.id"\nsource_offset = "header:o"\nframe = "confluent"\n'
+    for each_log in (log, MemoryLog("b", {"a.events": 2})):
+        found = look(f"{LEAST}[jobs.identity]\n{named}", each_log)
+        assert not [each for each in found.messages(Level.WARN, "job clicks") if "records" in each]

@@ -177,6 +177,17 @@ def test_a_field_is_the_id_where_it_is_called_one() -> None:
     assert set(found.choices) == {"json:$.meta.eventId", "json:$.n", "none"}, "a time is no id"
 
 
+def test_an_id_is_found_behind_a_schema_registrys_frame_and_under_a_name_with_dots() -> None:
+    def body(number: int) -> bytes:
+        return b"\0\0\0\0\7" + json.dumps({"trace.id": f"e{number}", "n": 1}).encode()
+
+    found = propose(seen(*(record(n, b"u", body(n)) for n in range(50))))
+    assert (found.id, found.framed) == ("json:$['trace.id']", True)
+    for shift in (0, 40):  # no schema has the id 0, and so many schemas are none
+        numbers = propose(seen(*(record(n, b"u", (n << shift).to_bytes(8, "big")) for n in range(50))))
+        assert not numbers.framed
+
+
 def test_values_and_keys_that_merely_differ_are_offered_but_not_proposed() -> None:
     """A fingerprint of key and value tells as much, and stays right where they come to repeat."""
     found = propose(seen(*(record(n, b"%d" % n, json.dumps({"n": n}).encode()) for n in range(50))))
