@@ -126,6 +126,16 @@ def test_the_last_record_of_the_range_is_read_whatever_came_after_it(lookup):
     assert (anchor.id, anchor.fingerprint) == (b"h19", fingerprint(b"k19", b"v19"))
 
 
+def test_a_frame_is_left_out_of_what_is_recorded_if_the_job_says_so(lookup):
+    log = MemoryLog("a", {"events": 1})
+    log.partition("events", 0).append(1_000, b"k", b"\0\0\0\0\7v")
+    (last,) = lookup(log, source({0: 1})).last()
+    anchors = [
+        BatchIdentity(frame=frame).anchor_of(last, cluster_id="a", topic_id="t") for frame in ("none", "confluent")
+    ]
+    assert [anchor.fingerprint for anchor in anchors] == [fingerprint(b"k", last.value), fingerprint(b"k", b"v")]
+
+
 def test_compacted_offsets_and_markers_at_the_end_are_stepped_over(lookup):
     log = log_of(40)
     log.partition("events", 0).compact(range(5, 38))
