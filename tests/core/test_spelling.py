@@ -77,6 +77,7 @@ def test_one_number_is_read_only_if_the_other_order_gives_no_offset() -> None:
         ([b"x" * 20], "holds 20 bytes (78 78 78 78 78 78 78 78 …)"),
         ([b"\xff" * 8], "holds 8 bytes (ff ff ff ff ff ff ff ff)"),
         ([b""], "holds 0 bytes"),
+        ([b"3"] * 8, 'the header "o" holds 3 in all of the 8 records read, so it is no offset'),
     ],
 )
 def test_what_cannot_be_read_is_named(values: list[bytes | None], why: str) -> None:

@@ -21,6 +21,8 @@ MOST = 2**48
 """No partition has offsets as large as this; the other order of bytes nearly always gives a larger one."""
 LITTLE = 2**16
 """Offsets of records that follow one another differ by less. In the wrong order of bytes they differ by more."""
+ENOUGH = 8
+"""Equal numbers that no offsets have, not even of a record that was sent again and again."""
 _DIGITS = re.compile(rb'[0-9]{1,19}|"[0-9]{1,19}"')
 
 
@@ -66,6 +68,8 @@ def reader_of(identity: Identity, records: Sequence[Record]) -> Callable[[Record
         return f"{name} of record {offset:,} holds {_shown(value)}, which is neither decimal text nor 4 or 8 bytes"
     best = [(spelling, numbers) for spelling, numbers in read if len(numbers) == most]
     spelling, numbers = max(best, key=lambda each: _small_steps(each[1]))
+    if len(numbers) >= ENOUGH and len(set(numbers)) == 1:
+        return f"{name} holds {numbers[0]:,} in all of the {len(numbers):,} records read, so it is no offset"
     others = [other for other_spelling, other in best if other_spelling is not spelling and other != numbers]
     if spelling is not as_number and any(_small_steps(other) == _small_steps(numbers) for other in others):
         offset, value = held[0]
