@@ -103,6 +103,10 @@ def test_a_sync_is_confirmed_by_the_checkpoint_that_it_gave() -> None:
     assert confirmed(pairs(checkpoint(520, 1, LATE), syncs=apart), END, {}) == [apart[0]]
     assert confirmed(pairs(checkpoint(520, 20, LATE), syncs=apart), END, {}) == [], "MirrorMaker before 3.5"
     assert confirmed(pairs(checkpoint(520, 1, EARLY), syncs=apart), END, {}) == [], "it was not known yet"
+    equal = (Sync(101, 101, EARLY),)
+    copy, other = checkpoint(101, 101), checkpoint(60, 1, EARLY)
+    assert confirmed(pairs(copy, syncs=equal), END, {}) == [], "it may be a copy of the group's own number"
+    assert confirmed(pairs(other, copy, syncs=equal), END, {}) == list(equal)
 
 
 def test_between_two_syncs_of_one_distance_every_number_has_its_place() -> None:

@@ -15,7 +15,8 @@ F   What neither K nor N confirms must at least reach the log's end as closely a
 
 And these confirm a sync:
 
-P   It gave a checkpoint, as in K, by the rule of MirrorMaker 3.5 and later.
+P   It gave a checkpoint, as in K, by the rule of MirrorMaker 3.5 and later. One that may be a copy of the group's own
+    number (``copied_checkpoints``) does not count: two mirrors may both have equal numbers on both sides.
 Q   It is the last one, and what Connect committed follows from it exactly.
 D   The record at d is dated shortly before the sync was written. For a sync of another mirror, d is a place elsewhere,
     and the record that lies there here has nothing to do with that time.
@@ -37,7 +38,7 @@ from reconciler.core.anchors import Record
 from reconciler.core.mirror_pairs import MirrorEvidence, Pairs, Sync
 from reconciler.core.probes import LogRange, Search
 from reconciler.core.scan import records_at
-from reconciler.core.unanchored.pairs import Given, closest, usable_syncs
+from reconciler.core.unanchored.pairs import Given, closest, copied_checkpoints, usable_syncs
 
 NEAR = 10_000
 """Records behind the last sync of a mirror that was killed while it delivered fast, in any case."""
@@ -109,8 +110,9 @@ def confirmed(
     syncs = usable_syncs(pairs.syncs)
     if not syncs:
         return []
-    given = Given(pairs.syncs)
-    gave = {sync for each in pairs.checkpoints[-MOST_ASKED:] for sync in given.exact_givers(each)}
+    given, copied = Given(pairs.syncs), copied_checkpoints(pairs.checkpoints, ())
+    asked = [each for each in pairs.checkpoints[-MOST_ASKED:] if each not in copied]
+    gave = {sync for each in asked for sync in given.exact_givers(each)}
     sure = {
         at
         for at, sync in enumerate(syncs)

@@ -27,7 +27,7 @@ def evidence_for(
     syncs = usable_syncs(pairs.syncs)
     below, above = closest(offset, syncs)
     usable = [each for each in usable_checkpoints(pairs.checkpoints, pairs.syncs) if each.upstream <= offset]
-    copied = copied_checkpoints(pairs.checkpoints, syncs)
+    copied = copied_checkpoints(pairs.checkpoints, syncs if pairs.is_one_way else ())
     before = _best([each for each in usable if each not in copied])
     existed, given = Existed.of(pairs), Given(pairs.syncs)
     returns = _returns([each for each in pairs.checkpoints if each not in copied], existed)
