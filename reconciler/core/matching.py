@@ -8,7 +8,6 @@ from enum import IntEnum
 from typing import Protocol
 
 from reconciler.core.anchors import Anchor, Identity, IdOrder, Names, Record, fingerprint, has_fingerprint, order_key
-from reconciler.core.renumbered import Renumbered
 from reconciler.core.verdicts import MatchedBy
 
 NO_TIME_MS = -1
@@ -36,8 +35,6 @@ class Matcher:
         self.by_id = anchor.id is not None and identity.id_of is not None
         self.by_order = self.by_id and identity.id_order is IdOrder.INCREASING
         self.by_unique_id = self.by_id and not self.by_order and identity.unique_ids
-        wanted = anchor.fingerprint if self.by_id and identity.framed else None
-        self._renumbered = None if wanted is None else Renumbered(wanted)
         self._order = order_key(anchor.id) if self.by_order and anchor.id is not None else None
 
     @property
@@ -70,9 +67,7 @@ class Matcher:
         if self.by_id and self.id_of(record) != self._anchor.id:
             return False
         wanted = self._anchor.fingerprint
-        if wanted is None or has_fingerprint(record, wanted):
-            return True
-        return self._renumbered is not None and self._renumbered.had(record)
+        return wanted is None or has_fingerprint(record, wanted)
 
     def is_anchor_or_before(self, record: Record) -> bool:
         """True also for a record that an increasing id puts before the anchor."""
