@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +18,7 @@ __all__ = [
     "Capabilities",
     "Change",
     "ClusterInfo",
+    "CountsTopics",
     "HandsOver",
     "HasMembers",
     "HistoryEntry",
@@ -37,6 +39,7 @@ __all__ = [
     "WriteResult",
     "apart",
     "groups_of",
+    "topic_counts",
 ]
 
 
@@ -355,6 +358,21 @@ class NamesGroups(Protocol):
     """A store that can name the groups of its system, whether or not they have rows of a job's topics."""
 
     def group_names(self) -> list[str]: ...
+
+
+@runtime_checkable
+class CountsTopics(Protocol):
+    """A store that can say which topics a group has offsets of without reading the offsets and their anchors."""
+
+    def topic_counts(self, group: str) -> Mapping[str, int]:
+        """How many offsets the group has of each topic. Raises as ``read`` does."""
+
+
+def topic_counts(store: OffsetReader, group: str) -> Mapping[str, int]:
+    """How many offsets the group has of each topic. Raises as ``read`` does."""
+    if isinstance(store, CountsTopics):
+        return store.topic_counts(group)
+    return Counter(row.key.topic for row in store.read(group))
 
 
 @runtime_checkable

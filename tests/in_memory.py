@@ -49,6 +49,8 @@ class Memory:
     store: MemoryStore
     folder: Path
     clock: float = 0.0
+    of_job: str = ""
+    """More lines of the job's table."""
 
     def deliver(
         self, numbers: range, partition: int = 0, *, origin: int | None = None, topic: str = "a.events"
@@ -77,6 +79,7 @@ class Memory:
 
     def config(self, extra: str = "", jobs: str = "") -> Config:
         job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+        job += self.of_job
         text = f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b"\n{extra}\n{jobs or job}'
         path = self.folder / "reconciler.toml"
         path.write_text(text)

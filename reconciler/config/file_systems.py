@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from ctypes.util import find_library
 from dataclasses import dataclass
 from enum import Enum, auto
 from glob import escape, glob
@@ -175,6 +174,8 @@ def _has_libhdfs(environ: Mapping[str, str]) -> bool:
     hadoop = environ.get("HADOOP_HOME", "")
     folders = [environ.get("ARROW_LIBHDFS_DIR", ""), *environ.get("LD_LIBRARY_PATH", "").split(":")]
     folders += [os.path.join(hadoop, "lib", "native")] if hadoop else []
+    from ctypes.util import find_library  # noqa: PLC0415 - it imports subprocess, and few configurations name hdfs
+
     return any(glob(os.path.join(escape(each), "libhdfs.*")) for each in folders if each) or bool(find_library("hdfs"))
 
 

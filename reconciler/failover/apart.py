@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from reconciler.config.file import Config, Job
 from reconciler.config.places import server_of
 from reconciler.config.redaction import KNOWN
-from reconciler.core.errors import Away, Changed, NeedsPerson, ReconcilerError, Unreachable, as_sentence
+from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.check import Checked, check, plan_of
 from reconciler.failover.decisions import refuse_several_places
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import ByHand, Outside, StoreOpener, WrongDecision
-from reconciler.failover.unlisted import read_listed, refuse_unlisted
+from reconciler.failover.unlisted import UnlistedTopics, find_unlisted, refuse_unlisted
 from reconciler.formats.plan import NotJudged
 from reconciler.ports import Capabilities, OffsetStore, Row
 from reconciler.stores.common import ReadOnlyStore
@@ -250,17 +250,17 @@ class _StoreReading:
             return error
         copy = self.copies.setdefault(job.store, Copy(store.address, store.capabilities))
         before(job)
-        rows, others = read_listed(self._config, job, store, job_topics(self._config, job))
+        rows = store.read(job.group, job_topics(self._config, job))
         copy.rows.setdefault(job.group, []).extend(rows)
         held, destination_of = {row.key.topic for row in rows}, self._config.topics.destination_of
         if any(held.isdisjoint((topic, destination_of(topic))) for topic in job.topics):
             self.lacking.add(job.store)
         self._fuses.worked(job.store, store)
-        unlisted: NeedsPerson | None = None
+        unlisted: UnlistedTopics | None = None
         try:
             if rows or job.new is not None:
-                refuse_unlisted(job, store.address, others)  # the copy has the listed topics alone
-        except NeedsPerson as found:
+                refuse_unlisted(job, store.address, find_unlisted(self._config, job, store))
+        except UnlistedTopics as found:
             unlisted = found
         if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
             _close(self._opened.pop(job.store))

@@ -24,7 +24,7 @@ from reconciler.failover.selection import (
     is_unread,
     select,
 )
-from reconciler.failover.unlisted import read_listed, refuse_unlisted
+from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
@@ -133,13 +133,12 @@ class JobRows:
 def read_rows(config: Config, job: Job, open_store: StoreOpener) -> JobRows:
     """The job's rows in its store. Raises NeedsPerson for rows of topics that no job lists, and as stores do."""
     with closing(open_store(job.store)) as store:
-        read, others = read_listed(config, job, store, job_topics(config, job))
-        rows = by_key(read)
+        rows = by_key(store.read(job.group, job_topics(config, job)))
         address, translated = store.address, store.capabilities.translated_by_mirror
         if not rows and is_end_of_batch(job.store):
             return JobRows(job, address, {}, translated, {})
         if rows or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
-            refuse_unlisted(job, address, others)
+            refuse_unlisted(job, address, find_unlisted(config, job, store))
         held = {key.topic for key in rows}
         absent = {
             topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
@@ -159,7 +158,7 @@ def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopi
         name = config.topics.destination_of(topic)
         if name not in cluster.topics and all(key.topic not in (topic, name) for key in rows):
             raise _no_topic(topic, name, near)
-        if name not in cluster.topics:
+        if name != topic and name not in cluster.topics:
             _refuse_source(job, name, [row for key, row in rows.items() if key.topic == topic], cluster)
         places += _places(stored, topic, name, cluster)
     return GatheredJob(job, stored.store, tuple(places))

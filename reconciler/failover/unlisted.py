@@ -7,7 +7,8 @@ any more looks the same, so a person names it in ``ignore_topics``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -16,13 +17,16 @@ from reconciler.config.places import has_groups, one_store
 from reconciler.config.settings import TopicNames
 from reconciler.core.errors import NeedsPerson, Refused
 from reconciler.formats.decimal_text import counted, some
-from reconciler.ports import OffsetReader, Row
-from reconciler.stores.common import of_topics
-from reconciler.stores.registry import is_end_of_batch, traits
+from reconciler.ports import OffsetReader, topic_counts
+from reconciler.stores.registry import is_end_of_batch
 
 MOST_NAMES = 3
 
 log = logging.getLogger(__name__)
+
+
+class UnlistedTopics(NeedsPerson):
+    """A start of the job would leave topics unread of which its store has offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,49 +56,28 @@ class Unlisted:
         )
 
 
-def read_listed(config: Config, job: Job, store: OffsetReader, topics: Collection[str]) -> tuple[list[Row], Unlisted]:
-    """The job's rows of ``topics``, and what its group has of others: in one reading, if the store can.
-
-    Raises as stores do.
-    """
-    if is_end_of_batch(job.store):  # its checkpoint is that of another job
-        return store.read(job.group, topics), Unlisted()
-    if traits(job.store).on_destination:  # a user may be allowed to describe the listed topics alone
-        return store.read(job.group, topics), find_unlisted(config, job, store)
-    try:
-        rows = store.read(job.group)
-    except Refused as error:  # it may be read topic by topic alone
-        return store.read(job.group, topics), Unlisted(unknown=error.message)
-    return of_topics(rows, topics), _among(config, job, rows)
-
-
 def find_unlisted(config: Config, job: Job, store: OffsetReader) -> Unlisted:
     """The topics that the job's group has in ``store``, and that neither it nor another job of the group lists.
 
     Raises Unreachable if the store does not answer.
     """
-    if is_end_of_batch(job.store):
+    if is_end_of_batch(job.store):  # its checkpoint is that of another job
         return Unlisted()
     try:
-        return _among(config, job, store.read(job.group))
-    except Refused as error:
+        held = topic_counts(store, job.group)
+    except Refused as error:  # it may be read topic by topic alone
         return Unlisted(unknown=error.message)
-
-
-def _among(config: Config, job: Job, rows: Iterable[Row]) -> Unlisted:
     listed = _names(config.topics, [topic for each in _sharing(config, job) for topic in each.topics])
-    counts: dict[bool, dict[str, int]] = {True: {}, False: {}}
-    for row in rows:
-        topic = row.key.topic
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    for topic, count in held.items():
         if topic not in listed:
             name = config.topics.source_of(topic)
-            of = counts[topic in job.ignore_topics or name in job.ignore_topics]
-            of[name] = of.get(name, 0) + 1
+            counts[topic in job.ignore_topics or name in job.ignore_topics][name] += count
     return Unlisted(counts[False], counts[True])
 
 
 def refuse_unlisted(job: Job, address: str, found: Unlisted) -> None:
-    """Raise NeedsPerson for topics that a start of the job would leave unread. ``address`` is its store's."""
+    """Raise UnlistedTopics for topics that a start of the job would leave unread. ``address`` is its store's."""
     if found.unknown:
         doubt = f'Job "{job.name}" may have offsets of topics that it does not list: {found.unknown}'
         _say_once(logging.WARNING, doubt)
@@ -102,7 +85,7 @@ def refuse_unlisted(job: Job, address: str, found: Unlisted) -> None:
         _say_once(logging.INFO, f'Job "{job.name}" ignores {offsets_of(found.ignored)} (ignore_topics).')
     if found.topics:
         those = "that topic" if len(found.topics) == 1 else "those topics"
-        raise NeedsPerson(
+        raise UnlistedTopics(
             f'{address} has {found.what} for group "{job.group}", and job "{job.name}" does not list {those}: '
             "its start would leave their records unread.",
             hint=found.way_out,

@@ -11,7 +11,7 @@ from reconciler.core.errors import NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import check
-from reconciler.failover.unlisted import find_unlisted
+from reconciler.failover.unlisted import UnlistedTopics, find_unlisted
 from reconciler.ports import Row
 from reconciler.stores.memory import MemoryStore
 from tests.in_memory import GROUP, Memory, found, stored
@@ -58,7 +58,7 @@ def test_it_does_not_hide_the_other_jobs_nor_they_hide_it(two: Memory) -> None:
     two.save({0: stored(6)}, group="others", topic="night")
     config = two.config(jobs=job() + job('"night"', name="other", group="others"))
     checked = check_each(config, config.jobs, two.outside)
-    assert [(name, type(error)) for name, error in checked.failed.items()] == [("clicks", NeedsPerson)]
+    assert [(name, type(error)) for name, error in checked.failed.items()] == [("clicks", UnlistedTopics)]
     assert [each.name for each in checked.plan.jobs] == ["other"]
 
 

@@ -40,7 +40,7 @@ PUBLIC = {
     "reconciler.spark.ranges.avro": ["decoded"],
 }
 
-IDENTITY = {"timestamp": "record", "id": "none", "unit": "ms"}
+IDENTITY = {"timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
 CONFIGURED = {"config_id": None, "config_timestamp": None}
 KAFKA = {"anchors": None, "kafka_client": None}
 SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {

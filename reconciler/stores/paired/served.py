@@ -28,6 +28,7 @@ from reconciler.ports import (
     TopicPartition,
     WriteResult,
     groups_of,
+    topic_counts,
 )
 from reconciler.stores.paired.rules import AnchorRows, lacks_anchor
 from reconciler.stores.paired.steps import same
@@ -82,6 +83,9 @@ class ServedStore:
 
     def group_names(self) -> list[str]:
         return self._store.group_names() if isinstance(self._store, NamesGroups) else []
+
+    def topic_counts(self, group: str) -> Mapping[str, int]:
+        return topic_counts(self._store, group)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         wanted = None if topics is None else list(topics)

@@ -66,6 +66,7 @@ from reconciler.ports import (
     TopicPartition,
     WriteResult,
     groups_of,
+    topic_counts,
 )
 from reconciler.stores import common
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
@@ -160,6 +161,9 @@ class PairedStore:
 
     def group_names(self) -> list[str]:
         return self._bare.group_names() if isinstance(self._bare, NamesGroups) else []
+
+    def topic_counts(self, group: str) -> Mapping[str, int]:
+        return topic_counts(self._bare, group)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         """The group's rows with their anchors, ordered by topic and partition."""

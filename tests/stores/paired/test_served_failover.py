@@ -148,6 +148,7 @@ def test_a_job_whose_rows_have_anchors_does_not_need_the_anchor_store_though_ano
     job.put(job.store, SOURCE, stored(99))
     job.stores(TopicPartition("other", 0), 7)
     job.opens = away
+    job.of_job = 'ignore_topics = ["other"]\n'
     job.apply()
     assert {row.key: row.stored.offset for row in job.rows()}[HERE] == 100
 

@@ -27,6 +27,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
+from reconciler.failover.unlisted import UnlistedTopics
 from reconciler.failover.writing.apply import confirm, name_of, put
 from reconciler.fileio import making, refuse_unwritable, why, write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
@@ -170,10 +171,15 @@ def _opener(config: Config) -> StoreOpener:
 def _rows(config: Config, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Row]], dict[str, Exception]]:
     """The jobs' rows, in the jobs' order; and by a job's name, why its rows could not be read."""
     read = read_all(config, jobs, _opener(config), time.monotonic)
+    failed = {name: failure.error for name, failure in read.failed.items()}
+    for name, error in failed.items():
+        if isinstance(error, UnlistedTopics):  # those that the job lists were read
+            log.warning('job "%s": only the listed topics are exported: %s', name, error)
+    failed = {name: error for name, error in failed.items() if not isinstance(error, UnlistedTopics)}
     rows: list[tuple[Job, Row]] = []
-    for job in (each for each in jobs if each.name not in read.failed):
+    for job in (each for each in jobs if each.name not in failed):
         rows += [(job, row) for row in read.copies[job.store].read(job.group, job_topics(config, job))]
-    return rows, {name: failure.error for name, failure in read.failed.items()}
+    return rows, failed
 
 
 def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], options: argparse.Namespace) -> ExitCode:
