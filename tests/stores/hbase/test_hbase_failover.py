@@ -166,7 +166,7 @@ def log_saver_cells(partition: int, offset: int) -> dict[bytes, bytes]:
 def test_the_log_savers_rows_fail_over_and_back(world: World, table, prefix: int, other: int) -> None:
     """The event time comes from the payload; several records may have the largest one."""
     made = table(d=None)
-    stamp = 1_478_732_791_857_000_000
+    stamp = 1_000_000 * max(map(event_ms, DONE.values()))
     never = {b"d:nextOffset": b"\xff" * 8, b"d:maxEventTime": b"\xff" * 8}
     untouched = {log_saver_row(world.topic, n, other): log_saver_cells(n, 4_000 + n) for n in PARTITIONS}
     untouched |= {log_saver_row(world.topic, 2, each): never for each in (prefix, other)}
