@@ -102,11 +102,12 @@ class Connection:
                 client = kind(settings, logger=_Demoted(log.name))
             except (KafkaException, TypeError, ValueError) as error:
                 name = unknown_property(error)
-                if name not in settings:
+                if name in settings:
+                    unknown.append(name)
+                    del settings[name]
+                    continue
+                if not unknown:  # else what is missing may be what was misspelt
                     raise bad_settings(error, self._settings) from error
-                unknown.append(name)
-                del settings[name]
-                continue
             if unknown:
                 raise unknown_properties(unknown)
             return client
