@@ -71,7 +71,7 @@ def test_a_record_of_the_future_that_was_refused_here_proves_nothing_of_the_othe
     finding = ask(log, anchor, identity, latest_ms=LATEST)
     assert (finding.verdict, finding.resume_offset) == (Verdict.UNRESOLVED, None)
     assert finding.detail == (
-        "the anchor's time is later than its row was written, or than now, so it bounds nothing; "
+        f"the anchor's time ({time_ms} ms) is later than its row was written, or than now, so it bounds nothing; "
         "the anchor's record is not in the destination; only the log's start, offset 0, is safe"
     )
 

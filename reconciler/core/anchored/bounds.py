@@ -27,7 +27,6 @@ from reconciler.core.scan import (
 from reconciler.core.timebound import judge_by_order, judge_by_time, lookup_margin
 
 WRONG_LOOKUP = "the broker's time lookup is wrong: it gave an earlier offset for a later time; so "
-IMPOSSIBLE_TIME = "the anchor's time is later than its row was written, or than now, so it bounds nothing; "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +192,11 @@ def check_safe(case: Case, bounds: Bounds, scan: Scan) -> Search[Bounds]:
 # ---------------------------------------------------------------- times that cannot be true
 
 
+def impossible(time_ms: int | None) -> str:
+    """Why such a time decides nothing, as the beginning of a detail."""
+    return f"the anchor's time ({time_ms} ms) is later than its row was written, or than now, so it bounds nothing; "
+
+
 def all_are_ahead(case: Case, bounds: Bounds, scan: Scan) -> Search[bool]:
     """True if the record in front of the copy has an impossible time too: a clock is wrong, and order holds."""
     latest = case.question.latest_ms
@@ -208,5 +212,5 @@ def without_time_bound(case: Case, bounds: Bounds) -> tuple[Case, Bounds]:
     judge = judge_by_time(case.question, None, None)
     if case.matcher.by_order:
         judge = judge_by_order(case.matcher, judge, anchor_is_done=case.anchor_is_done)
-    case = replace(case, judge=judge, why=case.why + IMPOSSIBLE_TIME)
+    case = replace(case, judge=judge, why=case.why + impossible(case.anchor.timestamp_ms))
     return case, replace(bounds, safe=bounds.start, safe_ms=None)

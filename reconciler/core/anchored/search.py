@@ -29,7 +29,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.core.anchored.bounds import (
-    IMPOSSIBLE_TIME,
     Bounds,
     Case,
     all_are_ahead,
@@ -38,6 +37,7 @@ from reconciler.core.anchored.bounds import (
     check_safe,
     checked_scan,
     first_bounds,
+    impossible,
     tighten,
     without_time_bound,
 )
@@ -123,7 +123,7 @@ def _by_time_alone(question: Question, anchor: Anchor, why: str) -> Search[Findi
         latest -= question.limits.max_disorder_ms  # nothing processed is newer than the largest time: no margin
     if question.latest_ms is not None:
         edges = yield from ask_edges()
-        return _nothing_bounds(f"{why}{IMPOSSIBLE_TIME}", edges.start)
+        return _nothing_bounds(why + impossible(anchor.timestamp_ms), edges.start)
     judge = judge_by_time(question, anchor.timestamp_ms, latest)
     return (yield from resume_by_time(question, anchor.timestamp_ms, judge, TimeEvidence(ties_count=True, why=why)))
 
