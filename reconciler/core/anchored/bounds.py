@@ -135,7 +135,10 @@ def better_bounds(case: Case, bounds: Bounds, scan: Scan) -> Search[Bounds | Non
     lookup = yield from ask_lookup(stamp)
     if lookup is None or lookup > bounds.lower:  # later than that of a later time
         return whole
-    return None if lookup == bounds.lower else bounds.at(max(lookup, bounds.start), stamp, case.question.limits)
+    if lookup < bounds.lower:
+        return bounds.at(max(lookup, bounds.start), stamp, case.question.limits)
+    front = yield from read_front(bounds.start, bounds.lower, stamp, case.question.limits)
+    return None if front.newer is None else whole
 
 
 def checked_scan(case: Case, bounds: Bounds) -> Search[tuple[Case, Bounds, Processed, Scan]]:
