@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import Changed, NeedsPerson, Unreachable
@@ -17,6 +18,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
 from reconciler.hook.side import Held
 from reconciler.ports import HasMembers, OffsetStore
+from reconciler.retry import insist
 from reconciler.stores.registry import traits
 
 LONGEST_SESSION_S = 50.0
@@ -40,16 +42,18 @@ def refuse_running(
 ) -> None:
     """Wait until the job's group has no members on the side where the job starts. Raise Changed if some stay.
 
-    Raises Unreachable if the destination does not answer. The job itself needs the source, so that one is not insisted
-    on.
+    Raises Unreachable if the destination does not answer within ``search.deadline``. The job itself needs the source,
+    so that one is not insisted on.
     """
     cluster = config.source if side is Side.SOURCE else config.destination
     if cluster is None or not traits(job.store).starts_by_reset:
         return
+    until = monotonic() + (config.search.deadline_s if side is Side.DESTINATION else 0.0)
     try:
         with closing(store_on(cluster, job.store)) as store:
             if isinstance(store, HasMembers):
-                _wait_until_left(job, side, store, monotonic, pause)
+                ask = partial(insist, partial(store.members, job.group), left_s=lambda: until - monotonic())
+                _wait_until_left(job, side, ask, monotonic, pause)
     except Unreachable as error:
         if side is Side.DESTINATION:
             raise
@@ -57,11 +61,15 @@ def refuse_running(
 
 
 def _wait_until_left(
-    job: Job, side: Side, store: HasMembers, monotonic: Callable[[], float], pause: Callable[[float], None]
+    job: Job,
+    side: Side,
+    ask: Callable[[], Sequence[str]],
+    monotonic: Callable[[], float],
+    pause: Callable[[float], None],
 ) -> None:
     until = monotonic() + LONGEST_SESSION_S
     said: Sequence[str] = ()
-    while members := store.members(job.group):
+    while members := ask():
         shown = some(sorted(members), 3)
         if monotonic() >= until:
             raise Changed(

@@ -26,6 +26,7 @@ class Groups:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     members_leave_at: float = 0.0
     error: Unreachable | None = None
+    fails_for_s: float = 20.0
     now: float = 0.0
     asked: list[str] = field(default_factory=list)
 
@@ -35,6 +36,7 @@ class Groups:
 
     def members(self, group: str) -> tuple[str, ...]:
         if self.error is not None:
+            self.now += self.fails_for_s
             raise self.error
         return ("old-job at 10.0.0.7",) if self.now < self.members_leave_at else ()
 
@@ -116,8 +118,10 @@ def test_a_source_that_does_not_answer_is_told_of_and_the_destination_is_needed(
     groups = Groups(error=Unreachable("No answer."))
     wait(config, groups)
     assert 'whether group "clicks" has live members at the source is unknown: No answer.' in caplog.text
+    assert groups.now == 20
     with pytest.raises(Unreachable):
         wait(config, groups, Side.DESTINATION)
+    assert groups.now == 60, "asked until search.deadline, 30 s, had passed"
 
 
 def test_a_group_without_offsets_at_both_clusters_needs_a_decision(config: Config) -> None:

@@ -245,8 +245,13 @@ def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition,
             continue
         known = {row.partition for row in planned}
         for tp, row in rows.items():
-            known_unread = tp.partition == UNKNOWN_PARTITION or (row.malformed is None and is_unread(row.stored))
-            if tp.topic in (source_topic, topic) and tp.partition not in known and not known_unread:
+            unread = row.malformed is None and (is_unread(row.stored) or row.stored.is_bare_zero)
+            if (
+                tp.topic in (source_topic, topic)
+                and tp.partition not in known
+                and tp.partition != UNKNOWN_PARTITION
+                and not unread
+            ):
                 raise Changed(
                     f'The store of job "{job.name}" has moved on since the plan: it has a row for {tp}, which is not '
                     "in the plan.",

@@ -387,7 +387,8 @@ def test_a_store_that_was_restored_with_the_same_rows_is_as_good(world: World) -
     assert world.offsets() == {0: world.offset_of(5) + 1, 2: world.offset_of(6, 2) + 1}
 
 
-def test_a_row_for_a_partition_of_which_nothing_was_read_changes_nothing(world: World) -> None:
+@pytest.mark.parametrize("offset", [-1, 0], ids=["never read", "offset 0"])
+def test_a_row_for_a_partition_of_which_nothing_was_read_changes_nothing(world: World, offset: int) -> None:
     planned = Planned(world)
-    world.save({3: StoredOffset(-1)})
+    world.save({3: StoredOffset(offset)})
     assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0
