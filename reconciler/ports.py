@@ -290,7 +290,7 @@ class WriteResult:
 class OffsetReader(Protocol):
     """The rows of an offset store, to read.
 
-    Raises ``Unreachable`` and ``Refused`` as logs do, and ``NotCreated`` where the store's file, table or topic is not
+    Raises ``Unreachable`` and ``Refused`` as logs do, and ``NotCreated`` where the store's file or table is not
     there yet.
     """
 
@@ -320,7 +320,7 @@ class OffsetStore(OffsetReader, Protocol):
         """Compare-and-set each change; ``reason`` goes into the history. With ``atomic_batches`` all or none."""
 
     def create(self) -> None:
-        """Create the store's file, table or topic if it does not exist. Opening and reading never do."""
+        """Create the store's file or table if it does not exist. Opening and reading never do."""
 
     def check_writable(self, group: str) -> None:
         """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""

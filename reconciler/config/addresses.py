@@ -15,7 +15,7 @@ _SHOWN = frozenset(
     (
         *("layout", "timeout", "group", "of_group", "schema", "table", "topic", "partition", "offset", "prefix"),
         *("column", "protocol", "transport", "saves", "anchors", "anchor_family", "id_of", "key_of", "find"),
-        *("keep", "mirrored", "position", "walk", "app_id", "app_column", "batch_column"),
+        *("keep", "position", "walk", "app_id", "app_column", "batch_column"),
         *("number", "newest_by", "written_by", "property", "field", "lists", "branch", "topic_name", "partitions"),
         *("user", "host", "hostaddr", "port", "dbname", "ssl", "sslmode", "sslrootcert", "connect_timeout"),
         *("application_name", "target_session_attrs", "load_balance_hosts", "gssencmode", "channel_binding"),

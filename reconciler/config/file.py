@@ -186,7 +186,6 @@ class _Reader:
         self._refuse_unlisted("[anchors] store", anchor_store or "")
         jobs = self._jobs(topics)
         root.done()
-        anchor_store = anchor_store and topics.with_copy(anchor_store)
         main = (source, destination, topics, anchor_store, search, policy, jobs)
         return Config(*main, trust, watch, metrics, failover_state, is_named, mirror)
 
@@ -273,12 +272,12 @@ class _Reader:
                 continue
             name = values.get("name", number)
             title = f"jobs {number if isinstance(name, Unknown) else name}"
-            job = self._job(Table(values, title, self._faults), names)
+            job = self._job(Table(values, title, self._faults))
             self._faults.found += faults_beside(job, jobs, names, self._place_of)
             jobs.append(job)
         return tuple(jobs)
 
-    def _job(self, table: Table, names: TopicNames) -> Job:
+    def _job(self, table: Table) -> Job:
         topics = sections.job_topics(table)
         identity = table.table("identity")
         store = _store(table)
@@ -301,7 +300,7 @@ class _Reader:
             name=table.required_text("name"),
             group=table.required_text("group"),
             topics=topics,
-            store=names.with_copy(store),
+            store=store,
             identity=self._identity(identity),
             new=_start_at(table),
             sinks=sinks,

@@ -61,7 +61,7 @@ def server_of(address: str) -> Hashable:
         return rest.partition("://")[0], split(rest).hosts.lower()
     if scheme == "iceberg":
         return scheme, rest.partition("/")[0]
-    return "kafka" if scheme in ("kafka-group", "kafka-topic") else address
+    return address
 
 
 def one_store(address: str, other: str, place: Callable[[str], Hashable] = place_of) -> bool:

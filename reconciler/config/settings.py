@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
-from reconciler.config.addresses import pairs, scheme_of
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor, TopicPolicy, TopicTemplate
@@ -58,22 +56,6 @@ class TopicNames:
         if self.policy is TopicPolicy.IDENTITY or self.alias is None:
             return name
         return name.removeprefix(f"{self.alias}{self.separator}")
-
-    def with_copy(self, address: str) -> str:
-        """The address of a ``kafka-topic:`` store with the name of its mirrored copy, where these names tell it.
-
-        The store itself finds only ``ALIAS.NAME``, with no dot in ALIAS.
-        """
-        topic, _, query = address.partition(":")[2].partition("?")
-        if scheme_of(address) != "kafka-topic" or any(name == "mirrored" for name, _ in pairs(query)):
-            return address
-        is_by_rule = self.template is not None or (self.policy is TopicPolicy.DEFAULT and self.alias is not None)
-        if topic not in self.names and not is_by_rule:
-            return address
-        copy = self.destination_of(topic)
-        if copy == topic or (copy == f"{self.alias}.{topic}" and "." not in f"{self.alias}"):
-            return address
-        return f"{address}{'&' if '?' in address else '?'}mirrored={quote(copy)}"
 
 
 @dataclass(frozen=True, slots=True)

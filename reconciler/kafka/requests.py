@@ -88,10 +88,5 @@ def code_of(error: BaseException | None) -> int | None:
     return error.args[0].code() if isinstance(error, KafkaException) else None
 
 
-def may_have_happened(error: BaseException | None) -> bool:
-    """True if a request was sent and may have been carried out."""
-    return not isinstance(error, _NoBroker) and code_of(error) in UNANSWERED
-
-
 def _is_moving(error: BaseException) -> bool:
     return code_of(error) in COORDINATOR_MOVING

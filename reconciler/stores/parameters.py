@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from reconciler.config.addresses import pairs
 from reconciler.core.errors import ConfigError
@@ -29,16 +29,14 @@ class Parameters:
     """The parameters of ``query``, which a store takes one by one; those left over at the end are unknown.
 
     ``wrong`` makes the store's ConfigError of the end of a sentence about its address; all methods raise it.
-    ``repeatable`` are the parameters that may be given more than once.
     """
 
-    def __init__(self, query: str, wrong: Callable[[str], ConfigError], *, repeatable: Collection[str] = ()) -> None:
-        self._pairs = pairs(query)
-        self._values = dict(self._pairs)
+    def __init__(self, query: str, wrong: Callable[[str], ConfigError]) -> None:
+        given = pairs(query)
+        self._values = dict(given)
         self._wrong = wrong
         self._known: list[str] = []
-        given = Counter(name for name, _ in self._pairs)
-        if repeated := [name for name, times in given.items() if times > 1 and name not in repeatable]:
+        if repeated := [name for name, times in Counter(name for name, _ in given).items() if times > 1]:
             raise wrong(f"{min(repeated)}= is given twice")
 
     def text(self, name: str) -> str | None:
@@ -52,10 +50,6 @@ class Parameters:
         if text == "":
             raise self._wrong(f"{name}= is empty")
         return text
-
-    def texts(self, name: str) -> list[str] | None:
-        """The texts of a repeatable parameter, None where the address does not have it."""
-        return None if self.text(name) is None else [value for each, value in self._pairs if each == name]
 
     def number(self, name: str, default: int | None, most: int) -> int:
         """A number from 1 to ``most``; without a default it is required."""

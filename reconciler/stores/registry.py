@@ -47,12 +47,6 @@ SCHEMES: Mapping[str, Scheme] = {
         client="confluent_kafka",
         traits=Traits(on_destination=True, client_per_group=True, starts_by_reset=True),
     ),
-    "kafka-topic": Scheme(
-        "reconciler.stores.kafka.topic",
-        "kafka-topic:NAME",
-        client="confluent_kafka",
-        traits=Traits(on_destination=True),
-    ),
     "hbase": Scheme("reconciler.stores.hbase.address", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
     "zookeeper": Scheme(
         "reconciler.stores.zookeeper.address",
@@ -136,7 +130,7 @@ def open_store(
     """The store at ``address``. Contacts no server and creates nothing.
 
     ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there, and
-    ``timeout_s`` is how long one request to that cluster may take; an address may say so itself.
+    ``timeout_s`` is how long one request to that cluster may take.
     ``anchors`` is the address of the [anchors] store: it keeps anchors for rows that have none of their own, and the
     rows that ``track`` copied from a group's commits.
     Raises ConfigError for an unknown scheme, an invalid address, and a client package that is not installed.

@@ -235,7 +235,7 @@ class JobChecker:
             self._outside.open_store,
             self._clock,
             self._stores,
-            before=lambda job: self._take(self._requests_for(job)),
+            before=lambda job: self._take(STORE_REQUESTS * traits(job.store).on_destination),
             stopping=self._stopping,
         )
         by_name = {job.name: job for job in jobs}
@@ -253,12 +253,6 @@ class JobChecker:
         if isinstance(error, ReconcilerError) and error.retryable and len(sharing) > 1:
             return f'The store of job "{sharing[0]}" and {len(sharing) - 1:,} more'
         return f'The store of job "{job.name}"'
-
-    def _requests_for(self, job: Job) -> int:
-        """Requests to the watched cluster for the job's rows, and for anchors in a store of their own."""
-        return STORE_REQUESTS * sum(
-            traits(address).on_destination for address in (job.store, self._config.anchor_store or "")
-        )
 
 
 def _job(job: Job) -> str:

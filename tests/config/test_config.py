@@ -91,37 +91,6 @@ def test_the_least_there_can_be_and_its_defaults(load: Load) -> None:
     assert config.topics.destination_of("events") == "a.events"
 
 
-COPIES = [
-    ("", "kafka-topic:offsets", ""),
-    ('separator = "-"', "kafka-topic:offsets", "?mirrored=a-offsets"),
-    ('separator = "-"', "kafka-topic:offsets?timeout=5", "&mirrored=a-offsets"),
-    ('separator = "-"', "kafka-topic:offsets?mirrored=", ""),
-    ('separator = "-"', "sqlite:///offsets.db", ""),
-    ('policy = "identity"', "kafka-topic:offsets", ""),
-    (
-        '[topics.names]\nevents = "their.events"\noffsets = "offsets.replica"',
-        "kafka-topic:offsets",
-        "?mirrored=offsets.replica",
-    ),
-    ('[topics.names]\nevents = "their.events"', "kafka-topic:offsets", ""),
-]
-
-
-@pytest.mark.parametrize(("topics", "store", "more"), COPIES)
-def test_the_mirrored_copy_of_a_topic_of_offsets_is_called_as_all_topics_are(
-    load: Load, topics: str, store: str, more: str
-) -> None:
-    """The store alone looks for ``ALIAS.NAME``: the source's rows would be missing, and an earlier stay's count."""
-    text = LEAST.replace("sqlite:///offsets.db", store) + f'[anchors]\nstore = "{store}"\n[topics]\n{topics}\n'
-    config = load(text)
-    assert (config.jobs[0].store, config.anchor_store) == (store + more, store + more)
-
-
-def test_an_alias_with_a_dot_names_the_copy_too(load: Load) -> None:
-    config = load(LEAST.replace("sqlite:///offsets.db", "kafka-topic:offsets").replace('"a"', '"eu.west"'))
-    assert config.jobs[0].store == "kafka-topic:offsets?mirrored=eu.west.offsets"
-
-
 def test_every_key_is_read(load: Load) -> None:
     config = load(FULL, SECRET="hush", PLACE="var")
     assert config.source is not None
@@ -169,7 +138,6 @@ def test_a_table_of_names(load: Load, complaint) -> None:
 def test_one_rule_names_all_topics_that_are_not_listed(load: Load, rule: str, name: str) -> None:
     names = load(f'{LEAST}[topics]\npolicy = "{rule}"\n[topics.names]\nother = "theirs"\n').topics
     assert (names.destination_of("events"), names.destination_of("other")) == (name, "theirs")
-    assert names.with_copy("kafka-topic:events") == f"kafka-topic:events?mirrored={name}"
 
 
 def test_a_rule_needs_an_alias_only_where_it_has_one(load: Load, complaint: Callable[..., str]) -> None:

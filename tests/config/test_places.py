@@ -27,7 +27,6 @@ from reconciler.stores.sqlite.store import SqliteStore
         ("postgresql://me@h", "postgresql://h/me"),
         ("hbase://h/t?layout=anchored", "hbase://H:9090/default:t?timeout=3&layout=anchored"),
         ("zookeeper://a,b:2181/k?layout=single", "zookeeper://b,a/k/?layout=single&saves=until"),
-        ("kafka-topic:rows?mirrored=a.rows", "kafka-topic:rows?mirrored=a.rows&timeout=5"),
         ("postgresql://%2Frun%2Fa/db", "postgresql:///db?host=/run/a"),
         ("postgresql://h1:1,h2:2/db", "postgresql://h1,h2/db?port=1,2"),
         ("postgresql://other/none?host=h&dbname=db", "postgresql://h/db"),
@@ -55,8 +54,6 @@ def test_two_spellings_of_one_store_are_one(
         ("hbase://h/ns:t?layout=anchored", "hbase://h/t?layout=anchored"),
         ("zookeeper://a/k?layout=single", "zookeeper://a/k?layout=consumers"),
         ("zookeeper://a/default:k?layout=single", "zookeeper://a/k?layout=single"),
-        ("kafka-topic:rows", "kafka-topic:anchors"),
-        ("kafka-topic:rows?mirrored=", "kafka-topic:rows?mirrored=a.rows"),
         ("files://offsets", "files:offsets"),
         ("postgresql://?service=a", "postgresql://?service=b"),
         ("postgresql://h/db?options=-csearch_path%3Da", "postgresql://h/db?options=-csearch_path%3Db"),
@@ -93,7 +90,6 @@ def test_a_path_that_no_file_can_have_is_compared_as_text_and_refused_by_the_sto
         ("checkpoint:webhdfs://me@nn:9870/a", "files:webhdfs://NN:9870/b/c?keep=5"),
         ("delta:s3://bucket/a?layout=commit", "checkpoint:s3://bucket/b"),
         ("iceberg:prod/a.b?layout=summary", "iceberg:prod/c.d?layout=summary"),
-        ("kafka-topic:a", "kafka-group:"),
     ],
 )
 def test_two_addresses_of_one_server_have_it_in_common(one: str, other: str) -> None:

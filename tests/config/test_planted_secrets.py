@@ -35,7 +35,6 @@ ADDRESSES = {
     "files, a parameter": "files:webhdfs://me:{}@127.0.0.1:1/offsets?walk=x",
     "checkpoint": "checkpoint:webhdfs://me:{}@127.0.0.1:1/checkpoint",
     "checkpoint, a parameter": "checkpoint:webhdfs://me:{}@127.0.0.1:1/checkpoint?x=1",
-    "kafka-topic": "kafka-topic:offsets?password={}",
     "kafka-group": "kafka-group:?password={}",
     "no such store": "nosuch://me:{}@127.0.0.1:1/x",
     "none at all": "{}",

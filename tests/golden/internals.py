@@ -37,7 +37,6 @@ from reconciler.stores.hbase.layouts import cdap_companion as hbase_companion
 from reconciler.stores.hbase.layouts import cloudera_companion as cloudera_beside
 from reconciler.stores.hbase.layouts.cells import HBaseCell, companion_row
 from reconciler.stores.hbase.layouts.flowlet import Flowlet
-from reconciler.stores.kafka import topic_rows
 from reconciler.stores.postgresql import own as postgresql_own
 from reconciler.stores.registry import open_store
 from reconciler.stores.sql_rows import to_columns
@@ -79,7 +78,6 @@ __all__ = [
     "postgresql_types",
     "run_main",
     "to_columns",
-    "topic_rows",
     "write_rows",
     "zookeeper_anchor",
     "zookeeper_layouts",

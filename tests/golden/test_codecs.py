@@ -44,13 +44,6 @@ def test_commit_metadata_of_a_kafka_group(goldens: Goldens) -> None:
     )
 
 
-def test_records_of_a_kafka_topic(goldens: Goldens) -> None:
-    codec = of.topic_rows
-    values: dict[str, bytes | str] = {"key": codec.encode_key(codec.RowName(GROUP, TOPIC, 3))}
-    values |= {f"value, {name}": codec.encode_value(row) for name, row in ROWS.items()}
-    goldens.check("formats/stores/kafka-topic.txt", lines({**values, "value, deleted": codec.encode_deleted(NOW_MS)}))
-
-
 def test_cells_of_hbase_in_layout_anchored(goldens: Goldens) -> None:
     codec = of.hbase_anchored
     values: dict[str, bytes | str] = {"row": codec.row_key(GROUP, TOPIC, 3), "column": codec.COLUMN}

@@ -974,7 +974,7 @@ def test_offline_connects_to_nothing(write: Callable[[str], Path], capsys: pytes
     [
         *("hbase://h:9090/t?layout=anchored#${S}", "hbase://h:9090/t?layout=anchored&foo=${S}", "kafka-group:?x=${S}"),
         *("zookeeper://h:${S}/x?layout=consumers", "zookeeper://h:1/x?layout=single#${S}", "kafka-group:${S}"),
-        *("sqlite:///x.db#${S}", "kafka-topic:anchors?x=${S}", "postgresql://h/db?table=t&options=-c%20x=${S}"),
+        *("sqlite:///x.db#${S}", "postgresql://h/db?table=t&options=-c%20x=${S}"),
         *("hbase://h:9090/${STORE_PASSWORD}/x?layout=anchored", "files:/srv/${A_TOKEN}"),
     ],
 )

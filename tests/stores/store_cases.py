@@ -85,22 +85,6 @@ def kafka_case(bootstrap: str) -> Case:
     )
 
 
-@functools.cache
-def topic_of_rows(bootstrap: str) -> str:
-    """One topic for the whole run: stores of many groups share it, as in production."""
-    name = f"st-rows-{uuid.uuid4().hex}"
-    store = open_store(f"kafka-topic:{name}", kafka_client={"bootstrap.servers": bootstrap})
-    store.create()
-    store.close()
-    return name
-
-
-def kafka_topic_case(bootstrap: str) -> Case:
-    address = f"kafka-topic:{topic_of_rows(bootstrap)}"
-    client = {"bootstrap.servers": bootstrap}
-    return Case(lambda: open_store(address, kafka_client=client, timeout_s=PATIENCE_S), ("events", "a.events"))
-
-
 def put(store: OffsetStore, group: str, rows: dict, *, now_ms: int = NOW, reason: str = "test"):
     """Write rows regardless of their versions; returns the result."""
     versions = {row.key: row.version for row in (store.read(group) if exists(store, group) else [])}

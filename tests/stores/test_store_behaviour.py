@@ -11,7 +11,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Change, KeepsHistory, TopicPartition
 from reconciler.stores.registry import SCHEMES, traits
-from tests.stores.store_cases import NOW, Case, exists, kafka_case, kafka_topic_case, memory_case, put, sqlite_case
+from tests.stores.store_cases import NOW, Case, exists, kafka_case, memory_case, put, sqlite_case
 
 FULL = Anchor(
     offset=41,
@@ -38,7 +38,6 @@ SHAPES = {
 }
 
 
-IN_KAFKA = {"kafka-group": kafka_case, "kafka-topic": kafka_topic_case}
 IN_HBASE = ["anchored", "cloudera", "cloudera_anchors", "logsaver", "metrics", "flowlet"]
 IN_POSTGRESQL = ["own", "mapped", "grouped", "last"]
 IN_ZOOKEEPER = ["consumers", "single", "apart"]
@@ -46,12 +45,12 @@ OF_LAST_NUMBERS = ["zookeeper_last", "hbase_last"]
 ON_SERVERS = [*(f"zookeeper_{kind}" for kind in IN_ZOOKEEPER), *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
 ON_SERVERS += [*(f"hbase_{layout}" for layout in IN_HBASE), "files_hdfs"]
 """Each has a fixture ``…_case`` in its room's ``fixtures.py``."""
-REAL = [pytest.param(name, marks=pytest.mark.system) for name in (*IN_KAFKA, *ON_SERVERS)]
+REAL = [pytest.param(name, marks=pytest.mark.system) for name in ("kafka-group", *ON_SERVERS)]
 REAL += [pytest.param(name, marks=[pytest.mark.system, pytest.mark.thorough]) for name in OF_LAST_NUMBERS]
 
 
 HERE = ["files_local", "files_memory"]
-ALL = ["memory", "sqlite", *HERE, *IN_KAFKA, *ON_SERVERS]
+ALL = ["memory", "sqlite", *HERE, "kafka-group", *ON_SERVERS]
 
 
 @pytest.fixture(params=["memory", "sqlite", *HERE, *REAL])
@@ -62,7 +61,7 @@ def case(request, tmp_path) -> Case:
         return memory_case()
     if request.param == "sqlite":
         return sqlite_case(tmp_path)
-    return IN_KAFKA[request.param](request.getfixturevalue("clusters").destination.bootstrap)
+    return kafka_case(request.getfixturevalue("clusters").destination.bootstrap)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def recording(
 
     ``bootstrap_servers`` names the cluster the query reads; ``kafka_client`` holds further librdkafka properties for it
     (the names differ from Spark's ``kafka.*`` options). They are used for the ids of the cluster and its topics, for
-    reading the last record of each partition, and for a store that lives in Kafka. ``now_ms`` gives epoch ms.
+    reading the last record of each partition, and for ``kafka-group:``. ``now_ms`` gives epoch ms.
 
     ``timestamp``, ``id``, ``unit`` and ``frame`` are as in the configuration's ``[jobs.identity]`` and must be the same
     there; ``timestamp`` and ``id`` may also be columns, or functions from the batch to a column. ``config_id`` and

@@ -23,7 +23,6 @@ from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError,
 from reconciler.formats import anchor_text
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.kafka import require_client
 from reconciler.stores.kafka.group_state import Committed, GroupState
 
 if TYPE_CHECKING:
@@ -245,4 +244,9 @@ def open_address(
             "The address of the group store is kafka-group: with nothing behind it.",
             hint="The cluster is the one under [destination]; each job names its group and topics.",
         )
-    return KafkaGroupStore(require_client("kafka-group", kafka_client), timeout_s=timeout_s)
+    if not kafka_client or not kafka_client.get("bootstrap.servers"):
+        raise ConfigError(
+            "The store kafka-group: needs the destination's client settings, and there are none.",
+            hint="Set bootstrap_servers under [destination].",
+        )
+    return KafkaGroupStore(kafka_client, timeout_s=timeout_s)

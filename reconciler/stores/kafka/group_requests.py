@@ -9,18 +9,17 @@ those of all topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AclOperation, AdminClient, ConsumerGroupDescription
+from confluent_kafka.admin import AclOperation, AdminClient, ConsumerGroupDescription, TopicDescription
 
 from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.kafka.errors import COORDINATOR_MOVING, ON_TOPIC, UNANSWERED, Needs
 from reconciler.kafka.requests import Admin, Ask, code_of
 from reconciler.ports import TopicPartition
 from reconciler.stores.kafka.group_state import Committed, GroupState, KnownTopic
-from reconciler.stores.kafka.topic_requests import NO_TOPIC, allows, described
 
 _LEAVES_OPEN = UNANSWERED | COORDINATOR_MOVING
 """Ends of a commit that was sent, after which it may have been done. A coordinator also says that it moves when its own
@@ -34,6 +33,7 @@ _LIVE = frozenset(
     }
 )
 """A broker's answers to a commit or deletion for a group that has members."""
+_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
 _NEVER_JOINS = {"enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed"}
 """read_committed: requests wait for offsets in an open transaction."""
 
@@ -66,7 +66,7 @@ class GroupRequests:
                     raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)) from error
                 raise
             for row in rows:
-                if row.error is not None and row.error.code() not in NO_TOPIC:
+                if row.error is not None and row.error.code() not in _NO_TOPIC:
                     raise KafkaException(row.error)
             return rows
 
@@ -102,7 +102,7 @@ class GroupRequests:
         def ask(client: AdminClient, timeout_s: float) -> list[TopicPartition]:
             listed = client.list_topics(timeout=timeout_s).topics
             for topic in listed.values():
-                if topic.error is not None and topic.error.code() not in NO_TOPIC:
+                if topic.error is not None and topic.error.code() not in _NO_TOPIC:
                     raise KafkaException(topic.error)  # its partitions are not known yet: the group may have offsets
             return [TopicPartition(name, number) for name, topic in listed.items() for number in topic.partitions]
 
@@ -118,8 +118,8 @@ class GroupRequests:
             return GroupState(
                 state=found.state.name,
                 members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
-                may_commit=allows(AclOperation.READ, found.authorized_operations),
-                may_delete=allows(AclOperation.DELETE, found.authorized_operations),
+                may_commit=_allows(AclOperation.READ, found.authorized_operations),
+                may_delete=_allows(AclOperation.DELETE, found.authorized_operations),
             )
 
         return self._admin.call(f"look at the members of group {group!r}", ask, _to_look_at(group))
@@ -136,10 +136,10 @@ class GroupRequests:
 
         def ask(client: AdminClient, timeout_s: float) -> dict[str, KnownTopic]:
             found = {}
-            for name, topic in described(client, asked, timeout_s):
+            for name, topic in _described_topics(client, asked, timeout_s):
                 if not isinstance(topic, KafkaException):
                     numbers = frozenset(partition.id for partition in topic.partitions)
-                    found[name] = KnownTopic(numbers, allows(AclOperation.READ, topic.authorized_operations))
+                    found[name] = KnownTopic(numbers, _allows(AclOperation.READ, topic.authorized_operations))
                 elif code_of(topic) in ON_TOPIC:
                     hidden[name] = topic
                 else:
@@ -219,6 +219,26 @@ def _described_group(client: AdminClient, group: str, timeout_s: float) -> Consu
         if code_of(err) == KafkaError.GROUP_ID_NOT_FOUND:
             return None
         raise
+
+
+def _described_topics(
+    client: AdminClient, names: Sequence[str], timeout_s: float
+) -> Iterator[tuple[str, TopicDescription | KafkaException]]:
+    """Each existing topic with its description, or with the error in its place."""
+    futures = client.describe_topics(
+        TopicCollection(names), include_authorized_operations=True, request_timeout=timeout_s
+    )
+    for name, future in futures.items():
+        try:
+            yield name, future.result()
+        except KafkaException as err:
+            if code_of(err) not in _NO_TOPIC:
+                yield name, err
+
+
+def _allows(operation: AclOperation, allowed: Sequence[AclOperation] | None) -> bool:
+    """Whether a broker allows an operation; an old broker does not say, and is taken to allow it."""
+    return not allowed or operation in allowed or AclOperation.ALL in allowed
 
 
 def outcome_unknown(group: str, what: str) -> OutcomeUnknown:

@@ -50,11 +50,6 @@ def kafka_group(_: Path) -> Iterator[str]:
 
 
 @contextmanager
-def kafka_topic(_: Path) -> Iterator[str]:
-    yield "kafka-topic:offsets"
-
-
-@contextmanager
 def postgresql(place: Path) -> Iterator[str]:
     from tests.lab.servers.postgresql import PostgresServer
 
@@ -92,7 +87,6 @@ STORES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "sqlite": sqlite,
     "files": files,
     "kafka-group": kafka_group,
-    "kafka-topic": kafka_topic,
     "postgresql": postgresql,
     "zookeeper": zookeeper,
     "zookeeper-single": zookeeper_single,

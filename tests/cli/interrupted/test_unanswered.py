@@ -115,23 +115,16 @@ def test_a_name_that_does_not_resolve_is_not_waited_for(
     assert "(DNS)" in err
 
 
-@pytest.mark.parametrize(
-    ("store", "command"),
-    [
-        (KAFKA, "anchors export"),
-        (KAFKA, "failover status"),
-        (KAFKA, "track --once"),
-        ("kafka-topic:offsets", "anchors export"),
-    ],
-)
-def test_the_deadline_of_a_search_limits_the_requests_of_stores_on_kafka_as_well(
-    tmp_path: Path, silent: str, store: str, command: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["anchors export", "failover status", "track --once"])
+def test_the_deadline_of_a_search_limits_the_requests_for_groups_as_well(
+    tmp_path: Path, silent: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "reconciler.toml"
     config.write_text(
         f'[source]\nalias = "a"\nbootstrap_servers = "localhost:{silent.rpartition(":")[2]}"\n[destination]\n'
-        f'bootstrap_servers = "{silent}"\n[search]\ndeadline = "1s"\n[anchors]\nstore = "kafka-topic:anchors"\n'
-        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
+        f'bootstrap_servers = "{silent}"\n[search]\ndeadline = "1s"\n[anchors]\n'
+        f'store = "sqlite:///{tmp_path}/anchors.db"\n[[jobs]]\nname = "clicks"\ngroup = "clicks"\n'
+        f'topics = ["events"]\nstore = "{KAFKA}"\n'
     )
     assert main([*command.split(), "-c", str(config)]) == UNREACHABLE
     said = " ".join("".join(capsys.readouterr()).split())

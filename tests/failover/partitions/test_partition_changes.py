@@ -55,7 +55,6 @@ STORES: Mapping[str, Address] = {
     "table": lambda _, folder: f"bare:///{folder}/table.db",
     "files": lambda _, folder: f"files:{folder}/offsets",
     "kafka-group": lambda *_: "kafka-group:",
-    "kafka-topic": lambda *_: f"kafka-topic:rows-{uuid.uuid4().hex}",
     "zookeeper-consumers": in_zookeeper("consumers"),
     "zookeeper-single": in_zookeeper("single"),
     "postgresql": lambda request, _: str(request.getfixturevalue("database")),

@@ -197,23 +197,7 @@ def _framed(received: bytes) -> int:
     return size if len(received) >= max(size, 5) else 0
 
 
-_KAFKA_WRITES = {0: "produce", 24: "add partitions", 26: "end transaction"}
 _THRIFT_WRITES = (b"mutateRow", b"checkAndPut", b"deleteAll")
-
-
-class Kafka:
-    """A request begins with its kind (``api_key``), version and number; its answer repeats the number."""
-
-    def request(self, received: bytes) -> int:
-        return _framed(received)
-
-    answer = request
-
-    def writes(self, request: bytes) -> str | None:
-        return _KAFKA_WRITES.get(int.from_bytes(request[4:6], "big"))
-
-    def belongs(self, answer: bytes, request: bytes) -> bool:
-        return answer[4:8] == request[8:12]
 
 
 class ZooKeeper:

@@ -16,9 +16,7 @@ from tests.fuzz import AS_TYPED, attempt, fuzz, sized, words
 
 ADDRESSES = [
     *("sqlite:///offsets.db", "sqlite:////srv/a%20b.db", "sqlite://", "memory:", "memory:a", "kafka-group:"),
-    *("kafka-topic:anchors",),
-    *("kafka-topic:anchors?timeout=5", "hbase://127.0.0.1:1/offsets?layout=anchored&timeout=5"),
-    *("hbase://[::1]/t?layout=cloudera",),
+    *("hbase://127.0.0.1:1/offsets?layout=anchored&timeout=5", "hbase://[::1]/t?layout=cloudera"),
     *("hbase://h/cdap_system:log.meta?layout=cdap-logsaver&prefix=100",),
     *("hbase://h/t?layout=cdap-metrics&anchors=apart",),
     *("hbase://h/t?layout=cdap-flowlet&id_of=json:$.id&column=d:c",),

@@ -118,7 +118,6 @@ def test_opening_loads_only_the_modules_of_that_store():
         ("zookeeper://u:1,2/pw@h:1,h2:2/a", "zookeeper://…"),
         ("zookeeper://h1:1,[::1]:2/a%40b", "zookeeper://h1:1,[::1]:2/a%40b"),
         ("files:webhdfs://u:pw@h:9870/a?walk=9", "files:webhdfs://h:9870/a?walk=9"),
-        ("kafka-topic:offsets?token=pw&mirrored=a.offsets", "kafka-topic:offsets?mirrored=a.offsets"),
         (
             "delta:s3://u:pw@b/t?layout=txn&app_id=a-{partition}&key=pw",
             "delta:s3://b/t?layout=txn&app_id=a-{partition}",
@@ -152,7 +151,6 @@ def test_what_follows_a_bare_question_mark_in_a_password_is_not_shown(address):
     ("address", "traits"),
     [
         ("kafka-group:", Traits(on_destination=True, client_per_group=True, starts_by_reset=True)),
-        ("kafka-topic:offsets", Traits(on_destination=True)),
         ("checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
         ("Checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
         ("checkpoint:/srv/clicks?position=end", Traits(corrected_in_copy=True)),

@@ -17,7 +17,7 @@ from reconciler.stores.paired.steps import ASIDE
 from reconciler.stores.paired.store import PairedStore
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite.store import SqliteStore
-from tests.stores.store_cases import NOW, Case, kafka_topic_case
+from tests.stores.store_cases import NOW, Case
 from tests.stores.test_store_behaviour import *  # noqa: F403 - the suite itself, on the cases below
 
 
@@ -56,10 +56,8 @@ def on_servers(names: list[str]) -> list[object]:
     return [pytest.param(name, marks=pytest.mark.system) for name in names]
 
 
-@pytest.fixture(params=[*on_servers(["kafka_topic", *KEEPERS]), "files_memory"])
+@pytest.fixture(params=[*on_servers(KEEPERS), "files_memory"])
 def keeper(request) -> Callable[[], OffsetStore]:
-    if request.param == "kafka_topic":
-        return kafka_topic_case(request.getfixturevalue("clusters").destination.bootstrap).open
     return request.getfixturevalue(f"{request.param}_case").open
 
 
