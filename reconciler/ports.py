@@ -180,12 +180,12 @@ class Capabilities:
 class Traits:
     """Traits known from a store's address alone (``stores.registry.traits``): nothing is loaded or opened."""
 
-    on_destination: bool = False
-    """Its rows live in the destination cluster: they share that cluster's outages and rate limit."""
-    client_per_group: bool = False
-    """The store keeps a client, with threads and connections, for each group it has read."""
-    starts_by_reset: bool = False
-    """A consumer starts a partition without a row by its own ``auto.offset.reset``: at the latest, unless it is set."""
+    holds_commits: bool = False
+    """Its rows are the commits of groups of the destination cluster: they share that cluster's outages and rate limit.
+
+    A consumer starts a partition without a row by its own ``auto.offset.reset``: at the latest, unless it is set. The
+    store keeps a client, with threads and connections, for each group it has read.
+    """
     corrected_in_copy: bool = False
     """The store is a Structured Streaming checkpoint: a correction is a copy of it, never a write to it."""
     corrected_by_job: bool = False

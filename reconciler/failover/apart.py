@@ -262,7 +262,7 @@ class _StoreReading:
                 refuse_unlisted(job, store.address, find_unlisted(self._config, job, store))
         except UnlistedTopics as found:
             unlisted = found
-        if traits(job.store).client_per_group and len(copy.rows) % MOST_CLIENTS == 0:
+        if traits(job.store).holds_commits and len(copy.rows) % MOST_CLIENTS == 0:
             _close(self._opened.pop(job.store))
         return unlisted
 

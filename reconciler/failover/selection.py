@@ -182,8 +182,8 @@ class Corrections:
     @classmethod
     def of(cls, config: Config, job: Job, cluster_id: str) -> Corrections:
         way = traits(job.store)
-        new = config.new_of(job).place is not StartPlace.EARLIEST or way.starts_by_reset
-        return cls(cluster_id, new, way.corrected_in_copy, way.corrected_by_apply and not way.starts_by_reset)
+        new = config.new_of(job).place is not StartPlace.EARLIEST or way.holds_commits
+        return cls(cluster_id, new, way.corrected_in_copy, way.corrected_by_apply and not way.holds_commits)
 
     def include(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a planned row is one of them.

@@ -46,7 +46,7 @@ def refuse_running(
     so that one is not insisted on.
     """
     cluster = config.source if side is Side.SOURCE else config.destination
-    if cluster is None or not traits(job.store).starts_by_reset:
+    if cluster is None or not traits(job.store).holds_commits:
         return
     until = monotonic() + (config.search.deadline_s if side is Side.DESTINATION else 0.0)
     try:
@@ -96,7 +96,7 @@ def refuse_unknown_group(config: Config, job: Job, held: Held, store_on: StoreOn
 
     Raises Unreachable if the source does not answer: the group may be misspelt.
     """
-    if held.rows or config.source is None or not traits(job.store).on_destination:
+    if held.rows or config.source is None or not traits(job.store).holds_commits:
         return
     with closing(store_on(config.source, job.store)) as store:
         if store.read(job.group, job.topics):

@@ -28,7 +28,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from reconciler.config.addresses import scheme_of
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Unreachable
 from reconciler.core.policies import StartPlace
@@ -285,7 +284,7 @@ def _at_destination(job: Job, word: Side | None, why: str) -> Chosen:
         back = (
             " If it has gone back already, delete the group's offsets at the destination"
             " (kafka-consumer-groups.sh --delete-offsets): they are of its stay there."
-            if scheme_of(job.store) == "kafka-group"
+            if traits(job.store).holds_commits
             else ""
         )
         raise NeedsPerson(
@@ -339,7 +338,7 @@ def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool)
             hint="Look at them (reconciler anchors export), and correct those that are not the source's: after a "
             f"failback by running its plan and apply again ({FAILBACK}).",
         )
-    if traits(job.store).on_destination:
+    if traits(job.store).holds_commits:
         return {}  # these rows are a mirror's: the job reads its own at the source
     found: dict[str, dict[str, int]] = {}
     for key in sorted(rows, key=lambda key: (key.topic, key.partition)):
@@ -354,7 +353,7 @@ def refuse_without_rows(config: Config, job: Job, held: Held) -> None:
     A topic that starts at the earliest skips nothing: it may have had no record until now. Rows at the destination are
     a mirror's: the job reads its own at the source.
     """
-    if traits(job.store).on_destination:
+    if traits(job.store).holds_commits:
         return
     there = {key.topic for key in held.rows}
     lacking = [topic for topic in job.topics if topic not in there]

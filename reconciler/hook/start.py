@@ -160,9 +160,9 @@ class Start:
             new=self.config.new_of(self.job),
             may_be_new=may_be_new,
             include_headers=may_read_headers(self.job.identity),
-            store=self.job.store if traits(self.job.store).on_destination else None,
+            store=self.job.store if traits(self.job.store).holds_commits else None,
             sinks=self._sinks,
-            topic_ids={} if traits(self.job.store).on_destination else topic_ids(rows),
+            topic_ids={} if traits(self.job.store).holds_commits else topic_ids(rows),
             expires_at=stamp(outside.now_ms() + self.config.policy.plan_expires_ms),
             rows_in=self._rows_in,
         )

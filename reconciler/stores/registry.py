@@ -1,7 +1,7 @@
 """The public face of the stores: open a store by its address, and what an address alone says of its store.
 
 A store's module is imported when its address is opened. It has ``open_address(address, *, kafka_client) ->
-OffsetStore``; where the store lives on the destination (``Traits.on_destination``), that takes a ``timeout_s`` as well.
+OffsetStore``; a store of commits (``Traits.holds_commits``) takes a ``timeout_s`` as well.
 CONTRIBUTING.md has all steps to add one.
 """
 
@@ -45,7 +45,7 @@ SCHEMES: Mapping[str, Scheme] = {
         "reconciler.stores.kafka.group",
         "kafka-group:",
         client="confluent_kafka",
-        traits=Traits(on_destination=True, client_per_group=True, starts_by_reset=True),
+        traits=Traits(holds_commits=True),
     ),
     "hbase": Scheme("reconciler.stores.hbase.address", "hbase://HOST:PORT/TABLE?layout=anchored", client="happybase"),
     "zookeeper": Scheme(
@@ -144,7 +144,7 @@ def open_store(
     if scheme.client is not None:
         require_installed(f"The store {name}:", scheme.client, scheme.extra)
     module = importlib.import_module(scheme.module)
-    timeout = {"timeout_s": timeout_s} if scheme.traits.on_destination else {}
+    timeout = {"timeout_s": timeout_s} if scheme.traits.holds_commits else {}
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client, **timeout)
     if anchors is None or one_store(address, anchors):
         return store

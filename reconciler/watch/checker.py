@@ -235,7 +235,7 @@ class JobChecker:
             self._outside.open_store,
             self._clock,
             self._stores,
-            before=lambda job: self._take(STORE_REQUESTS * traits(job.store).on_destination),
+            before=lambda job: self._take(STORE_REQUESTS * traits(job.store).holds_commits),
             stopping=self._stopping,
         )
         by_name = {job.name: job for job in jobs}

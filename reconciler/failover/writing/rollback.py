@@ -111,7 +111,7 @@ def prepare_rollback(
         for tp in unseen:
             if not _may_be_own(rows[tp], plan):
                 raise _foreign((name, tp), path, "the plan")
-        in_a_group = traits(job.store).starts_by_reset  # each number of a group counts where the group is
+        in_a_group = traits(job.store).holds_commits  # each number of a group counts where the group is
         compared = [
             item
             for item in returns
@@ -207,7 +207,7 @@ def _is_sources(item: Return, row: PartitionPlan, plan: Plan) -> bool:
 
 def _check_cluster(plan: Plan, config: Config, outside: Outside) -> None:
     """Raise Changed if rows that live at the destination would be looked for at another cluster."""
-    if any(traits(config.chosen(job.name)[0].store).on_destination for job in plan.jobs):
+    if any(traits(config.chosen(job.name)[0].store).holds_commits for job in plan.jobs):
         check_cluster(plan, outside.patient(config.search).describe(()))
 
 

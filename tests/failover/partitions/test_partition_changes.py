@@ -90,7 +90,7 @@ class Job:
 
     def started(self, *partitions: int) -> dict[int, int]:
         """What is stored for new partitions: a group with a reset of its own gets commits, the others need no row."""
-        return dict.fromkeys(partitions, 0) if traits(self.address).starts_by_reset else {}
+        return dict.fromkeys(partitions, 0) if traits(self.address).holds_commits else {}
 
     def processed(self, numbers: Mapping[int, int]) -> None:
         """The job has now processed these records last, by partition, at the source."""

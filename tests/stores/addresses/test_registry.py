@@ -150,7 +150,7 @@ def test_what_follows_a_bare_question_mark_in_a_password_is_not_shown(address):
 @pytest.mark.parametrize(
     ("address", "traits"),
     [
-        ("kafka-group:", Traits(on_destination=True, client_per_group=True, starts_by_reset=True)),
+        ("kafka-group:", Traits(holds_commits=True)),
         ("checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
         ("Checkpoint:/srv/clicks", Traits(corrected_in_copy=True)),
         ("checkpoint:/srv/clicks?position=end", Traits(corrected_in_copy=True)),
