@@ -226,12 +226,12 @@ def write_through(file: IO[bytes], data: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a regular file; ``flags`` may create it. Raises ``OSError``, also for a pipe or a device.
+def open_regular(path: Path) -> int:
+    """A descriptor of a regular file, to read it. Raises ``OSError``, also for a pipe or a device.
 
     Opening a pipe, or reading from one, could wait forever for its other end.
     """
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return descriptor
@@ -287,17 +287,20 @@ def locked(path: Path) -> Iterator[None]:
         with suppress(OSError):
             is_held = _hold_lock(path, held)
         if not is_held:
-            raise held_too_long(str(path))
+            raise ConfigError(
+                f"Another process has held the lock of {path} for {LOCK_S:.0f} s. Nothing was written.",
+                hint=f"Find out what it is waiting for; fuser names it: fuser -v {path}",
+            )
         yield
 
 
 def _hold_lock(path: Path, held: ExitStack) -> bool:
-    """Take the lock of the file at a path until ``held`` ends. Returns and raises as ``wait_for_lock`` does."""
+    """Take the lock of the file at a path until ``held`` ends. Returns and raises as ``_wait_for_lock`` does."""
     until = time.monotonic() + LOCK_S
     while True:
         with ExitStack() as opened:
             descriptor = opened.enter_context(path.open("rb")).fileno()
-            if not wait_for_lock(descriptor):
+            if not _wait_for_lock(descriptor):
                 return False
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 held.push(opened.pop_all())
@@ -306,7 +309,7 @@ def _hold_lock(path: Path, held: ExitStack) -> bool:
             return False
 
 
-def wait_for_lock(descriptor: int) -> bool:
+def _wait_for_lock(descriptor: int) -> bool:
     """Take a file's lock; False if another process keeps it for ``LOCK_S``. Raises ``OSError``."""
     until = time.monotonic() + LOCK_S
     while True:
@@ -317,11 +320,3 @@ def wait_for_lock(descriptor: int) -> bool:
             if time.monotonic() > until:
                 return False
             time.sleep(0.01)
-
-
-def held_too_long(what: str) -> ConfigError:
-    """The error for a lock that another process has kept for ``LOCK_S``."""
-    return ConfigError(
-        f"Another process has held the lock of {what} for {LOCK_S:.0f} s. Nothing was written.",
-        hint=f"Find out what it is waiting for; fuser names it: fuser -v {what}",
-    )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from reconciler import fileio
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ExitCode
 from reconciler.fileio import locked, open_regular, read_regular, write_whole
 from reconciler.formats.snapshot import path_for
 from tests.golden.corpus import Estate
@@ -28,7 +28,7 @@ CONFIG = ("-c", "reconciler.toml")
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path, monkeypatch)
-    Estate(world).with_section('[trust]\naudit_log = "audit.log"\n')
+    Estate(world)
     assert world.run("plan", *CONFIG, "--job", "clicks", "-o", "p.json").code == 0
     return world
 
@@ -68,19 +68,17 @@ def test_a_device_a_pipe_or_a_stream_is_not_replaced_by_a_file(world: World, com
 @pytest.mark.parametrize(
     "command",
     [
-        *("show FIFO", "verify FIFO", "sign FIFO --key k", "apply FIFO CONFIG --yes", "rollback FIFO CONFIG --yes"),
-        *("checkpoint clone c d --plan FIFO", "audit-log verify FIFO", "audit-log show FIFO"),
-        "audit-log verify audit.log --witness FIFO",
+        *("show FIFO", "sign FIFO --key k", "apply FIFO CONFIG --yes", "rollback FIFO CONFIG --yes"),
+        "checkpoint clone c d --plan FIFO",
     ],
 )
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(world: World, command: str) -> None:
-    (world.folder / "audit.log").touch()
     with pipe(world.folder / "fifo"):
         ended = world.run(*shlex.split(command.replace("FIFO", "fifo").replace("CONFIG", "-c reconciler.toml")))
     assert (ended.code, "is a pipe or a device" in ended.err) == (2, True), ended.err
 
 
-@pytest.mark.parametrize("beside", ["p.json.sig", "audit.log", "p.json.applied.json"])
+@pytest.mark.parametrize("beside", ["p.json.sig", "p.json.applied.json"])
 def test_a_pipe_beside_the_plan_stops_apply_before_it_writes(world: World, beside: str) -> None:
     rows = world.tables("offsets.db")
     with pipe(world.folder / beside):
@@ -133,14 +131,6 @@ def test_the_lock_is_that_of_the_file_that_replaced_the_one_waited_for(tmp_path:
     timer.join()
 
 
-def test_the_audit_logs_lock_has_the_same_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fileio, "LOCK_S", 0.1)
-    with (world.folder / "audit.log").open("wb") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        ended = world.run("apply", "p.json", *CONFIG, "--yes")
-    assert (ended.code, "held the lock of the audit log audit.log" in ended.err) == (2, True), ended.err
-
-
 def test_a_folder_that_is_missing_is_told_as_such(world: World) -> None:
     result = world.run("plan", *CONFIG, "--job", "clicks", "-o", "none/p.json")
     assert result.code == ExitCode.USAGE
@@ -155,8 +145,6 @@ def test_devices_and_folders_are_no_files(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     assert read_regular(tmp_path / "link") == b"content"
-    with pytest.raises(ConfigError, match="held the lock"):
-        raise fileio.held_too_long("x")
 
 
 # ---------------------------------------------------------------- files of any size
@@ -182,7 +170,7 @@ def sparse(path: Path, size: int) -> None:
         file.truncate(size)
 
 
-@pytest.mark.parametrize("command", ["show p.json", "apply p.json CONFIG --yes", "verify p.json"])
+@pytest.mark.parametrize("command", ["show p.json", "apply p.json CONFIG --yes"])
 def test_a_plan_of_any_size_is_refused_before_it_takes_memory(world: World, command: str) -> None:
     sparse(world.folder / "p.json", 20 * 1024**3)
     ended = world.run(*shlex.split(command.replace("CONFIG", "-c reconciler.toml")))

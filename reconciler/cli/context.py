@@ -24,7 +24,7 @@ from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside, connect, describe_source
 from reconciler.fileio import read_regular, why
-from reconciler.formats.plan import Plan, StartPolicy, parse_plan
+from reconciler.formats.plan import Plan, parse_plan
 from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
@@ -81,12 +81,6 @@ def one_job(config: Config, name: str | None) -> Job:
             hint="Name it with --job: " + ", ".join(job.name for job in jobs) + ".",
         )
     return jobs[0]
-
-
-def start_policy(options: argparse.Namespace, plan: Plan) -> StartPolicy:
-    """The policy of the configuration if one is named, else the plan's."""
-    config = config_if_named(options)
-    return plan.policy if config is None else config.policy.start
 
 
 def read_plan(path: Path, *, applied: bool = False) -> Plan:

@@ -45,9 +45,8 @@ GROUPS = (
         {
             "check": "report what would happen if the jobs started on the destination now; read-only",
             "plan": "do the same, and keep it as a file",
-            "show": "show a plan as a table, as Spark's startingOffsets, or as a page",
+            "show": "show a plan as a table with its signer, as Spark's startingOffsets, or as a page",
             "sign": "sign a plan that you have reviewed",
-            "verify": "report whether a plan is unaltered, and who has signed it",
             "apply": "write a plan's offsets: compare-and-set, snapshot first, read back after",
             "failover": "mark jobs that their hooks move to the destination; show where each job is",
             "hook": "prepare a job's start on the side where it is, then become COMMAND: for every start",
@@ -60,7 +59,6 @@ GROUPS = (
         "afterwards",
         {
             "audit": "after a failover: count on Spark what a job lost, doubled and reordered",
-            "audit-log": "verify and show the log of who applied and rolled back what",
             "compact": "merge the small files that range batches leave (Spark)",
         },
     ),

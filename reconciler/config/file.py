@@ -178,7 +178,7 @@ class _Reader:
         search = sections.search(root.table("search"))
         policy = self._policy(root.table("policy"))
         self._judge_code(policy, source, destination)
-        trust = sections.trust(root.table("trust"), self._path)
+        trust = sections.trust(root.table("trust"))
         watch = sections.watch(root.table("watch"))
         metrics = sections.metrics(root.table("metrics"))
         mirror = sections.mirror(root.table("mirror"))

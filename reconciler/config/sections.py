@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -34,64 +33,21 @@ def search(table: Table) -> SearchSettings:
     return settings
 
 
-def trust(table: Table, config: Path) -> TrustSettings:
-    """``config`` is the configuration's own file, to which no command may append."""
-    is_open = table.gives("signatures") and not table.gives("require_signature")
+def trust(table: Table) -> TrustSettings:
     settings = TrustSettings(
         trusted_keys=table.texts("trusted_keys", "must be a list of files."),
         require_signature=table.take("require_signature", bool, False),
-        signatures=table.count("signatures", 1, 1),
         signing_key=_path(table, "signing_key"),
         signing_passphrase=table.text("signing_passphrase"),
-        audit_log=_path(table, "audit_log"),
-        audit_heads=_path(table, "audit_heads"),
     )
-    if settings.audit_heads and not settings.audit_log and not table.is_faulty("audit_log"):
-        table.fault("audit_heads", "vouches for audit_log, which is not there.", "Add it, or leave out audit_heads.")
-    _refuse_one_file(table, settings, config)
-    if is_open and not table.is_faulty("signatures"):
+    if settings.require_signature and not settings.trusted_keys and not table.is_faulty("trusted_keys"):
         table.fault(
-            "signatures",
-            f"= {settings.signatures}, and require_signature is not set: plans without a signature would be applied.",
-            "Add require_signature = true. Or write = false, if such plans may be applied.",
+            "require_signature",
+            "is true, and no key is trusted.",
+            "List the public keys of those who may sign, in trusted_keys.",
         )
-    known = len(set(settings.trusted_keys))
-    if settings.require_signature and not table.is_faulty("trusted_keys", "signatures"):
-        if not known:
-            table.fault(
-                "require_signature",
-                "is true, and no key is trusted.",
-                "List the public keys of those who may sign, in trusted_keys.",
-            )
-        elif settings.signatures > known:
-            table.fault(
-                "signatures",
-                f"= {settings.signatures}, and the trusted keys are {known}.",
-                "List more of them in trusted_keys.",
-            )
     table.done()
     return settings
-
-
-def _refuse_one_file(table: Table, settings: TrustSettings, config: Path) -> None:
-    """The log, the file of its heads and the configuration are three files."""
-    logged, heads = settings.audit_log, settings.audit_heads
-    for key, path in (("audit_log", logged), ("audit_heads", heads)):
-        if path and not table.is_faulty(key) and _is_one_file(path, str(config)):
-            table.fault(key, "is the configuration itself, and commands append to it.", "Give it a file of its own.")
-    if logged and heads and not table.is_faulty("audit_log", "audit_heads") and _is_one_file(logged, heads):
-        table.fault(
-            "audit_heads",
-            "and audit_log are one file: then nothing vouches for the log.",
-            "Keep the heads in another file, on storage that the log's writers cannot change.",
-        )
-
-
-def _is_one_file(one: str, other: str) -> bool:
-    try:
-        return os.path.realpath(one) == os.path.realpath(other) or os.path.samefile(one, other)
-    except OSError:  # one of them is not there yet, or may not be looked at
-        return False
 
 
 def _path(table: Table, key: str) -> str | None:

@@ -125,21 +125,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class TrustSettings:
-    """``[trust]``: whose plans may be applied, and where writes are recorded.
+    """``[trust]``: whose plans may be applied.
 
-    ``trusted_keys`` are Ed25519 public keys (PEM), by path or as text; where a signature is required, ``signatures`` of
-    them must have signed. ``signing_key`` is the path of the private key with which ``hook`` signs the plans that it
-    applies. ``audit_log`` is the path of an append-only file, ``audit_heads`` that of a file elsewhere with the hash of
-    each of its records.
+    ``trusted_keys`` are Ed25519 public keys (PEM), by path or as text; where a signature is required, one of them must
+    have signed. ``signing_key`` is the path of the private key with which ``hook`` signs the plans that it applies.
     """
 
     require_signature: bool = False
-    signatures: int = 1
     trusted_keys: tuple[str, ...] = ()
     signing_key: str | None = None
     signing_passphrase: str | None = field(default=None, repr=False)
-    audit_log: str | None = None
-    audit_heads: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,10 +78,6 @@ class Table:
         self._faulty.add(key)
         self._faults.add(f"{self.where(key)} {problem}", hint)
 
-    def gives(self, key: str) -> bool:
-        """True for a key that the file has and that was not taken yet."""
-        return key in self._values
-
     def is_faulty(self, *keys: str) -> bool:
         return not self._faulty.isdisjoint(keys)
 

@@ -8,6 +8,8 @@ with ``format``, ``job``, ``source_alias`` (or null), ``since`` (RFC 3339) and `
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +33,16 @@ class Mark:
 
     since: str
     by: str
+
+
+def who() -> str:
+    """The user and the machine of this process, for a mark."""
+    uid = os.getuid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:  # containers run as users without a name
+        user = str(uid)
+    return f"{user}@{os.uname().nodename}"
 
 
 class Marks:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,6 @@ from reconciler.spark.handoff.proof import DIGEST_VARIABLE, digest_of
 from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
-    from reconciler.trust.audit_trail import Attempt
     from reconciler.trust.ed25519 import PrivateKey
 
 SINKS_OF_THE_JOB = frozenset({"files", "delta", "iceberg"})
@@ -55,14 +54,13 @@ log = logging.getLogger("reconciler.hook")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start whose settings are usable. ``words`` are the command line and ``config_file`` its file, for messages."""
+    """A start whose settings are usable. ``config_file`` is the configuration's path, for messages."""
 
     config: Config
     job: Job
     folder: Path
     key: PrivateKey | None
     original: checkpoint.Original | None
-    words: Sequence[str]
     config_file: Path
 
     @classmethod
@@ -73,7 +71,6 @@ class Start:
         *,
         plans: Path | None,
         clone_to: str | None,
-        words: Sequence[str],
         config_file: Path,
     ) -> Start:
         """Raises ConfigError for a key, a folder of plans or a copy of a checkpoint that cannot be used."""
@@ -81,7 +78,7 @@ class Start:
         original = checkpoint.of(job, clone_to)
         if original is not None:
             config, job = original.now(config, job)
-        return cls(config, job, folder, key, original, words, config_file)
+        return cls(config, job, folder, key, original, config_file)
 
     def correct(self, checked: Checked, outside: Outside, show: Callable[[Plan], None]) -> dict[str, str]:
         """Keep the plan, correct what is stored, and return the variables that the command finds.
@@ -109,17 +106,14 @@ class Start:
         write_whole(files.starting_offsets, starting_offsets_json(plan.starts) + "\n")
         path = self.original.path_now if self.original else None
         if checked.to_write:
-            with self._attempt(plan, files.plan) as attempt:
-                if self.original is None:
-                    self._apply(plan, files.plan, outside, attempt)
-                else:
-                    attempt.intends_copy(plan, self.job)
-                    path = self.original.corrected(self.config, self.job, checked, outside).path_now
-                attempt.wrote()
+            self._require_signature(plan, files.plan)
             if self.original is not None:
+                path = self.original.corrected(self.config, self.job, checked, outside).path_now
                 write_whole(files.copied, "")  # an audit needs the plan
-            elif anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
-                log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
+            else:
+                self._apply(plan, files.plan, outside)
+                if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
+                    log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
         else:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
             if checked.to_anchor and not trust.waits_for_person(self.config.trust, self.key):
@@ -215,21 +209,20 @@ class Start:
 
         return names | {CHECKPOINT_VARIABLE: absolute(path)}
 
-    def _attempt(self, plan: Plan, path: Path) -> AbstractContextManager[Attempt]:
-        """Raises as ``trust.applying`` does."""
+    def _require_signature(self, plan: Plan, path: Path) -> None:
+        """Raises as ``trust.require_signature`` does."""
         by_person = partial(trust.by_person, self.job, self.original, path, self.config_file)
-        return trust.applying(self.config.trust, plan, path, self.key, words=self.words, by_person=by_person)
+        trust.require_signature(self.config.trust, plan, path, self.key, by_person)
 
     def _anchor(self, plan: Plan, path: Path, outside: Outside) -> None:
         """Give rows that are right the destination's anchors. Without them the job starts as well."""
         try:
-            with self._attempt(plan, path) as attempt:
-                self._apply(plan, path, outside, attempt)
-                attempt.wrote()
+            self._require_signature(plan, path)
+            self._apply(plan, path, outside)
         except Unreachable as error:
             log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
 
-    def _apply(self, plan: Plan, path: Path, outside: Outside, attempt: Attempt) -> None:
+    def _apply(self, plan: Plan, path: Path, outside: Outside) -> None:
         from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write
 
         changes = prepare(plan, self.config, outside, hands_over=True)
@@ -239,7 +232,6 @@ class Start:
         if not count:
             log.info("every offset is right: another process has corrected them meanwhile")
             return
-        attempt.intends_changes(changes)
         if traits(self.job.store).corrected_by_job:
             from reconciler.failover.writing.handed import hand_over
 

@@ -1,16 +1,15 @@
 """``[trust]`` for the hook, which makes a plan and applies it without a person in between.
 
 Where plans must be signed, the hook signs its own with ``[trust] signing_key``: the signature says that this machine is
-trusted to decide, not that a person has looked. Without such a key, or where two must sign, it starts only jobs whose
-offsets are right, and leaves the other plans to a person.
+trusted to decide, not that a person has looked. Without such a key, it starts only jobs whose offsets are right, and
+leaves the other plans to a person.
 
 The imports stand where they are needed: most starts have nothing to correct and must be fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,23 +22,14 @@ if TYPE_CHECKING:
     from reconciler.config.settings import TrustSettings
     from reconciler.formats.plan import Plan
     from reconciler.hook.checkpoint import Original
-    from reconciler.trust.audit_trail import Attempt
     from reconciler.trust.ed25519 import PrivateKey
 
 
 def ready(trust: TrustSettings) -> PrivateKey | None:
-    """The key to sign with, if there is one. Raises ConfigError for a key or a log that could not be used.
+    """The key to sign with, if there is one. Raises ConfigError for a key that could not be used.
 
-    Before every start, so that it is found out on an ordinary day; it costs nothing where neither is configured.
+    Before every start, so that it is found out on an ordinary day; it costs nothing where no key is configured.
     """
-    if trust.audit_log is not None:
-        from reconciler.trust.audit_log import AuditLog
-
-        AuditLog(Path(trust.audit_log)).check()
-    if trust.audit_heads is not None:
-        from reconciler.trust.witness import Witness
-
-        Witness(Path(trust.audit_heads)).check()
     if trust.signing_key is None:
         return None
     from reconciler.trust import signing
@@ -57,38 +47,27 @@ def signed(path: Path, plan: Plan, key: PrivateKey | None) -> None:
 
 def waits_for_person(trust: TrustSettings, key: PrivateKey | None) -> bool:
     """True if a person must sign the hook's plan before anything is written."""
-    return trust.require_signature and (key is None or trust.signatures > 1)
+    return trust.require_signature and key is None
 
 
-@contextmanager
-def applying(
-    trust: TrustSettings,
-    plan: Plan,
-    path: Path,
-    key: PrivateKey | None,
-    *,
-    words: Sequence[str],
-    by_person: Callable[[], str],
-) -> Iterator[Attempt]:
-    """An attempt to apply the hook's own plan, signed before; ``words`` are the command line.
+def require_signature(
+    trust: TrustSettings, plan: Plan, path: Path, key: PrivateKey | None, by_person: Callable[[], str]
+) -> None:
+    """Check the signature of the hook's own plan before it is applied.
 
-    Raises NeedsPerson where a person must sign the plan; ``by_person`` says what to do then.
+    Raises NeedsPerson where a person must sign the plan, and ``by_person`` says what to do then; Changed if the
+    signature does not fit.
     """
-    from reconciler.trust import command_trail, signing
+    if waits_for_person(trust, key):
+        raise NeedsPerson(
+            "The offsets need correcting, and a plan must be signed by a person first: do not start.",
+            hint=by_person(),
+        )
+    if key is not None:
+        from reconciler.trust import signing
 
-    with command_trail.attempt(trust, "hook", words) as attempt:
         content = plan.to_text().encode()  # the file may have changed since
-        signers: tuple[signing.Signer, ...] = ()
-        attempt.concerns(plan, path, {})
-        if waits_for_person(trust, key):
-            raise NeedsPerson(
-                "The offsets need correcting, and a plan must be signed by a person first: do not start.",
-                hint=by_person(),
-            )
-        if key is not None:
-            signers = signing.check(path, content, plan.sha256, trust)
-        attempt.concerns(plan, path, signing.summary(signers))
-        yield attempt
+        signing.check(path, content, plan.sha256, trust)
 
 
 def by_person(job: Job, original: Original | None, path: Path, config: object) -> str:
@@ -99,8 +78,8 @@ def by_person(job: Job, original: Original | None, path: Path, config: object) -
     if traits(job.store).corrected_by_job:
         return (
             f"Look at it: {command('reconciler', 'show', path)}. Only the job stores its offsets, and only the hook "
-            "hands it new ones: give it a [trust] signing_key, with signatures = 1, and start again. Or start the job "
-            f"once by hand, at what {command('reconciler', 'show', path, '--starting-offsets')} prints, and let track "
+            "hands it new ones: give it a [trust] signing_key, and start again. Or start the job once by hand, at what "
+            f"{command('reconciler', 'show', path, '--starting-offsets')} prints, and let track "
             "keep anchors of what it stores there before its next start by the hook."
         )
     sign = command("reconciler", "sign", path, "--key", "FILE")

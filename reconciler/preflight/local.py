@@ -22,8 +22,6 @@ from reconciler.identity import settings_of
 from reconciler.near import near_names
 from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
 from reconciler.trust import signing
-from reconciler.trust.audit_log import AuditLog
-from reconciler.trust.witness import Witness
 from reconciler.watch.listener import Access, ListenAddress
 
 GATEWAY_S = 5.0
@@ -41,7 +39,6 @@ def files(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[Tri
     yield from _addresses(config)
     yield from _textfile(config)
     yield from _keys(config)
-    yield from _audit_log(config)
     yield from _marks(config, jobs, marked)
 
 
@@ -183,17 +180,12 @@ def _keys(config: Config) -> Iterator[TrialResult]:
     are_usable = True
     for number, key in enumerate(trust.trusted_keys, start=1):
         try:
-            ((name, _),) = signing.trusted(replace(trust, trusted_keys=(key,))).values()
+            (name,) = signing.trusted(replace(trust, trusted_keys=(key,))).values()
         except ConfigError as error:
             are_usable = False
             yield failed("trust", error)
         else:
             yield ok("trust", f"the key {name if len(trust.trusted_keys) == 1 else f'{number}, {name},'} can be used")
-    if are_usable:
-        try:
-            signing.trusted(trust)
-        except ConfigError as error:
-            yield failed("trust", error)
     if trust.signing_key is not None:
         try:
             signing.own_key(trust if are_usable else replace(trust, trusted_keys=()))
@@ -201,34 +193,6 @@ def _keys(config: Config) -> Iterator[TrialResult]:
             yield failed("trust", error)
         else:
             yield ok("trust", f"the hook can sign with {trust.signing_key}")
-
-
-def _audit_log(config: Config) -> Iterator[TrialResult]:
-    looks = (("audit_log", "audit log", AuditLog), ("audit_heads", "file of its heads", Witness))
-    for key, name, kind in looks:
-        setting = getattr(config.trust, key)
-        if setting is None:
-            continue
-        if (why := _why_not_appended_to(setting)) is not None:
-            yield fail("trust", f"The {name} {setting} {why}.", f"Correct [trust] {key}, or let this user write it.")
-            continue
-        try:
-            kind(Path(setting)).check_existing()
-        except ReconcilerError as error:  # to be repaired here, also a log whose end was altered
-            yield fail("trust", error.message, error.hint or "")
-        else:
-            yield ok("trust", f"the {name} {setting} can be written")
-
-
-def _why_not_appended_to(path: str) -> str | None:
-    if os.path.exists(path):
-        if not os.path.isfile(path):
-            return "is not a file"
-        return None if os.access(path, os.W_OK) else "may not be written by this user"
-    folder = os.path.dirname(os.path.realpath(path))
-    if not os.path.isdir(folder):
-        return "has no folder to be in"
-    return None if os.access(folder, os.W_OK | os.X_OK) else "may not be written by this user"
 
 
 def _marks(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:

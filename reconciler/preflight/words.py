@@ -214,8 +214,9 @@ def _policy(config: Config) -> Iterator[str]:
 def _signed(trust: TrustSettings) -> str:
     if not trust.require_signature:
         return " Plans without a signature may be applied, too." if trust.trusted_keys else ""
-    signs = "signs its own" if trust.signing_key and trust.signatures == 1 else "does not sign its own"
-    return f" It must be signed by {trust.signatures} of {len(set(trust.trusted_keys))} trusted keys; hook {signs}."
+    signs = "signs its own" if trust.signing_key else "does not sign its own"
+    keys = len(set(trust.trusted_keys))
+    return f" It must be signed by {'the trusted key' if keys == 1 else f'one of {keys} trusted keys'}; hook {signs}."
 
 
 # ---------------------------------------------------------------- commands
@@ -225,8 +226,6 @@ def _commands(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capab
     yield _hook(config, jobs)
     yield _track(config, jobs, abilities)
     yield _watch(config)
-    if config.trust.audit_log:
-        yield f"apply, rollback and hook add a line to {config.trust.audit_log} about every write, or do not write."
 
 
 def _hook(config: Config, jobs: Sequence[Job]) -> str:

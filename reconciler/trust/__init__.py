@@ -1,4 +1,4 @@
-"""Signatures of plans and the audit log: which keys may approve a plan, and who applied one.
+"""Signatures of plans: which keys may approve a plan.
 
-In: plan files, keys, attempts to write. Out: the signers of a plan, or an error; lines in the audit log.
+In: plan files and keys. Out: the signer of a plan, or an error.
 """

@@ -1,13 +1,13 @@
-"""Signatures of plans: detached, in ``PLAN.sig`` beside the plan, over the bytes of the plan's file.
+"""The signature of a plan: detached, in ``PLAN.sig`` beside the plan, over the bytes of the plan's file.
 
-Other tools can check them: ``openssl pkeyutl -verify -rawin`` takes the plan's file and one of the signatures. A plan
-file that was rewritten with other bytes is not the plan that was signed, even if it says the same.
+Other tools can check it: ``openssl pkeyutl -verify -rawin`` takes the plan's file and the signature. A plan file that
+was rewritten with other bytes is not the plan that was signed, even if it says the same.
 
 Rules:
 
-1. Every signature present is checked: one that does not fit stops ``apply``, required or not.
-2. With ``trusted_keys``, at least one signature present must be by one of them.
-3. With ``require_signature``, ``signatures`` different trusted keys must have signed.
+1. A signature that is present is checked: one that does not fit stops ``apply``, required or not.
+2. With ``trusted_keys``, a signature that is present must be by one of them.
+3. With ``require_signature``, there must be one.
 
 This module loads without the package cryptography; only functions that use a key import it.
 """
@@ -19,7 +19,7 @@ import importlib
 import importlib.util
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,10 @@ from reconciler.formats.json_fields import FieldError, Fields, json_value
 if TYPE_CHECKING:
     from reconciler.trust.ed25519 import PrivateKey, PublicKey
 
-FORMAT = "reconciler.signatures/1"
-LARGEST_KEY = 64 * 1024
+FORMAT = "reconciler.signature/1"
 LARGEST = 64 * 1024
-"""Bytes of a file with signatures; each signature takes about 300."""
-_FILE = frozenset(("format", "plan_sha256", "signatures"))
-_SIGNATURE = frozenset(("key_id", "public_key", "signature"))
+"""Bytes of a key's or a signature's file, which has some hundreds."""
+_FIELDS = frozenset(("format", "plan_sha256", "key_id", "public_key", "signature"))
 _REMOVE = "Remove the file to apply the plan unsigned, or have the plan signed again."
 
 
@@ -109,35 +107,21 @@ def own_key(trust: TrustSettings) -> PrivateKey | None:
     return key
 
 
-def trusted(trust: TrustSettings) -> dict[str, tuple[str, PublicKey]]:
-    """The trusted keys with their names, by key id.
-
-    Raises ConfigError for an unusable one, and where so many are listed twice that no plan could be signed by enough.
-    """
-    found: dict[str, tuple[str, PublicKey]] = {}
-    listed: dict[str, str] = {}
-    twins: list[str] = []
+def trusted(trust: TrustSettings) -> dict[str, str]:
+    """The names of the trusted keys, by key id. Raises ConfigError for an unusable one."""
+    names: dict[str, str] = {}
     for number, setting in enumerate(trust.trusted_keys, start=1):
         if setting.startswith("-----BEGIN"):  # the key itself, from the environment or a secret file
-            name = shown = f"number {number} of trusted_keys"
+            name = f"number {number} of trusted_keys"
             pem = setting.encode(errors="surrogateescape")
         else:
-            name, shown, pem = Path(setting).name, setting, _content(Path(setting), "key")
+            name, pem = Path(setting).name, _content(Path(setting), "key")
         key: PublicKey = _ed25519().public_key(pem, f"[trust] trusted_keys: {name}")
-        if key.id in found:
-            twins.append(f"{shown} is the same key as {listed[key.id]}")
-        found.setdefault(key.id, (name, key))
-        listed.setdefault(key.id, shown)
-    if twins and trust.require_signature and len(found) < trust.signatures:
-        raise ConfigError(
-            f"[trust] signatures = {trust.signatures}, and the different keys in trusted_keys are {len(found)}: "
-            f"{', '.join(twins)}.",
-            hint="List the key of another signer in its place.",
-        )
-    return found
+        names.setdefault(key.id, name)
+    return names
 
 
-def _content(path: Path, what: str, most: int = LARGEST_KEY) -> bytes:
+def _content(path: Path, what: str, most: int = LARGEST) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(most)
@@ -148,17 +132,18 @@ def _content(path: Path, what: str, most: int = LARGEST_KEY) -> bytes:
 # ---------------------------------------------------------------- signing
 
 
-def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> Signer:
-    """Sign ``content``, the plan file's bytes, and add the signature to those present.
+def sign(plan_path: Path, content: bytes, plan_sha256: str, key: PrivateKey) -> Signature:
+    """Sign ``content``, the plan file's bytes. Writes and raises as ``put`` does."""
+    signature = Signature(key.public.id, key.public.raw, key.sign(content))
+    put(plan_path, content, plan_sha256, signature)
+    return signature
 
-    Raises Changed if a signature present belongs to another plan or does not fit.
+
+def put(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature) -> None:
+    """Write a signature beside the plan, in place of any other.
+
+    Raises Changed if it does not fit, or if the plan's file is not ``content`` any more.
     """
-    public = key.public
-    return add(plan_path, content, plan_sha256, Signature(public.id, public.raw, key.sign(content)))
-
-
-def add(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature) -> Signer:
-    """Add a signature to those present. Raises Changed if it, or one of them, does not fit, or the file has changed."""
     path = path_for(plan_path)
     with locked(plan_path):
         if _content(plan_path, "plan", LARGEST_FILE + 1) != content:
@@ -166,12 +151,8 @@ def add(plan_path: Path, content: bytes, plan_sha256: str, signature: Signature)
                 f"{plan_path} is not the file any more that was shown. Nothing was signed.",
                 hint="Look at the plan that is there now, then sign that.",
             )
-        there = load_signatures(path, plan_sha256)
-        _verify(path, content, there)
-        kept = {each.key_id: each for each in (*there, signature)}
-        _verify(path, content, list(kept.values()))
-        write_whole(path, _text(plan_sha256, list(kept.values())))
-    return Signer(signature.key_id, None)
+        _verify(path, content, signature)
+        write_whole(path, _text(plan_sha256, signature))
 
 
 def made_elsewhere(path: Path, public_key_path: Path) -> Signature:
@@ -185,97 +166,84 @@ def made_elsewhere(path: Path, public_key_path: Path) -> Signature:
     return Signature(key.id, key.raw, raw)
 
 
-def _text(plan_sha256: str, signatures: Sequence[Signature]) -> str:
-    listed = [
-        {
-            "key_id": each.key_id,
-            "public_key": base64.b64encode(each.public_key).decode(),
-            "signature": base64.b64encode(each.signature).decode(),
-        }
-        for each in signatures
-    ]
-    return json.dumps({"format": FORMAT, "plan_sha256": plan_sha256, "signatures": listed}, indent=1) + "\n"
+def _text(plan_sha256: str, signature: Signature) -> str:
+    fields = {
+        "format": FORMAT,
+        "plan_sha256": plan_sha256,
+        "key_id": signature.key_id,
+        "public_key": base64.b64encode(signature.public_key).decode(),
+        "signature": base64.b64encode(signature.signature).decode(),
+    }
+    return json.dumps(fields, indent=1) + "\n"
 
 
 # ---------------------------------------------------------------- checking
 
 
-def check(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> tuple[Signer, ...]:
-    """Check the signatures of the plan whose file's bytes are ``content``, and return the signers.
+def check(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> Signer | None:
+    """Check the signature of the plan whose file's bytes are ``content``. Returns the signer, None if there is none.
 
-    Raises Changed if a signature does not fit or a required one is absent, ConfigError for unusable trusted keys.
+    Raises Changed if the signature does not fit, is not by a trusted key, or is absent and required; ConfigError for
+    unusable trusted keys.
     """
-    signers = signers_of(plan_path, content, plan_sha256, trust)
-    known = [signer for signer in signers if signer.name is not None]
-    if signers and trust.trusted_keys and not known:
+    signer = signer_of(plan_path, content, plan_sha256, trust)
+    refuse_untrusted(plan_path, signer, trust)
+    return signer
+
+
+def refuse_untrusted(plan_path: Path, signer: Signer | None, trust: TrustSettings) -> None:
+    """Raise Changed for a signer who is not trusted, and where there is none and one is required."""
+    if signer is not None and trust.trusted_keys and signer.name is None:
         raise Changed(
-            f"The plan is signed by {signers[0]}, but by none of [trust] trusted_keys.",
+            f"The plan is signed with key {signer.key_id[:16]}, which is none of [trust] trusted_keys.",
             hint="Have it signed with a trusted key, or add this key to trusted_keys.",
         )
-    if trust.require_signature and len(known) < trust.signatures:
-        if trust.signatures > 1:
-            trusted(trust)  # more signatures may not help
-        state = "is not signed by enough trusted keys" if known else "is not signed"
+    if signer is None and trust.require_signature:
         raise Changed(
-            f"The plan {state}: {len(known)} of {trust.signatures} required signatures present "
-            "([trust] require_signature).",
+            "The plan is not signed, and a trusted key must have signed it.",
             hint=f"Have it reviewed and signed: {command('reconciler', 'sign', plan_path, '--key', 'FILE')}.",
         )
-    return signers
 
 
-def signers_of(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> tuple[Signer, ...]:
-    """All signers, trusted or not. Raises Changed if a signature does not fit."""
+def signer_of(plan_path: Path, content: bytes, plan_sha256: str, trust: TrustSettings) -> Signer | None:
+    """The signer, trusted or not; None if there is no signature. Raises Changed if the signature does not fit."""
     path = path_for(plan_path)
-    signatures = load_signatures(path, plan_sha256)
-    if not signatures:
-        return ()
-    _verify(path, content, signatures)
-    names = {key_id: name for key_id, (name, _) in trusted(trust).items()}
-    return tuple(Signer(each.key_id, names.get(each.key_id)) for each in signatures)
+    signature = load_signature(path, plan_sha256)
+    if signature is None:
+        return None
+    _verify(path, content, signature)
+    return Signer(signature.key_id, trusted(trust).get(signature.key_id))
 
 
-def load_signatures(path: Path, plan_sha256: str) -> list[Signature]:
-    """The signatures in a file, not verified yet; an empty list if there is no file."""
+def load_signature(path: Path, plan_sha256: str) -> Signature | None:
+    """The signature in a file, not verified yet; None if there is no file."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             raw = file.read(LARGEST + 1)
     except FileNotFoundError:
-        return []
+        return None
     except OSError as error:
-        raise ConfigError(f"The signatures {path} cannot be read: {error.strerror or error}.") from error
+        raise ConfigError(f"The signature {path} cannot be read: {error.strerror or error}.") from error
     try:
-        found = Fields(json_value(raw.decode(), fractions=False), "", _FILE)
-        if len(raw) > LARGEST or found.value("format") != FORMAT:
+        fields = Fields(json_value(raw.decode(), fractions=False), "", _FIELDS)
+        if len(raw) > LARGEST or fields.value("format") != FORMAT:
             raise FieldError(None, f"is not of format {FORMAT}")
-        signatures = [_signature(each, f"signatures[{n}]") for n, each in enumerate(found.items("signatures"))]
-        if not signatures or len({each.key_id for each in signatures}) < len(signatures):
-            raise FieldError(None, "holds no signature, or two by one key")
-        signed_sha256 = found.text("plan_sha256")
+        signature = Signature(
+            fields.text("key_id"), fields.base64_of("public_key", 32), fields.base64_of("signature", 64)
+        )
+        signed_sha256 = fields.text("plan_sha256")
     except (FieldError, UnicodeDecodeError) as error:
         problem = error.sentence if isinstance(error, FieldError) else error
-        raise Changed(f"The signatures {path} are damaged: {problem}.", hint=_REMOVE) from error
+        raise Changed(f"The signature {path} is damaged: {problem}.", hint=_REMOVE) from error
     if signed_sha256 != plan_sha256:
-        raise Changed(f"The signatures {path} belong to another plan.", hint=_REMOVE)
-    return signatures
+        raise Changed(f"The signature {path} belongs to another plan.", hint=_REMOVE)
+    return signature
 
 
-def _signature(value: object, where: str) -> Signature:
-    fields = Fields(value, where, _SIGNATURE)
-    return Signature(fields.text("key_id"), fields.base64_of("public_key", 32), fields.base64_of("signature", 64))
-
-
-def _verify(path: Path, content: bytes, signatures: Sequence[Signature]) -> None:
-    module = _ed25519()
-    for each in signatures:
-        key: PublicKey = module.PublicKey(each.public_key)
-        if each.key_id != key.id or not key.verifies(each.signature, content):
-            raise Changed(
-                f"The plan is not the one that was signed: the signature of {each.key_id[:16]} in {path} does not fit.",
-                hint="Find out which file was altered, and by whom. " + _REMOVE,
-            )
-
-
-def summary(signers: Sequence[Signer]) -> Mapping[str, str | None]:
-    """The signers' names by key id, for the audit log."""
-    return {signer.key_id: signer.name for signer in signers}
+def _verify(path: Path, content: bytes, signature: Signature) -> None:
+    key: PublicKey = _ed25519().PublicKey(signature.public_key)
+    if signature.key_id != key.id or not key.verifies(signature.signature, content):
+        raise Changed(
+            f"The plan is not the one that was signed: the signature of {key.id[:16]} in {path} does not fit.",
+            hint="Find out which file was altered, and by whom. " + _REMOVE,
+        )

@@ -55,7 +55,6 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(words: str, buffered: 
             "The bootstrap servers are no list of brokers. Write",
         ),
         (("check", "--set-time", "1000", "--set-time", "2000"), "--set-time names two times, 1000 and 2000"),
-        (("audit-log", "show", "log.jsonl", "--last", "0"), "--last 0 must be at least 1."),
         *(
             (("init", "--yes", f"--{option}", ""), f"--{option} is empty. Give it, or leave it out.")
             for option in (
@@ -81,7 +80,6 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(words: str, buffered: 
                 "compact": "PATH",
                 "compact out --catalogue": "--catalogue",
                 "audit p.json --parquet": "--parquet",
-                "audit-log verify log.jsonl --expect": "--expect",
                 "lab down --folder": "--folder",
             }.items()
         ),

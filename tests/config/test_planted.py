@@ -78,7 +78,6 @@ class Planted:
                 "textfile": str(self.world.folder),
                 "pushgateway": self.gateway.replace("//", "//me:${PUSH_PASSWORD}@"),
             },
-            "trust": {"audit_log": str(self.world.folder / "audit.log")},
         }
         path = self.world.folder / f"{len(list(self.world.folder.glob('*.toml')))}.toml"
         lines = []
@@ -181,8 +180,6 @@ def test_no_command_that_succeeds_shows_a_secret(secured: Secured, planted: Plan
         (6, ("track", "-c", planted.config(secured.sasl, client, "kafka-group:"), "--once")),
         (0 if "json" in loud else 6, ("config", "check", "-c", config)),
         (0, ("config", "check", "-c", config, "--offline")),
-        (0, ("audit-log", "verify", "-c", config)),
-        (0, ("audit-log", "show", "-c", config)),
     ]
     for code, arguments in steps:
         ended = planted.run(*loud, *arguments)

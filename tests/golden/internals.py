@@ -17,6 +17,7 @@ import pytest
 
 from reconciler.checkpoints import clone as checkpoint_clone
 from reconciler.cli import main
+from reconciler.cli.commands.failover import failover
 from reconciler.cli.commands.prepare import init
 from reconciler.cli.commands.prepare import mirror as mirror_command
 from reconciler.cli.main import COMMANDS, full_parser
@@ -44,7 +45,6 @@ from reconciler.stores.sqlite.store import SqliteStore
 from reconciler.stores.zookeeper import anchor_node as zookeeper_anchor
 from reconciler.stores.zookeeper import layouts as zookeeper_layouts
 from reconciler.stores.zookeeper import single_text as zookeeper_single
-from reconciler.trust import command_trail as trail
 from reconciler.watch import metrics
 
 __all__ = [
@@ -86,8 +86,7 @@ __all__ = [
 
 NOW_MS = 1_800_000_000_000
 PID = 4242
-_VERSIONED = (main, trail, init, check, metrics, checkpoint_clone, hook_start)
-_WHO = {"user": "ada", "uid": 1000, "sudo_user": None, "host": "ops-1", "pid": PID}
+_VERSIONED = (main, init, check, metrics, checkpoint_clone, hook_start)
 
 run_main = main.main
 
@@ -138,8 +137,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
         monkeypatch.setattr(module, "Surveyor", partial(_surveyor, logs))
     for module in _VERSIONED:
         monkeypatch.setattr(module, "__version__", "0.0.0")
-    who = trail.who
-    monkeypatch.setattr(trail, "who", lambda: {**who(), **_WHO})
+    monkeypatch.setattr(failover, "who", lambda: "ada@ops-1")
     monkeypatch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
     monkeypatch.setattr(os, "getpid", lambda: PID)
     monkeypatch.setattr(unanswered, "FIRST_S", math.inf)  # a busy machine would be told that it waits

@@ -1,7 +1,7 @@
 """What formats hide, so that a reworded sentence changes the goldens of words only.
 
-A plan's details and an audit log's messages are prose, and hashes cover them. Those goldens show <WORDS> and <HASH>;
-``formats/exact`` holds a plan, a signature and an audit log to the byte, whose prose is fixed.
+A plan's details are prose, and hashes cover them. Those goldens show <WORDS> and <HASH>;
+``formats/exact`` holds a plan and a signature to the byte, whose prose is fixed.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 
-_WORDS = re.compile(r'"(detail|message|reason)":( ?)"((?:[^"\\]|\\.)*)"')
-_HASH = re.compile(r'"(sha256|plan_sha256|hash|prev|of)":( ?)"[0-9a-f]{64}"')
+_WORDS = re.compile(r'"(detail|reason)":( ?)"((?:[^"\\]|\\.)*)"')
+_HASH = re.compile(r'"(sha256|plan_sha256)":( ?)"[0-9a-f]{64}"')
 _HELP = re.compile(r"^# HELP (\S+) (.*)\n", re.M)
 _OF_THE_PROCESS = re.compile(r"^(?:# \w+ )?(?:process|python)_.*\n", re.M)
 
 
 def without_words(text: str) -> str:
-    """A plan, a snapshot or an audit log without prose, and without the hashes that cover it."""
+    """A plan or a snapshot without prose, and without the hashes that cover it."""
     return _HASH.sub(r'"\1":\2"<HASH>"', _WORDS.sub(r'"\1":\2"<WORDS>"', text))
 
 

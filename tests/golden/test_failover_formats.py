@@ -1,4 +1,4 @@
-"""Plans, snapshots, stored rows, anchor lines and the audit log of failovers: bytes that other programs read."""
+"""Plans, snapshots, stored rows and anchor lines of failovers: bytes that other programs read."""
 
 from __future__ import annotations
 
@@ -87,21 +87,6 @@ def test_spark_reads_a_plans_starting_offsets(estate: Estate, goldens: Goldens, 
     found = world.run("show", "p.json", "--starting-offsets")
     assert found.code == 0
     goldens.check(f"formats/spark/starting-offsets-{job}.json", found.out)
-
-
-def test_the_audit_log_has_a_line_for_every_attempt(estate: Estate, goldens: Goldens) -> None:
-    world = estate.world
-    estate.with_section('[trust]\naudit_log = "audit.log"')
-    codes = [world.run("plan", *CONFIG, "-o", "p.json").code]
-    codes += [world.run("apply", "p.json", *CONFIG, "--yes").code for _ in range(2)]
-    codes += [world.run("rollback", "p.json", *CONFIG, "--yes").code]
-    world.now_ms += 2 * 86_400_000
-    codes += [world.run("apply", "p.json", *CONFIG, "--yes").code]
-    codes += [world.run("hook", "--to", "destination", *CONFIG, "--job", "clicks", "--plans", "plans").code]
-    assert codes == [4, 4, 4, 0, 5, 0]
-    goldens.check("formats/audit-log/audit.log", without_words(world.read("audit.log")))
-    shown = world.run("audit-log", "show", "audit.log", "--format", "json")
-    goldens.check("formats/audit-log/show.jsonl", without_words(shown.out))
 
 
 # ---------------------------------------------------------------- what a started job finds

@@ -154,13 +154,13 @@ def test_a_plan_of_a_query_that_stopped_within_a_batch_has_both_of_its_ends(quer
     assert describe(query.copy).repeats
 
 
-def test_a_copy_is_a_write_like_any_other_where_plans_are_signed_and_logged(query: Query) -> None:
+def test_a_copy_is_a_write_like_any_other_where_plans_are_signed(query: Query) -> None:
     """By hand, and by the hook."""
-    key, log = query.folder / "ada.pem", query.folder / "audit.jsonl"
+    key = query.folder / "ada.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
     subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", f"{key}.pub"], check=True)
     plain = query.config.read_text()
-    table = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{key}.pub"]\naudit_log = "{log}"\n'
+    table = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{key}.pub"]\n'
     query.config.write_text(table + plain)
     plan, by_hand = query.folder / "plan.json", query.folder / "by-hand"
     assert query.run("plan", "-o", plan).returncode == 0
@@ -177,14 +177,3 @@ def test_a_copy_is_a_write_like_any_other_where_plans_are_signed_and_logged(quer
     query.config.write_text(f'{table}signing_key = "{key}"\n{plain}')
     started = query.hook("--clone-to", query.copy)
     assert (started.returncode, query.started.read_text()) == (0, str(query.copy)), started.stderr
-    records = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [(each["action"], each["outcome"]) for each in records] == [
-        ("clone", "refused"),
-        ("clone", None),
-        ("clone", "done"),
-        ("hook", "refused"),
-        ("hook", None),
-        ("hook", "done"),
-    ]
-    (row,) = records[1]["jobs"][0]["rows"]
-    assert row == {"topic": f"a.{query.topic}", "partition": 0, "before": None, "after": RIGHT}

@@ -37,7 +37,7 @@ def test_the_job_does_not_start_and_nothing_is_kept(memory: Memory, store: str) 
     outside = replace(memory.outside, open_store=lambda _: pair if "delta" in store else kept)
     checked = check(config, config.jobs, outside)
     folder = memory.folder / "plans"
-    start = Start.of(config, config.jobs[0], plans=folder, clone_to=None, words=(), config_file=memory.folder)
+    start = Start.of(config, config.jobs[0], plans=folder, clone_to=None, config_file=memory.folder)
     with pytest.raises(NeedsPerson, match=r"(?s)\"clicks\" must not start: a\.events-0: the row of events-0 is dated"):
         start.correct(checked, outside, lambda plan: None)
     assert [row.key for row in kept.read(GROUP)] == [KEY]

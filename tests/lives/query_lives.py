@@ -164,9 +164,7 @@ class Life:
             self.mirror(self.log_of(source).end)
         config, outside = self.config(destination), self.outside(destination)
         copy = str(self.folder / str(self.moves + 1))
-        start = Start.of(
-            config, config.jobs[0], plans=self.folder / "plans", clone_to=copy, words=(), config_file=self.folder
-        )
+        start = Start.of(config, config.jobs[0], plans=self.folder / "plans", clone_to=copy, config_file=self.folder)
         checked = check(start.config, (start.job,), outside)
         rows = [row for row in checked.plan.job().partitions if row.position != "end"]
         found_here = [(row.verdict.value, row.stored_offset, row.resume_offset, row.replay_at_most) for row in rows]

@@ -59,8 +59,8 @@ class Life(Living):
 
     def hook(self, destination: str) -> Start:
         config, plans = self.config(destination), self.folder / f"plans-{destination}"
-        words, path = ("reconciler", "hook"), self.folder / f"to-{destination}.toml"
-        return Start.of(config, config.jobs[0], plans=plans, clone_to=None, words=words, config_file=path)
+        path = self.folder / f"to-{destination}.toml"
+        return Start.of(config, config.jobs[0], plans=plans, clone_to=None, config_file=path)
 
     def chosen(self, destination: str) -> Chosen:
         start = self.hook(destination)

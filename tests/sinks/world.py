@@ -135,7 +135,7 @@ class Query:
     def _start(self, clone_to: str | None = None) -> Start:
         config, plans = self.config(), self.folder / "plans"
         job = config.jobs[0]
-        return Start.of(config, job, plans=plans, clone_to=clone_to, words=(), config_file=self.folder)
+        return Start.of(config, job, plans=plans, clone_to=clone_to, config_file=self.folder)
 
     def start_at_destination(self, clone_to: str | None) -> dict[str, str]:
         """The hook's start of the query on a copy there, which is made if it is not there; None: where it is."""

@@ -73,8 +73,8 @@ class _GivenOnce(argparse._StoreAction):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises its complaints, so that a hint can be added.
 
-    Options are written in full: the audit log finds the ones with secrets by their names, and the next version may have
-    another option that begins like one. An option with one value is given once.
+    Options are written in full: the next version may have another option that begins like one. An option with one value
+    is given once.
     """
 
     def __init__(self, **words: Any) -> None:

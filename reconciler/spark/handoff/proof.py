@@ -122,7 +122,7 @@ def _require_signature(source: _Source, content: bytes, plan: Plan, keys: tuple[
     if isinstance(source, Mapping):
         raise Changed(
             "Plans must be signed here, and a plan given as an object has no signature.",
-            hint="Give the path of its file, with the signatures beside it.",
+            hint="Give the path of its file, with the signature beside it.",
         )
     signing.check(Path(source), content, plan.sha256, TrustSettings(require_signature=True, trusted_keys=keys))
 

@@ -58,7 +58,7 @@ def test_a_plan_that_is_applied_during_the_search_is_not_overwritten(
 
     monkeypatch.setattr(context, "outside_with_engine", applied_meanwhile)
     signed = planned.with_name(f"{planned.name}.sig")
-    signed.write_text("signatures of the plan that was applied")
+    signed.write_text("the signature of the plan that was applied")
     assert main(command) == 2
     assert "was applied, and only its snapshot can undo that. Write the new plan" in capsys.readouterr().err
     assert signed.exists()

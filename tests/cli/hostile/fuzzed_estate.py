@@ -17,11 +17,11 @@ from tests.golden.keys import write_key
 from tests.golden.world import Result, World
 
 CONFIG = ("-c", "reconciler.toml")
-TRUST = '[trust]\naudit_log = "audit.log"\naudit_heads = "heads"\ntrusted_keys = ["ada.pub.pem"]\n'
+TRUST = '[trust]\ntrusted_keys = ["ada.pub.pem"]\n'
 
 
 class Again:
-    """A folder with a plan that was applied, its snapshot and its signature, an audit log and exported anchors."""
+    """A folder with a plan that was applied, its snapshot and its signature, and exported anchors."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World(folder, monkeypatch)

@@ -23,7 +23,6 @@ from tests.fuzz import (
     slips,
     with_field,
 )
-from tests.trust.test_fuzzed_trust import chained, compact
 
 SNAPSHOT, SIGNATURE = "p.json.applied.json", "p.json.sig"
 MARK = f"reconciler.failover/{file_name('ready')}"
@@ -32,8 +31,7 @@ COMMANDS = {
         show p.json
         show p.json --starting-offsets --job clicks
         show p.json --html x.html
-        verify p.json
-        verify p.json CONFIG
+        show p.json CONFIG
         apply p.json CONFIG --yes
         apply p.json CONFIG --dry-run
         rollback p.json CONFIG --yes --accept skips
@@ -45,7 +43,7 @@ COMMANDS = {
         apply p.json CONFIG --yes
     """,
     SIGNATURE: """
-        verify p.json CONFIG
+        show p.json CONFIG
         apply p.json CONFIG --yes
         sign p.json --key ada.pem --yes
     """,
@@ -53,24 +51,13 @@ COMMANDS = {
         anchors import CONFIG anchors.jsonl
         anchors import CONFIG --replace anchors.jsonl
     """,
-    "audit.log": """
-        audit-log verify audit.log
-        audit-log verify CONFIG
-        audit-log show audit.log
-        audit-log show audit.log --format json --last 1
-        rollback p.json CONFIG --yes
-    """,
-    "heads": """
-        audit-log verify CONFIG
-        audit-log verify audit.log --witness heads
-    """,
     MARK: """
         failover status CONFIG
         failover end CONFIG
         hook CONFIG --job ready -- true
     """,
     "ada.pub.pem": """
-        verify p.json CONFIG
+        show p.json CONFIG
         apply p.json CONFIG --yes
     """,
 }
@@ -84,7 +71,7 @@ WITH_SETTINGS = """
     apply p.json CONFIG --yes
     hook CONFIG --job clicks --to destination
     anchors export CONFIG
-    verify p.json CONFIG
+    show p.json CONFIG
     track CONFIG --once
     watch CONFIG --once
 """
@@ -102,13 +89,10 @@ def again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Again:
 
 def contents(folder: Path, name: str) -> st.SearchStrategy[bytes]:
     data = (folder / name).read_bytes()
-    if name in ("heads", "ada.pub.pem"):
+    if name == "ada.pub.pem":
         return slips([data])
-    values = [json.loads(line) for line in data.splitlines()] if name in ("anchors.jsonl", "audit.log") else []
     if name == "anchors.jsonl":
-        return lines(values)
-    if name == "audit.log":
-        return lines(values, chained).map(compact) | lines(values, chained) | slips([data])
+        return lines([json.loads(line) for line in data.splitlines()])
     finish = (lambda plan: with_field(plan, "sha256", digest(plan))) if name == "p.json" else (lambda value: value)
     return documents([json.loads(data)], finish)
 
@@ -147,7 +131,6 @@ plan_expires = "1d"
 python = []
 [trust]
 require_signature = false
-signatures = 1
 signing_key = "ada.pem"
 [watch]
 listen = "127.0.0.1:0"

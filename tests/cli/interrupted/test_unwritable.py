@@ -51,14 +51,12 @@ WRITERS = {
     "folder of plans": f"hook --to destination -c reconciler.toml --job clicks --plans {BELOW_A_FILE}",
     "variables": f"hook --to destination -c reconciler.toml --job clicks --plans plans --env-file {BELOW_A_FILE}",
     "demo": f"demo --folder {BELOW_A_FILE}",
-    "audit log": "apply p.json -c logged.toml --yes",
 }
 
 
 @pytest.mark.parametrize("line", WRITERS.values(), ids=list(WRITERS))
 def test_a_place_that_cannot_be_written_ends_as_a_sentence(world: World, line: str) -> None:
     assert run(world, PLANNED).code in (ExitCode.OK, ExitCode.NEEDS_PERSON)
-    world.file("logged.toml", (world.folder / "reconciler.toml").read_text() + f'[trust]\naudit_log = "{BELOW_A_FILE}"')
     before = world.tables("offsets.db")
     ended = run(world, line)
     assert ended.code == ExitCode.USAGE, ended.err

@@ -25,11 +25,10 @@ from reconciler.core.errors import ReconcilerError, Refused
 from reconciler.formats.plan import digest
 from reconciler.formats.snapshot import path_for
 from reconciler.preflight.text import quoted
-from reconciler.trust.audit_log import AuditLog
 from tests.golden.corpus import HEAD, OFFSETS, Estate, deliver, job, stored
 from tests.golden.world import Result, World
 
-FORGED = "signed    by ada.pub.pem, key 0"
+FORGED = "unaltered, and signed with ada.pub.pem (0), a trusted key"
 HOSTILE = f"x\n{FORGED}\r\x1b[2J\x1b[8m\x7f\x85\x9b31m\u200b\u202e\u2066\u2028{FORGED}\u2029{FORGED}\x01y"
 """A line that looks like ours, and everything that makes a terminal hide, move or reverse what it shows."""
 ROOT = Path(output.__file__).parents[2]
@@ -46,7 +45,7 @@ def harmless(ended: Result, *, quotes: bool = True) -> Result:
     assert ended.code != 1, text
     assert hidden(text) == []
     assert [each for each in text.splitlines() if each.strip().startswith(FORGED)] == []
-    assert re.search(r"x\\+(x0a|n)signed", text) or not quotes, text
+    assert re.search(r"x\\+(x0a|n)unaltered", text) or not quotes, text
     return ended
 
 
@@ -74,13 +73,11 @@ def planned(world: World) -> None:
     world.file("p.json", json.dumps({**fields, "sha256": digest(fields)}))
 
 
-def test_verify_prints_a_forged_plan_as_what_it_is(estate: Estate) -> None:
+def test_show_prints_a_forged_plan_as_what_it_is(estate: Estate) -> None:
     planned(estate.world)
-    ended = harmless(estate.world.run("verify", "p.json"))
+    ended = harmless(estate.world.run("show", "p.json"))
     assert ended.code == 0
-    begins = [each.split(" ")[0] for each in ended.out.splitlines()]
-    assert begins == ["plan", "made", "expires", "signed", "required"]
-    assert "signed    no signatures: anyone who can write the file" in ended.out
+    assert "\nunaltered by its checksum, and not signed: anyone who can write the file can have made it\n" in ended.out
 
 
 @pytest.mark.parametrize("columns", ["40", "100", "100000"])
@@ -101,17 +98,6 @@ def test_a_forged_snapshot_forges_no_line(estate: Estate) -> None:
     content = {"format": HOSTILE, "plan_sha256": HOSTILE, "rows": [{HOSTILE: HOSTILE}]}
     path_for(plan).write_text(json.dumps(content))
     assert harmless(estate.world.run("rollback", "p.json", *CONFIG, "--yes"), quotes=False).code == 5
-
-
-def test_an_audit_log_that_is_hashed_again_forges_no_line(estate: Estate) -> None:
-    by = {"user": HOSTILE, "host": HOSTILE, "sudo_user": HOSTILE}
-    row = {"name": HOSTILE, "rows": []}
-    record = {"kind": "intention", "action": HOSTILE, "by": by, "command": [HOSTILE], "plan": {"sha256": HOSTILE}}
-    AuditLog(estate.world.folder / "audit.log").append(record | {"jobs": [row], "message": HOSTILE}, HOSTILE)
-    assert "Record 1 is open" in harmless(estate.world.run("audit-log", "verify", "audit.log")).out
-    harmless(estate.world.run("audit-log", "show", "audit.log"))
-    shown = harmless(estate.world.run("audit-log", "show", "audit.log", "--format", "json"))
-    assert json.loads(shown.out)["action"] == HOSTILE
 
 
 def test_a_configuration_forges_no_line(world: World) -> None:

@@ -140,7 +140,7 @@ class HookRun:
         memory = self.memory
         config, checked = memory.config(self.extra), memory.check(self.extra)
         file, plans = memory.folder / "reconciler.toml", memory.folder / "plans"
-        start = Start.of(config, config.jobs[0], plans=plans, clone_to=None, words=["hook"], config_file=file)
+        start = Start.of(config, config.jobs[0], plans=plans, clone_to=None, config_file=file)
         return start.correct(checked, outside or memory.outside, lambda _: None)
 
 

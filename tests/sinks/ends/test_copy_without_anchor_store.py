@@ -42,7 +42,6 @@ def start(query: Query, config: Config, outside: Outside) -> Start:
         config.jobs[0],
         plans=query.folder / "plans",
         clone_to=str(query.folder / "copy"),
-        words=(),
         config_file=query.folder,
     )
     made.correct(check(made.config, (made.job,), outside), outside, lambda plan: None)

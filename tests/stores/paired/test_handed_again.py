@@ -382,7 +382,7 @@ class Starts:
         store = HandedPair(self.table, self.anchors)
         outside = replace(self.memory.outside, open_store=lambda _: store, now_ms=lambda: self.now)
         (job,), folder = self.config.jobs, self.memory.folder
-        start = Start.of(self.config, job, plans=folder / "plans", clone_to=None, words=(), config_file=folder)
+        start = Start.of(self.config, job, plans=folder / "plans", clone_to=None, config_file=folder)
         assert choose(start.config, job, outside, word=word, mark=None).side is Side.DESTINATION
         names = start.correct(check(start.config, (job,), outside, by_hand), outside, lambda plan: None)
         offsets: dict[str, dict[str, int]] = json.loads(Path(names["RECONCILER_START"]).read_text())["offsets"]

@@ -1,1 +1,1 @@
-"""Commands for the time after a failover: audit, audit-log, compact."""
+"""Commands for the time after a failover: audit, compact."""

@@ -1,1 +1,1 @@
-"""Commands for a failover: check, plan, show, sign, verify, apply, hook, checkpoint, rollback."""
+"""Commands for a failover: check, plan, show, sign, apply, hook, checkpoint, rollback."""

@@ -15,7 +15,6 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.config.file import Config
-from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
 from reconciler.failover.writing.apply import JobChanges, check_still, prepare, write
@@ -25,8 +24,7 @@ from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
-from reconciler.trust import command_trail, signing
-from reconciler.trust.audit_trail import Attempt
+from reconciler.trust import signing
 
 MOST_REFUSED = 20
 """Sentences on partitions that stop a job."""
@@ -70,19 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
-    logged = TrustSettings() if options.dry_run else config.trust
-    with command_trail.attempt(logged, "apply", options.words) as attempt:
-        plan = trusted_plan(config, options.plan, attempt)
-        chosen = plan.only(options.job)
-        print_not_judged(chosen)
-        if not options.dry_run and not os.path.lexists(kept := snapshot.beside_file(options.plan)):
-            refuse_unwritable(kept, other="place for the plan")
-        changes, count = _apply(plan, chosen, config, options, attempt)
-        _say_result(changes, count, chosen, options)
-        say_left_alone(plan, chosen)
-        refuse_the_rest(changes, chosen)
-        if not count and not options.dry_run:
-            attempt.had_nothing_to_do()
+    plan = trusted_plan(config, options.plan)
+    chosen = plan.only(options.job)
+    print_not_judged(chosen)
+    if not options.dry_run and not os.path.lexists(kept := snapshot.beside_file(options.plan)):
+        refuse_unwritable(kept, other="place for the plan")
+    changes, count = _apply(plan, chosen, config, options)
+    _say_result(changes, count, chosen, options)
+    say_left_alone(plan, chosen)
+    refuse_the_rest(changes, chosen)
     return ExitCode.OK
 
 
@@ -105,20 +99,15 @@ def refuse_the_rest(changes: Sequence[JobChanges], plan: Plan) -> None:
         raise NeedsPerson(sentences[0], hint=" ".join(sentences[1:]))
 
 
-def trusted_plan(config: Config, path: Path, attempt: Attempt, *, applied: bool = False) -> Plan:
+def trusted_plan(config: Config, path: Path, *, applied: bool = False) -> Plan:
     """The plan. Raises Changed if it was altered, or lacks a signature that the configuration requires."""
     plan, content = context.read_plan_file(path, applied=applied)
-    attempt.concerns(plan, path, {})
-    signers = signing.check(path, content, plan.sha256, config.trust)
-    attempt.concerns(plan, path, signing.summary(signers))
-    for signer in signers:
+    if (signer := signing.check(path, content, plan.sha256, config.trust)) is not None:
         say(f"Signed by {signer}.")
     return plan
 
 
-def _apply(
-    plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace, attempt: Attempt
-) -> tuple[Sequence[JobChanges], int]:
+def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace) -> tuple[Sequence[JobChanges], int]:
     """The changes that were written (or would be, in a dry run), and the number of offsets.
 
     ``chosen``: the jobs of the plan to apply. The snapshot is the whole plan's.
@@ -133,9 +122,7 @@ def _apply(
             if not options.yes:
                 check_still(changes, chosen, config, outside)
             with signals.writing():
-                attempt.intends_changes(changes)
                 write(changes, plan, options.plan, outside)
-                attempt.wrote()
     return changes, count
 
 

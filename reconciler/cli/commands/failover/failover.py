@@ -20,10 +20,9 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import Outside
 from reconciler.formats.decimal_text import counted, some
 from reconciler.formats.start import Side
-from reconciler.hook.marks import Mark, Marks
+from reconciler.hook.marks import Mark, Marks, who
 from reconciler.hook.side import Chosen, choose, refuse_without_rows
 from reconciler.stores.registry import traits
-from reconciler.trust import command_trail
 
 EXAMPLE = "reconciler failover start -c reconciler.toml"
 MOST_TOPICS = 3
@@ -81,11 +80,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         return _status(config, jobs, marks)
     if options.way == "start" and not options.job and not options.yes:
         _confirm(jobs)
-    with command_trail.attempt(config.trust, f"failover {options.way}", options.words) as attempt:
-        attempt.intends_marks(jobs)
-        count, code = _start(jobs, marks) if options.way == "start" else _end(config, jobs, marks)
-        attempt.marked(count, code)
-    return code
+    return _start(jobs, marks) if options.way == "start" else _end(config, jobs, marks)
 
 
 def _confirm(jobs: Sequence[Job]) -> None:
@@ -96,15 +91,13 @@ def _confirm(jobs: Sequence[Job]) -> None:
     confirm(f"Move {counted(len(jobs), 'job')} to the destination, each at its next start?", yes=False)
 
 
-def _start(jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
-    """How many marks were written, and the exit code."""
-    me, codes, count = command_trail.who(), [ExitCode.OK], 0
+def _start(jobs: Sequence[Job], marks: Marks) -> ExitCode:
+    codes = [ExitCode.OK]
     written.intend(*map(_name_of, jobs))
     for job in jobs:
         try:
             with written.writing(_name_of(job)):
-                is_new = marks.set(job.name, Mark(stamp(clock_ms()), f"{me['user'] or me['uid']}@{me['host']}"))
-            count += is_new
+                is_new = marks.set(job.name, Mark(stamp(clock_ms()), who()))
             if is_new:
                 say(f"{job.name}: moves to the destination at its next start")
             elif mark := marks.of(job.name):
@@ -114,28 +107,26 @@ def _start(jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
             codes.append(error.exit_code)
     if len(codes) <= len(jobs):
         say(f"Restart the jobs that move. Their hooks must read {marks.place}.")
-    return count, worst(codes)
+    return worst(codes)
 
 
 def _name_of(job: Job) -> str:
     return f'the mark of job "{job.name}"'
 
 
-def _end(config: Config, jobs: Sequence[Job], marks: Marks) -> tuple[int, ExitCode]:
-    """How many marks were removed, and the exit code."""
+def _end(config: Config, jobs: Sequence[Job], marks: Marks) -> ExitCode:
     with context.outside(config) as outside:
         ended = [_end_one(job, _side(config, job, outside), marks) for job in jobs]
     if any(each.is_moved for each in ended):
         say("To take jobs back to the source: docs/how-to/failback.md")
-    return sum(each.is_removed for each in ended), worst([ExitCode.OK, *(each.exit_code for each in ended)])
+    return worst([ExitCode.OK, *(each.exit_code for each in ended)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """The end of one job's failover: whether its mark was removed, and whether it stays at the destination."""
+    """The end of one job's failover, and whether the job stays at the destination."""
 
     exit_code: ExitCode
-    is_removed: bool = False
     is_moved: bool = False
 
 
@@ -146,19 +137,19 @@ def _end_one(job: Job, found: Chosen | ReconcilerError, marks: Marks) -> _Ended:
         say(f"{job.name}: not ended. {found}")
         return _Ended(code)
     try:
-        is_removed = marks.remove(job.name)
+        was_marked = marks.remove(job.name)
     except ReconcilerError as error:
         say(f"{job.name}: not ended. {error}")
         return _Ended(worst([code, error.exit_code]))
-    done = "ended" if is_removed else f"had no mark in {marks.place}"
+    done = "ended" if was_marked else f"had no mark in {marks.place}"
     if isinstance(found, NeedsPerson):
         say(f"{job.name}: {done}. {found}")
-        return _Ended(code, is_removed)
+        return _Ended(code)
     if found.side is Side.DESTINATION:
         say(f"{job.name}: {done}; it stays at the destination: {found.why}")
-        return _Ended(code, is_removed, is_moved=True)
+        return _Ended(code, is_moved=True)
     say(f"{job.name}: {done}; it starts at the source: {_why(job, found)}")
-    return _Ended(code, is_removed)
+    return _Ended(code)
 
 
 def _status(config: Config, jobs: Sequence[Job], marks: Marks) -> ExitCode:

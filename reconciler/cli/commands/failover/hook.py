@@ -155,7 +155,6 @@ def run(options: argparse.Namespace) -> ExitCode:
             job,
             plans=options.plans,
             clone_to=options.clone_to,
-            words=options.words,
             config_file=options.config,
         )
         with context.outside(start.config) as outside:

@@ -108,7 +108,7 @@ def _refuse_applied(path: Path) -> None:
 
 
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
-    """Remove the signatures of the file's previous plan before writing the new one.
+    """Remove the signature of the file's previous plan before writing the new one.
 
     Under the lock of the previous plan, which ``apply`` holds while it writes: a search takes long enough for others to
     apply that plan.

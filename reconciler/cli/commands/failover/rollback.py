@@ -20,8 +20,6 @@ from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rol
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words
 from reconciler.hook.kept import note_rollback
-from reconciler.trust import command_trail
-from reconciler.trust.audit_trail import Attempt
 
 EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
 HELP = Help(
@@ -70,18 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
-    with command_trail.attempt(config.trust, "rollback", options.words) as attempt:
-        plan = trusted_plan(config, options.plan, attempt, applied=True)
-        _roll_back(plan, config, options, attempt)
+    plan = trusted_plan(config, options.plan, applied=True)
+    _roll_back(plan, config, options)
     return ExitCode.OK
 
 
-def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt: Attempt) -> None:
+def _roll_back(plan: Plan, config: Config, options: argparse.Namespace) -> None:
     with context.outside(config) as outside:
         jobs = prepare_rollback(plan, options.plan, config, outside, options.job)
         returns = [item for change in jobs for item in change.returns]
         if not returns:
-            attempt.had_nothing_to_do()
             say("Nothing to put back: every row is as it was before the plan was applied.")
             say_left_alone(plan, plan.only(options.job))
             return
@@ -89,11 +85,9 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, attempt:
         _refuse_skips(returns, options)
         confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
         with signals.writing():
-            attempt.intends_returns(jobs)
             names = [change.job.name for change in jobs if change.returns]
             noted = partial(note_rollback, options.plan, names, outside.now_ms())
             write_rollback(jobs, plan, options.plan, config, outside, on_writing=noted)
-            attempt.wrote()
     say(f"{counted(len(returns), 'offset')} put back and read again.")
     say_left_alone(plan, plan.only(options.job))
 

@@ -10,28 +10,35 @@ from reconciler.cli import arguments, context, outputs
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, show_data, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
+from reconciler.config.file import Config
+from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.formats.plan import Plan, StartPolicy, why_stopped
+from reconciler.trust import signing
+from reconciler.trust.signing import Signer
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
     """
     Shows a plan as a table, as the JSON for startingOffsets of Spark's Kafka source, or as one page to review and to
-    pass on. It reads only files.
+    pass on. It reads only files. The table's second line says whether the plan is unaltered, and who signed it. The
+    checksum finds accidents; only a signature shows who made a plan, and that it is unaltered.
     """,
     [
         ("a table", "reconciler show failover.plan.json"),
+        ("whether apply would accept its signature", "reconciler show failover.plan.json -c reconciler.toml"),
         ("for Spark's Kafka source", EXAMPLE),
         ("a page that needs no network", "reconciler show failover.plan.json --html plan.html"),
     ],
     {
         ExitCode.OK: "",
-        ExitCode.USAGE: "there is no such file or job, or the partitions are not all of a topic's; "
+        ExitCode.USAGE: "there is no such file or job, an unusable key, or the partitions are not all of a topic's; "
         "with --starting-offsets: a topic's name holds a configured secret",
         ExitCode.NEEDS_PERSON: "the plan could not judge a job of --job; with --starting-offsets: a partition must not "
         "start, a sink forbids it, or the job is ambiguous",
-        ExitCode.CHANGED: "the file is not a plan, or was altered",
+        ExitCode.CHANGED: "the file is not a plan, or was altered, or its signature does not fit; for the table with a "
+        "configuration: a signature that is not by a trusted key, or a required one that is missing",
     },
     environment={
         "NO_COLOR": "any value turns colours off",
@@ -45,7 +52,7 @@ HELP = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
     arguments.add_repeatable(parser, "--job", "only this job of the plan", "NAME")
-    arguments.add_optional_config(parser, "apply this configuration's [policy]")
+    arguments.add_optional_config(parser, "apply this configuration's [policy] and [trust]")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
     ways.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one page; - for stdout")
@@ -55,8 +62,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     to_stdout = str(options.html) == "-"
     if options.html and not to_stdout:
         refuse_unwritable(options.html, replaces=outputs.PAGE)
-    plan = context.read_plan(options.plan)
-    policy = context.start_policy(options, plan)
+    config = context.config_if_named(options)
+    plan, content = context.read_plan_file(options.plan)
+    policy = plan.policy if config is None else config.policy.start
+    trust = TrustSettings() if config is None else config.trust
+    signer = signing.signer_of(options.plan, content, plan.sha256, trust)
     shown = plan.only(options.job)
     if options.starting_offsets:
         from reconciler.spark.handoff.options import starting_offsets_json
@@ -80,9 +90,19 @@ def run(options: argparse.Namespace) -> ExitCode:
             say(f"Written to {options.html}")
         return ExitCode.OK
     head = f"plan of {plan.created_at}, valid until {plan.expires_at}, for cluster {plan.cluster_id}"
-    show(wrap(head))
+    show(wrap(head, _signature_text(signer, config)))
     show(plan_text(shown, policy))
+    signing.refuse_untrusted(options.plan, signer, trust)
     return ExitCode.OK
+
+
+def _signature_text(signer: Signer | None, config: Config | None) -> str:
+    """Whether the plan is unaltered, which its reader has checked, and who signed it."""
+    if signer is None:
+        return "unaltered by its checksum, and not signed: anyone who can write the file can have made it"
+    if config is None:
+        return f"unaltered, and signed with key {signer.key_id[:16]}; -c FILE also says whether that is trusted"
+    return f"unaltered, and signed with {signer}" + ("" if signer.name is None else ", a trusted key")
 
 
 def _refuse_newly_stopped(plan: Plan, policy: StartPolicy) -> None:

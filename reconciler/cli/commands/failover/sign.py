@@ -16,26 +16,26 @@ from reconciler.trust import signing
 
 EXAMPLE = "reconciler sign failover.plan.json --key ada.pem"
 HELP = Help(
-    "Shows a plan, asks, and adds a signature of its file to PLAN.sig beside it. Existing signatures stay: several "
-    "people can sign. If the configuration has [trust] require_signature, apply requires it.",
+    "Shows a plan, asks, and writes a signature of its file to PLAN.sig beside it, in place of any other signature. If "
+    "the configuration has [trust] require_signature, apply requires one by a trusted key.",
     [
         ("sign a plan that a colleague has made", EXAMPLE),
         (
-            "add a signature made by openssl or a hardware token",
+            "take a signature made by openssl or a hardware token",
             "reconciler sign failover.plan.json --signature plan.sig.bin --public-key ada.pub.pem",
         ),
     ],
     exits={
         ExitCode.OK: "signed",
         ExitCode.USAGE: "an unusable key, or not confirmed",
-        ExitCode.CHANGED: "the plan was altered, or an existing signature is not valid",
+        ExitCode.CHANGED: "the plan was altered, or the signature does not fit it",
     },
     environment={
         context.PASSPHRASE: "the key's passphrase, if it has one (default: a prompt)",
         **OPTIONAL_CONFIG_ENVIRONMENT,
     },
-    files={"PLAN.sig": "the signatures (reconciler.signatures/1)"},
-    see_also=("reconciler verify", "docs/how-to/trusted-plans.md"),
+    files={"PLAN.sig": "the signature (reconciler.signature/1)"},
+    see_also=("reconciler show", "docs/how-to/trusted-plans.md"),
 )
 
 
@@ -54,17 +54,18 @@ def run(options: argparse.Namespace) -> ExitCode:
     ):
         raise ConfigError("Give either --key, or --signature and --public-key.", hint="See reconciler sign --help.")
     plan, content = context.read_plan_file(options.plan)
-    policy = context.start_policy(options, plan)
+    config = context.config_if_named(options)
+    policy = plan.policy if config is None else config.policy.start
     show(plan_text(plan, policy))
     if stamp(clock_ms()) >= plan.expires_at:
         say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
     if options.key is None:
-        made = signing.made_elsewhere(options.signature, options.public_key)
-        confirm("Add this signature of the plan?", yes=options.yes)
-        signer = signing.add(options.plan, content, plan.sha256, made)
+        signature = signing.made_elsewhere(options.signature, options.public_key)
+        confirm("Take this signature of the plan?", yes=options.yes)
+        signing.put(options.plan, content, plan.sha256, signature)
     else:
         key = context.private_key(options.key)
         confirm("Sign this plan?", yes=options.yes)
-        signer = signing.sign(options.plan, content, plan.sha256, key)
-    say("", f"Signed with key {signer.key_id}: {signing.path_for(options.plan)}")
+        signature = signing.sign(options.plan, content, plan.sha256, key)
+    say("", f"Signed with key {signature.key_id}: {signing.path_for(options.plan)}")
     return ExitCode.OK

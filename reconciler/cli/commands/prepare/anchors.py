@@ -33,8 +33,6 @@ from reconciler.fileio import making, refuse_unwritable, why, write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, HandsOver, OffsetStore, Row
-from reconciler.trust import command_trail
-from reconciler.trust.audit_trail import WrittenRow
 
 MOST_NAMED = 20
 """Rows that could not be exported and are named, one a line."""
@@ -189,28 +187,18 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
     total = 0
     concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
     with ExitStack() as until_the_end:
-        attempt = until_the_end.enter_context(command_trail.attempt(config.trust, "import", options.words))
         work, open_store = [], _opener(config)
         for job in concerned:
             store = open_store(job.store)
             until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
-        rows = [
-            WrittenRow(job, change.key, before, change.new.offset if change.new else None)
-            for job, _, found in work
-            for change, before in found
-        ]
         until_the_end.enter_context(signals.writing())
-        if rows:
-            attempt.intends(rows)
-        written.intend(*(name_of(job, len(found)) for job, _, found in work if found))
-        for job, store, found in work:  # every job is checked before the first is written
-            changes = [change for change, _ in found]
+        written.intend(*(name_of(job, len(changes)) for job, _, changes in work if changes))
+        for job, store, changes in work:  # every job is checked before the first is written
             if changes:
                 put(store, job, changes, "import", clock_ms(), any_written=total > 0)
                 confirm(store, job, {change.key: change.new for change in changes})
                 total += len(changes)
-        attempt.wrote()
     log.info("%s written, %s existed already.", counted(total, "row"), f"{len(lines) - total:,}")
     return ExitCode.OK
 
@@ -250,11 +238,11 @@ def _job_of(config: Config, jobs: Iterable[Job], line: AnchorLine) -> Job:
 
 def _changes(
     config: Config, job: Job, store: OffsetStore, lines: Sequence[AnchorLine], *, replace: bool
-) -> list[tuple[Change, int | None]]:
-    """One job's changes, each with the offset stored now. Creates the store if it is missing; writes no row."""
+) -> list[Change]:
+    """One job's changes. Creates the store if it is missing; writes no row."""
     store.create()
     rows = by_key(store.read(job.group, job_topics(config, job)))
-    changes = []
+    changes, keep_offsets = [], True
     for line in lines:
         key = line.key
         there = rows.get(key)
@@ -268,9 +256,10 @@ def _changes(
             )
         # Nothing tells how far such a job was; by the time of the import, row-time would skip all records until then.
         undated = line.stored.anchor is None and line.stored.written_at_ms is None
-        change = Change(key, there.version if there else None, line.stored, undated=undated, may_lag=True)
-        changes.append((change, there.stored.offset if there else None))
-    if changes and not (isinstance(store, HandsOver) and all(_keeps_offset(change, at) for change, at in changes)):
+        changes.append(Change(key, there.version if there else None, line.stored, undated=undated, may_lag=True))
+        keep_offsets &= there is not None and there.stored.offset == line.stored.offset
+    # A store of the job's own allows one write: an anchor for the offset that is there.
+    if changes and not (isinstance(store, HandsOver) and keep_offsets):
         store.check_writable(job.group)
     return changes
 
@@ -283,8 +272,3 @@ def _refuse_malformed(row: Row | None) -> None:
     if row is not None and row.malformed is not None:
         bad = row.malformed
         raise NeedsPerson(f"{bad.message} Nothing was written.", hint=f"{bad.hint} Then run this again.")
-
-
-def _keeps_offset(change: Change, stored: int | None) -> bool:
-    """True if only an anchor is added: the one write that a store of the job's own allows."""
-    return change.new is not None and change.new.offset == stored
