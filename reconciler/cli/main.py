@@ -59,7 +59,6 @@ GROUPS = (
         "afterwards",
         {
             "audit": "after a failover: count on Spark what a job lost, doubled and reordered",
-            "compact": "merge the small files that range batches leave (Spark)",
         },
     ),
     CommandGroup(

@@ -77,8 +77,6 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(words: str, buffered: 
                 "hook -c x --clone-to": "--clone-to",
                 "anchors export -c x": "PATH",
                 "checkpoint clone from": "NEW_PATH",
-                "compact": "PATH",
-                "compact out --catalogue": "--catalogue",
                 "audit p.json --parquet": "--parquet",
                 "lab down --folder": "--folder",
             }.items()

@@ -36,7 +36,6 @@ PUBLIC = {
     "reconciler.spark.ranges.idempotent": ["PostgresUpsert"],
     "reconciler.spark.ranges.hashed_files": ["HashNamedFiles"],
     "reconciler.spark.ranges.output": ["files", "read"],
-    "reconciler.spark.ranges.compaction": ["compact"],
     "reconciler.spark.ranges.avro": ["decoded"],
 }
 

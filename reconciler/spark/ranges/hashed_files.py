@@ -34,7 +34,7 @@ records are another batch, whose rows count too.
 
 Who is protected: readers of the catalogue (``output.files``, ``output.read``) see each record once, at any moment. A
 plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, in part, or as two runs
-have written it, and it does not see merged files of a compaction.
+have written it.
 """
 
 from __future__ import annotations

@@ -12,12 +12,10 @@ Below the output's path, ``_batches`` is the catalogue (Spark ignores names that
 ``NAME.staged``                 all files of that batch, as one run has written them
 ``NAME.lost.json``              another run of the group was first; this batch will be undone
 ``NAME.json``                   a batch whose offsets are saved: its files count
-``snapshot-NUMBER.json``        made by compaction: the files that count in place of all batches that it names
 ==============================  ========================================================================================
 
 All are JSON in UTF-8 with a ``sha256`` over the rest, format ``reconciler.output/1``, each written atomically and never
-changed. The files that count are those of the newest snapshot, and of the batches that it does not name. A snapshot is
-written in one step, so readers of the catalogue see the old files or the merged ones, never both.
+changed. The files that count are those of the finished batches.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -57,7 +54,6 @@ LISTINGS = 20
 BEGUN, LOST, DONE = ".begun.json", ".lost.json", ".json"
 STAGED = ".staged"
 """Without .json: an installation that does not know it would take it for a batch that counts."""
-_SNAPSHOT = re.compile(r"snapshot-(\d{20})\.json")
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +69,12 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """One file of the catalogue; ``files`` are relative to the output's path. ``replaces``: names, for a snapshot."""
+    """One file of the catalogue; ``files`` are relative to the output's path."""
 
     name: str
     group: str = ""
     files: tuple[str, ...] = ()
     parts: tuple[BatchPart, ...] = ()
-    replaces: tuple[str, ...] = ()
     written_at_ms: int = 0
 
     @property
@@ -90,19 +85,14 @@ class CatalogueEntry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The newest snapshot (None: none yet), the batches beside it that count, and those under way."""
+    """The batches that count, by name, and the names of those under way."""
 
-    snapshot: CatalogueEntry | None
-    number: int
     batches: Mapping[str, CatalogueEntry]
     begun: frozenset[str]
 
     @property
     def files(self) -> list[str]:
-        found = list(self.snapshot.files) if self.snapshot else []
-        for name in sorted(self.batches):
-            found += self.batches[name].files
-        return found
+        return [each for name in sorted(self.batches) for each in self.batches[name].files]
 
 
 def files(path: str, *, catalogue: str | None = None) -> list[str]:
@@ -138,34 +128,22 @@ class Catalogue:
             try:
                 return self._contents()
             except FileNotFoundError:
-                continue  # compaction removed a listed file: there is a newer snapshot
+                continue  # another run has undone a listed batch
         raise Unreachable(
             f"The files of {self.folder.shown} vanish while they are read.", hint="Find out which program removes them."
         )
 
     def _contents(self) -> Contents:
         names = self.folder.names()
-        numbers = sorted((int(found[1]) for name in names if (found := _SNAPSHOT.fullmatch(name))), reverse=True)
-        snapshot, number = None, numbers[0] if numbers else 0
-        for each in numbers:
-            snapshot = self.load(snapshot_name(each))
-            if snapshot is not None:
-                break
-        replaced = set(snapshot.replaces) if snapshot else set()
         begun = {name.removesuffix(BEGUN) for name in names if name.endswith(BEGUN)}
         batches = {}
         for name in names:
-            if _is_done(name) and name.removesuffix(DONE) not in replaced and (entry := self.load(name)) is not None:
+            if _is_done(name) and (entry := self.load(name)) is not None:
                 batches[entry.name] = entry
-        return Contents(snapshot, number, batches, frozenset(begun))
-
-    def snapshots(self) -> list[CatalogueEntry]:
-        """All snapshots that still exist, the oldest first."""
-        names = sorted(name for name in self.folder.names() if _SNAPSHOT.fullmatch(name))
-        return [entry for name in names if (entry := self.load(name)) is not None]
+        return Contents(batches, frozenset(begun))
 
     def done(self) -> list[str]:
-        """The names of all finished batches that still have a file here, also of those that a snapshot replaces."""
+        """The names of all finished batches."""
         return sorted(name.removesuffix(DONE) for name in self.folder.names() if _is_done(name))
 
     def counted_beside(self, name: str) -> list[CatalogueEntry]:
@@ -226,12 +204,8 @@ class Catalogue:
         return True
 
 
-def snapshot_name(number: int) -> str:
-    return f"snapshot-{number:020d}.json"
-
-
 def _is_done(name: str) -> bool:
-    return name.endswith(DONE) and not name.endswith((BEGUN, LOST)) and not name.startswith("snapshot-")
+    return name.endswith(DONE) and not name.endswith((BEGUN, LOST))
 
 
 # ---------------------------------------------------------------- bytes
@@ -245,7 +219,6 @@ def dumps(entry: CatalogueEntry) -> bytes:
         "written_at_ms": entry.written_at_ms,
         "files": list(entry.files),
         "ranges": [_dumped(part) for part in entry.parts],
-        "replaces": list(entry.replaces),
     }
     return json.dumps({**content, "sha256": _sum(content)}, separators=(",", ":")).encode() + b"\n"
 
@@ -268,7 +241,6 @@ def loads(data: bytes, shown: str) -> CatalogueEntry | None:
             required(string(content, "group"), "group"),
             _texts(content, "files"),
             tuple(_part(each) for each in _items(content, "ranges")),
-            _texts(content, "replaces"),
             required(integer(content, "written_at_ms"), "written_at_ms"),
         )
     except FieldError as error:

@@ -150,13 +150,6 @@ def test_the_value_of_a_misspelt_option_is_not_repeated(run: Run) -> None:
     assert "sesame" not in run("check", "postgresql://me:sesame@h/db")[2]
 
 
-@pytest.mark.parametrize("hours", ["-1", "nan", "inf", "1e9"])
-def test_old_files_stay_for_a_time_that_has_an_end(run: Run, hours: str) -> None:
-    code, out, err = run("compact", "/nowhere", f"--grace-hours={hours}")
-    assert (code, out) == (2, "")
-    assert "--grace-hours from 0 to 87,600 (ten years)" in err
-
-
 def test_the_environment_names_the_configuration_where_the_command_line_does_not(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,6 @@ from reconciler.spark.ranges.output import (
     dumps,
     files,
     loads,
-    snapshot_name,
 )
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.reading import require_single_attempts
@@ -44,7 +43,7 @@ def part(before: StoredOffset | None, after: StoredOffset | None, partition: int
 
 
 def entry(name: str, *parts: BatchPart, files: tuple[str, ...] = ()) -> CatalogueEntry:
-    return CatalogueEntry(name, "clicks", files, parts, (), 7)
+    return CatalogueEntry(name, "clicks", files, parts, 7)
 
 
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
@@ -73,18 +72,6 @@ def test_finished_batches_count_and_begun_ones_do_not(catalogue: Catalogue, tmp_
     catalogue.put("two" + BEGUN, entry("two", files=("two-0.parquet",)))
     (tmp_path / "_batches" / "three.json").write_bytes(dumps(entry("three", files=("three",)))[:-9])
     assert files(str(tmp_path)) == [f"{tmp_path}/one-0.parquet"]
-
-
-def test_a_snapshot_takes_the_place_of_the_batches_that_it_names(catalogue: Catalogue):
-    for name in ("one", "two", "three"):
-        catalogue.put(f"{name}.json", entry(name, files=(f"{name}-0",)))
-    catalogue.put(snapshot_name(1), CatalogueEntry(snapshot_name(1), "", ("merged",), (), ("one", "two")))
-    assert catalogue.contents().files == ["merged", "three-0"]
-    catalogue.put(snapshot_name(2), CatalogueEntry(snapshot_name(2), "", ("all",), (), ("one", "two", "three")))
-    assert catalogue.contents().files == ["all"]
-    assert not catalogue.put(snapshot_name(2), CatalogueEntry(snapshot_name(2), "", ("other",))), (
-        "of two, the first counts"
-    )
 
 
 def test_an_incomplete_entry_is_rewritten(catalogue: Catalogue, tmp_path: Path):

@@ -68,7 +68,7 @@ def test_files_of_a_batch_that_was_undone_do_not_count_for_the_one_begun_again(w
     again.settle(None, "clicks", {})  # type: ignore[arg-type]
     entry = killed._begun
     assert entry is not None
-    again._catalogue.put(BATCH.name + BEGUN, CatalogueEntry(BATCH.name, "clicks", (), entry.parts, (), 6))
+    again._catalogue.put(BATCH.name + BEGUN, CatalogueEntry(BATCH.name, "clicks", (), entry.parts, 6))
     again._begun = again._catalogue.load(BATCH.name + BEGUN)
     again.stage(frame(ROWS), BATCH)
     world.finish(again)
