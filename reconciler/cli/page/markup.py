@@ -21,7 +21,7 @@ from reconciler.core.visible import visible
 LONGEST = 2_000
 """Characters of one text on a page. Kafka's names have at most 249; a longer text is complete in the plan's file."""
 
-_TEMPLATES = ("document.html", "plan.html", "audit.html")
+_TEMPLATES = ("document.html", "plan.html")
 
 
 class Markup(str):

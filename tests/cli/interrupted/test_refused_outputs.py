@@ -18,7 +18,6 @@ COMMANDS = {
     "page": "show no-plan.json --html PLACE",
     "configuration": f"init --bootstrap-servers {DESTINATION} --alias a --yes --force -o PLACE",
     "audit as JSON": "audit -c gone.toml no-plan.json --json PLACE",
-    "audit as a page": "audit -c gone.toml no-plan.json --html PLACE",
     "variables": "hook --to destination -c gone.toml --job clicks --plans plans --env-file PLACE",
 }
 PLACES = {
@@ -66,7 +65,6 @@ def test_an_output_that_cannot_be_written_is_refused_first(
     [
         (COMMANDS["plan"], "check --format json prints a plan."),
         (COMMANDS["audit as JSON"], "--format json prints the result."),
-        (COMMANDS["audit as a page"], "--format json prints the result."),
         (COMMANDS["variables"], "Without a command, the hook prints the variables."),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.cli import outputs
 from reconciler.cli.main import main
-from reconciler.cli.page.audit_report import report_of_stays
+from reconciler.cli.terminal.audit_report import report_of_stays
 from reconciler.config.addresses import SINK_COLUMNS
 from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError, ExitCode
@@ -266,18 +266,16 @@ def test_a_cluster_with_records_that_were_not_compared_is_not_shown_as_well() ->
     assert [cells[0].tone for cells in report_of_stays(result(clusters=sides)).rows] == ["bad", "good", "good"]
 
 
-def test_the_result_is_shown_as_text_page_and_sealed_json() -> None:
+def test_the_result_is_shown_as_text_and_sealed_json() -> None:
     found = result(totals={"lost": 1, "lost_unread": 1})
     report, content = report_of_stays(found), json.loads(found.to_text())
     assert outputs.AUDIT.head.match(found.to_text().encode()), "a later result may replace it"
-    text, page = report.text(columns=120, colour=False), report.page()
+    text = report.text(columns=120, colour=False)
     assert content["sha256"] == digest(content)
     assert content["clusters"][0]["read"] == [{"topic": "events", "partition": 0, "start": 0, "end": 25}]
     for shown in ("1 lost (1 of them read by no stay)", "events-0 at 30 of cluster A", "id 00ff"):
         assert shown in text
-        assert shown in page
     assert "files:/<out>" in text
-    assert "files:/<out>" not in page
 
 
 # ---------------------------------------------------------------- which rows

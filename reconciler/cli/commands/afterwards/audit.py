@@ -42,7 +42,7 @@ HELP = Help(
         ("against the job's output", EXAMPLE),
         (
             "without the source, as a page",
-            "reconciler audit -c clicks.toml failover.plan.json --no-source --html audit.html",
+            "reconciler audit -c clicks.toml failover.plan.json --no-source --json audit.json",
         ),
         (
             "there and back, with the sink of the configuration",
@@ -100,7 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     results = parser.add_argument_group("results")
     arguments.add_format(results, "the printed format (default: text)")
     results.add_argument("--json", metavar="FILE", type=Path, help="write the result as JSON")
-    results.add_argument("--html", metavar="FILE", type=Path, help="write the result as one self-contained page")
     results.add_argument("--parquet", metavar="FOLDER", help="write the figures and all findings, with Spark")
     results.add_argument(
         "--examples", type=int, default=10, metavar="N", help="of each kind and partition (default: 10)"
@@ -161,11 +160,8 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def _refuse_unwritable_results(options: argparse.Namespace) -> None:
     """Raise ConfigError for files that cannot be written: an hour's computation must not be lost for one."""
-    for path, kind in ((options.json, outputs.AUDIT), (options.html, outputs.PAGE)):
-        if path:
-            refuse_unwritable(path, replaces=kind, stdout="--format json prints the result.")
-    if options.json and options.html and options.json.resolve() == options.html.resolve():
-        raise ConfigError(f"--json and --html both name {options.html}.", hint="Give each a file of its own.")
+    if options.json:
+        refuse_unwritable(options.json, replaces=outputs.AUDIT, stdout="--format json prints the result.")
 
 
 def _rules(options: argparse.Namespace, config: Config, job: Job, plans: Sequence[Plan]) -> dict[str, Any]:
@@ -185,19 +181,17 @@ def _rules(options: argparse.Namespace, config: Config, job: Job, plans: Sequenc
 
 
 def _give(result: AuditResult | StaysResult, options: argparse.Namespace) -> None:
-    from reconciler.cli.page.audit_report import report_of, report_of_stays
+    from reconciler.cli.terminal.audit_report import report_of, report_of_stays
     from reconciler.spark.audit.result import AuditResult
 
     report = report_of(result) if isinstance(result, AuditResult) else report_of_stays(result)
     if options.json:
         write_whole(options.json, result.to_text())
-    if options.html:
-        write_whole(options.html, report.page())
     if options.format == "json":
         show_json_text(result.to_text())
         return
     show(report.text())
-    written = [str(path) for path in (options.json, options.html, options.parquet) if path]
+    written = [str(path) for path in (options.json, options.parquet) if path]
     if written:
         say(f"Written to {', '.join(written)}")
 

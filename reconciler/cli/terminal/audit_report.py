@@ -1,4 +1,4 @@
-"""An audit's result as a text table, and as one HTML page without network or script."""
+"""An audit's result as text: a table, its figures in a sentence, and what was compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.cli.page.markup import document, fill, fill_each
 from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.core.anchors import TopicPartition
@@ -24,16 +23,13 @@ _FIGURES = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The parts of an audit shown beside its verdict: a table, its figures in a sentence, and the page's summary."""
+    """The parts of an audit shown beside its verdict: a table, and its figures in a sentence."""
 
     result: Result
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     sum: str
     examples: Sequence[str]
-    source: str
-    destination: str
-    semantics: str
 
     def text(self, *, columns: int | None = None, colour: bool | None = None) -> Shown:
         """The table, then the figures, examples, what was compared and what is not known."""
@@ -49,33 +45,6 @@ class Report:
                 lines = (f"  {sentence}" for sentence in sentences)
                 parts.append(wrap("", f"{head}:", *lines, indent="    ", columns=columns))
         return stack(*parts)
-
-    def page(self) -> str:
-        result = self.result
-        lists = {"Compared": result.compared, "Not known": result.unknown, "Examples": self.examples}
-        items = {head: fill_each("item", ({"text": text} for text in texts)) for head, texts in lists.items()}
-        heads = ({"kind": "n" if index else "", "head": head} for index, head in enumerate(self.heads))
-        body = fill(
-            "audit",
-            tone="good" if result.verdict == "clean" else "bad",
-            verdict=result.verdict,
-            job=result.job,
-            created_at=result.created_at,
-            source=self.source,
-            destination=self.destination,
-            semantics=self.semantics,
-            sum=self.sum,
-            heads=fill_each("audit_head", heads),
-            rows=fill_each("audit_row", map(_html_row, self.rows)),
-            lists=fill_each("audit_list", ({"head": head, "items": texts} for head, texts in items.items() if texts)),
-        )
-        return document(f"{result.verdict} · reconciler audit", body)
-
-
-def _html_row(cells: Sequence[Cell]) -> dict[str, object]:
-    name, *others = cells
-    figures = [{"kind": "n bad" if cell.tone == "bad" else "n", "value": cell.text} for cell in others]
-    return {"tone": name.tone, "name": name.text, "cells": fill_each("audit_cell", figures)}
 
 
 def _example(example: Example | RecordFinding, where: str) -> str:
@@ -95,9 +64,6 @@ def report_of(result: AuditResult) -> Report:
         [_cells(row, result) for row in result.partitions],
         _sum(result),
         [_example(each, _where(each)) for each in result.examples],
-        source=result.source_cluster_id or "not compared",
-        destination=result.destination_cluster_id,
-        semantics=result.semantics,
     )
 
 
@@ -146,9 +112,6 @@ def report_of_stays(result: StaysResult) -> Report:
         _sides(result),
         _sum_of_stays(result),
         [_example(each, _places(each)) for each in result.examples],
-        source=result.order[0],
-        destination=result.order[-1],
-        semantics=f"{len(result.order)} stays, {result.semantics}",
     )
 
 
