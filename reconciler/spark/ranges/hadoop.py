@@ -39,11 +39,6 @@ class Directory:
     def size(self, name: str) -> int:
         return int(self._fs.getFileStatus(self._at(name)).getLen())
 
-    def modified_ms(self, name: str) -> int:
-        """Epoch ms; a time far in the future for a file that no longer exists."""
-        at = self._at(name)
-        return int(self._fs.getFileStatus(at).getModificationTime()) if self._fs.exists(at) else 2**62
-
     def move(self, name: str, to: str) -> None:
         """Rename a file, replacing the one that has the new name."""
         self.remove(to)

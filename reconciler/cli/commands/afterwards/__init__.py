@@ -1,1 +1,1 @@
-"""Commands for the time after a failover: audit, compact."""
+"""The command for the time after a failover: audit."""
