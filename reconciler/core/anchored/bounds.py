@@ -50,6 +50,11 @@ class Bounds(TimeBound):
         """From here on a scan compares each record with the anchor."""
         return max(self.begin, self.lower - PEEK_BACK)
 
+    @property
+    def from_start(self) -> Bounds:
+        """The bounds with the log's start as ``lower``, which rests on no lookup."""
+        return replace(self, lower=self.start, lower_ms=None, begin=self.start)
+
     def at(self, lower: int, lower_ms: int, limits: Limits) -> Bounds:
         """The bounds with another ``lower``."""
         return replace(self, lower=lower, lower_ms=lower_ms, begin=front_begin(self.start, lower, limits))
@@ -120,11 +125,11 @@ def better_bounds(case: Case, bounds: Bounds, scan: Scan) -> Search[Bounds | Non
         if not by_clocks and scan.before is None:
             previous = yield from last_before(bounds.lower, bounds.start)
             by_clocks = previous is not None and previous.append_time
-        return replace(bounds, lower=bounds.start, lower_ms=None, begin=bounds.start) if by_clocks else None
+        return bounds.from_start if by_clocks else None
     stamp = found.timestamp_ms
     if found.append_time:
         if found.offset < bounds.lower:  # a copy before the bound: the clocks differ by more than was stated
-            return replace(bounds, lower=bounds.start, lower_ms=None, begin=bounds.start)
+            return bounds.from_start
         safe_ms = bounds.safe_ms
         earlier = safe_ms is not None and bounds.safe < bounds.lower
         return bounds.at(bounds.safe, safe_ms or 0, case.question.limits) if earlier else None
