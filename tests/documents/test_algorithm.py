@@ -15,7 +15,6 @@ SOURCES = {path: path.read_text(encoding="utf-8") for path in CORE.rglob("*.py")
 LABELS = {
     "anchored/search.py": ("F", "T", "W"),
     "unanchored/mirrored.py": ("S", "U", "B", "C", "T", "O"),
-    "unanchored/owners.py": ("K", "N", "E", "F", "P", "Q", "D", "A", "L", "R"),
 }
 
 
