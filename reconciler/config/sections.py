@@ -112,14 +112,15 @@ def watch(table: Table) -> WatchSettings:
         single_cluster=table.take("single_cluster", bool, False),
         tls_certificate=table.filled_text("tls_certificate"),
         tls_key=table.filled_text("tls_key"),
-        username=table.filled_text("username"),
-        password=table.filled_text("password"),
+        tls_client_ca=table.filled_text("tls_client_ca"),
     )
     if settings.every_ms < 1:
         table.fault("every", "must be above 0.")
-    for one, other in (("tls_certificate", "tls_key"), ("username", "password")):
-        if bool(getattr(settings, one)) != bool(getattr(settings, other)) and not table.is_faulty(one, other):
-            table.fault(one, f"and {other} belong together.", "Give both, or neither.")
+    certificate, key = bool(settings.tls_certificate), bool(settings.tls_key)
+    if certificate != key and not table.is_faulty("tls_certificate", "tls_key"):
+        table.fault("tls_certificate", "and tls_key belong together.", "Give both, or neither.")
+    elif settings.tls_client_ca and not certificate:
+        table.fault("tls_client_ca", "needs tls_certificate and tls_key.")
     table.done()
     return settings
 

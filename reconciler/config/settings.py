@@ -139,7 +139,7 @@ class TrustSettings:
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """``[watch]``: ``listen`` is HOST:PORT; a round begins every ``every_ms``; TLS and a login are optional."""
+    """``[watch]``: ``listen`` is HOST:PORT; a round begins every ``every_ms``; TLS is optional."""
 
     listen: str = "127.0.0.1:9464"
     every_ms: int = 60_000
@@ -149,8 +149,8 @@ class WatchSettings:
     """All jobs run on the watched cluster, even after it was rebuilt: offsets of another cluster are a mismatch."""
     tls_certificate: str | None = None
     tls_key: str | None = None
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
+    tls_client_ca: str | None = None
+    """Only clients with a certificate of this authority are served."""
 
 
 @dataclass(frozen=True, slots=True)

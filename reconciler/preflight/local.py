@@ -22,7 +22,7 @@ from reconciler.identity import settings_of
 from reconciler.near import near_names
 from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
 from reconciler.trust import signing
-from reconciler.watch.listener import Access, ListenAddress
+from reconciler.watch.listener import ListenAddress, check_tls
 
 GATEWAY_S = 5.0
 """Seconds to wait for a push gateway."""
@@ -68,11 +68,11 @@ def _functions(jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
 
 def _certificate(config: Config) -> Iterator[TrialResult]:
     try:
-        access = Access.of(config.watch)
+        check_tls(config.watch)
     except ConfigError as error:
         yield failed("watch", error)
         return
-    if access.tls is not None:
+    if config.watch.tls_certificate is not None:
         yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
 
 

@@ -262,10 +262,9 @@ def _track(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capabili
 def _watch(config: Config) -> str:
     watch = config.watch
     every, scheme = span(watch.every_ms).removeprefix("1 "), "https" if watch.tls_certificate else "http"
-    login = f", for the user {watch.username}" if watch.username else ""
     return (
         f"watch would check every job every {every}, with {watch.requests_per_second:,} requests a second at most, "
-        f"and serve the metrics at {scheme}://{watch.listen}/metrics{login}."
+        f"and serve the metrics at {scheme}://{watch.listen}/metrics."
         + (" All jobs are taken to run on this cluster (single_cluster)." if watch.single_cluster else "")
     )
 

@@ -30,8 +30,6 @@ MOST_LINES = 5
 """Outages that a round logs one by one; where hundreds of jobs fail alike, the metrics have them all."""
 OVERRUNS_LOGGED = 2
 """Overruns in a row after which they are logged."""
-MISSED_ROUNDS = 3
-"""Intervals without the end of a round after which ``health`` complains."""
 
 log = logging.getLogger("reconciler.watch")
 
@@ -75,7 +73,6 @@ class Setup:
     topics_of: Callable[[Job], Collection[str]]
     checker: JobChecker
     every_s: float
-    deadline_s: float
     close: Callable[[], None]
     use: Callable[[], None] = lambda: None
     once: bool = False
@@ -117,7 +114,6 @@ class Watch:
         self._now_ms = now_ms
         self._tidy = tidy
         self._overruns = 0
-        self._allowed_s = math.inf
         self.troubles: dict[str, ReconcilerError] = {}
         """Errors of the last complete round, by what failed."""
         self._setup = prepare()
@@ -143,16 +139,6 @@ class Watch:
     def close(self) -> None:
         self._setup.close()
 
-    def health(self) -> str | None:
-        """Why the checking itself is not healthy, None if it is. May be called from any thread.
-
-        The time runs from the end of the last round, or from the start or a reload if that is later.
-        """
-        silent_s, allowed_s = self._clock() - self._ended_at, self._allowed_s
-        if silent_s <= allowed_s:
-            return None
-        return f"No round of checks has ended for {silent_s:.0f} s; one should every {allowed_s:.0f} s at the latest."
-
     # ------------------------------------------------------------ rounds
 
     def _begin(self) -> None:
@@ -168,8 +154,6 @@ class Watch:
         self._spent_s = 0.0
         self._troubles: dict[str, ReconcilerError] = {}
         self._figures.watch_jobs({job.name: setup.topics_of(job) for job in setup.jobs})
-        self._ended_at = self._clock()  # the time since the last round was the earlier setup's to spend
-        self._allow(0.0)
         self._update(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())
 
     def _check(self, jobs: Sequence[Job]) -> None:
@@ -206,8 +190,6 @@ class Watch:
         is_overrun = took_s > self._setup.every_s and not is_away
         if not is_away:
             self._report_overrun(took_s, is_overrun=is_overrun)
-        self._ended_at = now
-        self._allow(took_s)
         self._update(
             rounds=process.rounds + 1,
             overruns=process.overruns + is_overrun,
@@ -229,10 +211,6 @@ class Watch:
             )
         elif was_logged and not is_overrun:
             log.info("rounds of checks end in their %g s again", every_s)
-
-    def _allow(self, round_s: float) -> None:
-        setup = self._setup
-        self._allowed_s = MISSED_ROUNDS * max(setup.every_s, round_s) + setup.deadline_s
 
     def _reload(self) -> None:
         """Use the file's jobs and settings from now on; keep the previous ones if it cannot be used."""

@@ -326,8 +326,7 @@ def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("section", "keys"),
     [
-        ("watch", ("username", "password")),
-        ("watch", ("tls_certificate", "tls_key")),
+        ("watch", ("tls_certificate", "tls_key", "tls_client_ca")),
         ("metrics", ("textfile",)),
         ("metrics", ("pushgateway",)),
         ("anchors", ("store",)),

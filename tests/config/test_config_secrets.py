@@ -60,7 +60,6 @@ def with_table(lines: str) -> str:
             with_table(f"[destination.client]\n'sasl.oauthbearer.config' = 'principal=me secret={PLANTED}'"),
             "[destination.client] sasl.oauthbearer.config",
         ),
-        (with_table(f"[watch]\nusername = 'me'\npassword = '{PLANTED}'"), "[watch] password"),
         (with_table(f"[metrics]\npushgateway = 'http://me:{quote(PLANTED, safe='')}@h:9091'"), "[metrics] pushgateway"),
         (with_table(f"[anchors]\nstore = 'postgresql://me:{quote(PLANTED, safe='')}@h/db'"), "[anchors] store"),
         (with_store(f"postgresql://me:{quote(PLANTED, safe='')}@h/db"), "[jobs] store"),
@@ -83,9 +82,7 @@ def test_a_secret_in_plain_text_is_refused_by_the_name_of_its_key(load: Load, te
 
 
 @pytest.mark.parametrize("secret", ["12345678", "1234.5678", "1979-05-27", "07:32:00", "true", "0xdecade"])
-@pytest.mark.parametrize(
-    "key", ["[destination.client] sasl.password", "[watch] password", "[trust] signing_passphrase"]
-)
+@pytest.mark.parametrize("key", ["[destination.client] sasl.password", "[trust] signing_passphrase"])
 def test_a_secret_without_quotes_is_one_in_plain_text(load: Load, key: str, secret: str) -> None:
     table, _, name = key.partition(" ")
     with pytest.raises(ConfigError) as caught:
@@ -98,9 +95,9 @@ def test_a_secret_without_quotes_is_one_in_plain_text(load: Load, key: str, secr
 @pytest.mark.parametrize("value", ['{ of = "correct horse" }', "{ of = 12345678 }", '["correct horse"]', "[12345678]"])
 def test_a_table_or_a_list_in_the_place_of_a_secret_is_not_shown(load: Load, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(with_table(f"[watch]\nusername = 'me'\npassword = {value}"))
+        load(with_table(f"[trust]\nsigning_passphrase = {value}"))
     said = "".join(map(str, (caught.value, *caught.value.others)))
-    assert "[watch] password must be text in quotes, not a" in said
+    assert "[trust] signing_passphrase must be text in quotes, not a" in said
     assert "correct horse" not in said
     assert "12345678" not in said
 

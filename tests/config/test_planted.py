@@ -28,7 +28,6 @@ PAYLOADS = ["planted-payload-a", "planted-payload-b"]
 OTHERS = {
     "SOURCE_PASSWORD": "planted/source+password",
     "ANCHORS_PASSWORD": "planted@anchors&password",
-    "WATCH_PASSWORD": "planted:watch:password",
     "PUSH_PASSWORD": "planted?push#password",
 }
 NOBODY = "127.0.0.1:2"
@@ -73,7 +72,6 @@ class Planted:
             "destination.client": client,
             "anchors": {"store": "postgresql://me:${ANCHORS_PASSWORD}@127.0.0.1:1/db?timeout=1"},
             "search": {"deadline": deadline},
-            "watch": {"username": "me", "password": "${WATCH_PASSWORD}"},
             "metrics": {
                 "textfile": str(self.world.folder),
                 "pushgateway": self.gateway.replace("//", "//me:${PUSH_PASSWORD}@"),

@@ -122,8 +122,8 @@ WORDS = [
         "watch would check every job every minute, with 50 requests a second at most, and serve the metrics at http:",
     ),
     (
-        with_section('[watch]\nusername = "w"\npassword = "${PW}"\ntls_certificate = "c"\ntls_key = "k"'),
-        "at https://127.0.0.1:9464/metrics, for the user w.",
+        with_section('[watch]\ntls_certificate = "c"\ntls_key = "k"'),
+        "at https://127.0.0.1:9464/metrics.",
     ),
     (with_section('[metrics]\npushgateway = "http://u:${PW}@gate:9091"'), "Its figures go to http://gate:9091."),
     (
@@ -165,7 +165,7 @@ def test_a_span_of_time_is_told_in_words(ms: int, words: str) -> None:
 def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -> None:
     path = write(
         LEAST.replace("alias", "alais").replace('"b:9092"', "9092").replace('group = "readers"', 'gruop = "readers"')
-        + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n[watch]\nusername = "me"\n'
+        + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n[watch]\ntls_key = "k"\n'
         + '[[jobs]]\nname = "clicks"\ngroup = "${NOT_SET_ANYWHERE}"\ntopics = []\nstore = "memory:x"\n'
     )
     found = read_config(path)
@@ -177,7 +177,7 @@ def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -
         "[destination] bootstrap_servers must be text in quotes, not 9092",
         "[search] scan_records = 0 must be at least 1",
         "[search] max_disordr is not a known key",
-        "[watch] username and password belong together",
+        "[watch] tls_certificate and tls_key belong together",
         "[jobs clicks] group is missing, and gruop is not a known key",
         'id = "hdr:x" is not known',
         "[jobs clicks] topics must be a list of different topic names",

@@ -67,7 +67,7 @@ class World:
         }
 
     def setup(self) -> Setup:
-        return Setup(jobs(self.count), lambda job: job.topics, self, self.every_s, 30.0, self.close, once=self.once)  # type: ignore[arg-type]
+        return Setup(jobs(self.count), lambda job: job.topics, self, self.every_s, self.close, once=self.once)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.closed += 1
@@ -345,39 +345,6 @@ def test_a_bug_in_one_jobs_check_is_reported_with_its_traceback(caplog: pytest.L
     assert [error.exit_code for error in watch.troubles.values()] == [ExitCode.BUG]
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [bug]
     assert world.figures.job("job-0").up
-
-
-def test_health_fails_without_a_round_in_time_and_recovers_with_the_next() -> None:
-    world = World(count=2, every_s=10.0, stop_at=540.0)
-    watch = world.watch()
-    assert watch.health() is None
-    watch.run()
-    assert watch.health() is None
-    world.now += 61.0
-    said = watch.health()
-    assert said is not None
-    assert said.startswith("No round of checks has ended for ")
-    assert said.endswith("one should every 60 s at the latest.")
-    world.stop_at = world.now + 15
-    watch.run()
-    assert watch.health() is None
-
-
-def test_a_reload_to_a_shorter_interval_leaves_it_well_while_its_first_round_runs() -> None:
-    world = World(count=2, every_s=3600.0, stop_at=500.0 + 3500)
-    watch = world.watch()
-    watch.run()
-    check, seen = world.check, []
-
-    def checks(chosen: Sequence[Job]) -> dict[str, JobCheck]:
-        seen.append(watch.health())
-        return check(chosen)
-
-    world.every_s, world.reloads, world.stop_at = 10.0, [world.now], world.now + 20
-    world.check = checks  # type: ignore[method-assign]
-    watch.run()
-    assert seen
-    assert set(seen) == {None}
 
 
 # ---------------------------------------------------------------- stop and reload

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import re
 import shutil
@@ -271,7 +270,7 @@ def test_a_changed_configuration_is_read_at_a_signal_and_a_bad_one_is_not_used(w
 def test_a_signal_stops_it_in_order_also_while_it_waits_for_a_cluster(world: World, number: int) -> None:
     config = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "600s"\n')
     with watching(config) as watch:
-        assert watch.get("/healthz") == (200, "ok\n")
+        assert watch.get("/metrics")[0] == 200
         assert watch.end(number) == 0
         assert watch.lines[-1] == "stopped"
         with pytest.raises(OSError, match="refused"):
@@ -311,17 +310,15 @@ def test_an_unusable_address_is_a_usage_error(world: World) -> None:
         assert (ended.code, "is not a number of seconds" in ended.err) == (2, True)
 
 
-def test_listening_to_everybody_without_tls_and_login_is_said(world: World) -> None:
+def test_listening_to_everybody_is_said(world: World) -> None:
     with watching(world.config(), listen="0.0.0.0:0") as watch:
-        watch.until(lambda: [line for line in watch.lines if "without TLS and a login" in line], "the warning")
+        watch.until(lambda: [line for line in watch.lines if "any client of this port can read" in line], "the warning")
         port = int(watch.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=30):
             pass
 
 
-def test_tls_and_login_are_read_again_at_a_signal(world: World) -> None:
-    world.deliver(3)
-    world.processed(1)
+def test_the_certificate_is_read_again_at_a_signal(world: World) -> None:
     files = {}
     for name in ("before", "after"):
         certificate, key = world.folder / f"{name}.pem", world.folder / f"{name}.key"
@@ -331,29 +328,24 @@ def test_tls_and_login_are_read_again_at_a_signal(world: World) -> None:
         files[name] = (certificate, key)
     used = [world.folder / "tls.pem", world.folder / "tls.key"]
 
-    def use(name: str, password: str) -> ssl.SSLContext:
+    def use(name: str) -> ssl.SSLContext:
         for source, target in zip(files[name], used, strict=True):
             shutil.copy(source, target)
-        (world.folder / "password").write_text(password)
         return ssl.create_default_context(cafile=str(files[name][0]))
 
-    def login(password: str) -> dict[str, str]:
-        return {"Authorization": "Basic " + base64.b64encode(f"prometheus:{password}".encode()).decode()}
-
-    tls = use("before", "first secret")
-    extra = f'[watch]\ntls_certificate = "{used[0]}"\ntls_key = "{used[1]}"\nusername = "prometheus"\n'
-    config = world.config(extra=f'{SHORT}{extra}password = "file:{world.folder}/password"')
-    with watching(config) as watch:
+    tls = use("before")
+    extra = f'{SHORT}[watch]\ntls_certificate = "{used[0]}"\ntls_key = "{used[1]}"\n'
+    with watching(world.config(extra=extra)) as watch:
         assert watch.url.startswith("https://")
-        assert watch.get("/metrics", tls)[0] == 401
-        assert watch.get("/metrics", tls, **login("first secret"))[0] == 200
-        assert watch.get("/healthz", tls) == (200, "ok\n")
-        after = use("after", "second secret")
+        assert watch.get("/metrics", tls)[0] == 200
+        after = use("after")
         reload(watch)
         watch.until(lambda: [line for line in watch.lines if "was read again" in line], "the reload")
-        assert watch.get("/metrics", after, **login("second secret"))[0] == 200
-        assert watch.get("/metrics", after, **login("first secret"))[0] == 401
-        assert not [line for line in watch.lines if "secret" in line]
+        assert watch.get("/metrics", after)[0] == 200
+        used[1].unlink()
+        reload(watch)
+        watch.until(lambda: [line for line in watch.lines if "tls.key, which is not there" in line], "the refusal")
+        assert watch.get("/metrics", after)[0] == 200
 
 
 def test_once_prints_the_metrics_of_one_round(world: World) -> None:

@@ -6,8 +6,8 @@ import argparse
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,7 +25,7 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.positions import jobs_to_check
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
-from reconciler.watch.listener import Access, ListenAddress, MetricsListener, Site
+from reconciler.watch.listener import ListenAddress, MetricsListener, check_tls
 from reconciler.watch.metrics import Figures
 from reconciler.watch.mirrored import LastKnown
 from reconciler.watch.schedule import Requested, Setup, Watch
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="the address of /metrics and /healthz (default: [watch] listen, or 127.0.0.1:9464); port 0: any free port",
+        help="the address of /metrics (default: [watch] listen, or 127.0.0.1:9464); port 0: any free port",
     )
     parser.add_argument(
         "--every",
@@ -82,23 +82,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.once:
         return _once(options, config)
     with StopSignals(reload=True) as signals:
-        figures = Figures(clock_ms)
-        site = Site(figures.registry(), lambda: None, Access())
         requested = Requested(stop=lambda: signals.stopping, reload=signals.reload_once)
-        address = _address(options, config)
-        process = Process(
-            options=options,
-            figures=figures,
-            limit=_limit(config, signals.wait),
-            site=site,
-            requested=requested,
-            wait=signals.wait,
-            listening=address,
-        )
+        process = Process(options, _limit(config, signals.wait), requested, signals.wait)
         with closing(process.watch()) as watch:
             unanswered.silence()
-            site.health = watch.health
-            with _listening(address, site):
+            with closing(process.listen(config)):
                 watch.run()
     log.info("stopped")
     return ExitCode.OK
@@ -108,20 +96,10 @@ def _once(options: argparse.Namespace, config: Config) -> ExitCode:
     """A signal ends it as it ends any command: metrics of some of the jobs would be read as those of all."""
     from prometheus_client import generate_latest
 
-    figures = Figures(clock_ms)
-    registry = figures.registry()
-    site = Site(registry, lambda: None, Access())
-    process = Process(
-        options=options,
-        figures=figures,
-        limit=_limit(config, time.sleep),
-        site=site,
-        requested=Requested(),
-        wait=time.sleep,
-    )
+    process = Process(options, _limit(config, time.sleep), Requested(), time.sleep)
     with closing(process.watch()) as watch:
         watch.run(rounds=1)
-        show_text(generate_latest(registry).decode())
+        show_text(generate_latest(process.figures.registry()).decode())
         return worst(error.exit_code for error in watch.troubles.values())
 
 
@@ -132,21 +110,33 @@ def _limit(config: Config, wait: Callable[[float], object]) -> RateLimit:
 # ---------------------------------------------------------------- from the configuration
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Process:
-    """The parts of this process that outlive every reload of the configuration.
-
-    ``listening`` is the address of its listener; None if it has none.
-    """
+    """The parts of this process that outlive every reload of the configuration. ``--once`` has no listener."""
 
     options: argparse.Namespace
-    figures: Figures
     limit: RateLimit
-    site: Site
     requested: Requested
     wait: Callable[[float], object]
-    listening: ListenAddress | None = None
+    figures: Figures = field(default_factory=lambda: Figures(clock_ms))
     mirror: LastKnown = field(default_factory=LastKnown)
+    listener: MetricsListener | None = None
+
+    def listen(self, config: Config) -> MetricsListener:
+        """Serve the metrics. Raises ConfigError if that is not possible."""
+        address = self._address(config)
+        self.listener = listener = MetricsListener(address, config.watch, self.figures.registry())
+        log.info("metrics: %s", listener.url)
+        if not (address.is_loopback or config.watch.tls_client_ca):
+            log.warning(
+                "Listening on %s: any client of this port can read the names of jobs and topics. "
+                "Set tls_client_ca in [watch], or listen on 127.0.0.1 behind a proxy that asks for a login.",
+                address,
+            )
+        return listener
+
+    def _address(self, config: Config) -> ListenAddress:
+        return ListenAddress.parse(config.watch.listen if self.options.listen is None else self.options.listen)
 
     def watch(self) -> Watch:
         return Watch(
@@ -169,7 +159,8 @@ class Process:
         jobs = jobs_to_check(config, options.job)
         refuse_wrong(config, jobs, sinks=True)
         every_s = options.every if options.every is not None else config.watch.every_ms / 1000
-        access, address = Access.of(config.watch), _address(options, config)
+        self._address(config)
+        check_tls(config.watch)
         # An outage must show in the next round, so a request may not take longer than the time between rounds.
         timeout_s = min(config.search.request_timeout_s, max(LEAST_TIMEOUT_S, every_s / 2))
         raw = open_log(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
@@ -196,52 +187,18 @@ class Process:
         def topics_of(job: Job) -> frozenset[str]:
             return frozenset(map(config.topics.destination_of, job.topics))
 
-        use = partial(self._use, config, access, address)
-        close, deadline_s = outside.reader.close, config.search.deadline_s
         return Setup(
             jobs=jobs,
             topics_of=topics_of,
             checker=checker,
             every_s=every_s,
-            deadline_s=deadline_s,
-            close=close,
-            use=use,
+            close=outside.reader.close,
+            use=partial(self._use, config),
             once=options.once,
         )
 
-    def _use(self, config: Config, access: Access, address: ListenAddress) -> None:
-        """Take over the configuration's rate, logins and certificate. Its address would need a restart."""
+    def _use(self, config: Config) -> None:
+        """Take over the configuration's rate and certificate. Its address would need a restart."""
         self.limit.set_rate(config.watch.requests_per_second)
-        self.site.access = access
-        if self.listening is not None:
-            _warn_if_open(self.listening, access)
-            if address != self.listening:
-                log.warning(
-                    "[watch] listen is %s now, and watch still listens on %s. Restart it to change that.",
-                    address,
-                    self.listening,
-                )
-
-
-def _address(options: argparse.Namespace, config: Config) -> ListenAddress:
-    return ListenAddress.parse(options.listen if options.listen is not None else config.watch.listen)
-
-
-def _warn_if_open(address: ListenAddress, access: Access) -> None:
-    if address.is_loopback or (access.tls is not None and access.login is not None):
-        return
-    missing = " and ".join(word for word, there in (("TLS", access.tls), ("a login", access.login)) if there is None)
-    log.warning(
-        "Listening on %s without %s: any client of this port can read the names of jobs and topics. "
-        "Set tls_certificate, tls_key, username and password in [watch], or listen on 127.0.0.1.",
-        address,
-        missing,
-    )
-
-
-@contextmanager
-def _listening(address: ListenAddress, site: Site) -> Iterator[None]:
-    with closing(MetricsListener(address, site)) as listener:
-        scheme = "https" if site.access.tls else "http"
-        log.info("metrics: %s://%s/metrics", scheme, listener.address)
-        yield
+        if self.listener is not None:
+            self.listener.renew(self._address(config), config.watch)
