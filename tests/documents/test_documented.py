@@ -14,7 +14,6 @@ import pytest
 from reconciler.cli.main import COMMANDS, module_of
 from reconciler.config.file import load_config
 from reconciler.config.table import Table
-from reconciler.core.errors import ExitCode
 from tests import ROOT
 
 DOCS = ROOT / "docs"
@@ -95,14 +94,6 @@ def test_options_that_several_commands_take_say_which(name: str) -> None:
             assert re.search(rf"`{name}[ `]", commands), f"the row of {option} does not name {name}"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_and_reference_name_the_same_exit_codes(name: str) -> None:
-    """Without 1 and 130, with which every command may end."""
-    lines = re.findall(r"^Exit codes: (.*?)(?:\n\n|\Z)", section(page("reference/commands.md"), name), re.DOTALL | re.M)
-    documented = {int(code) for line in lines for code in re.findall(r"(?<![\w.])[02-7](?!\w|\.\d)", line)}
-    assert documented == {int(code) for code in importlib.import_module(module_of(name)).HELP.exits} - {1}
-
-
 def test_every_module_of_a_command_is_in_the_groups() -> None:
     """A module without ``HELP`` is a part of another one's command."""
     folder = ROOT / "reconciler" / "cli" / "commands"
@@ -125,11 +116,6 @@ def test_details_that_a_page_explains_are_details() -> None:
     parts = [part for each in explained for part in each.split("…") if part.strip()]
     unknown = [part for part in parts if not any(part.strip() in text for text in texts)]
     assert not unknown, f"docs/how-to/decide-by-hand.md: {unknown}"
-
-
-def test_every_exit_code_is_in_the_reference() -> None:
-    table = section(page("reference/commands.md"), "Exit codes")
-    assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == {*map(int, ExitCode), 130}
 
 
 def test_every_configuration_key_is_in_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

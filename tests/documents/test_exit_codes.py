@@ -1,40 +1,57 @@
-"""A runbook answers every exit code of the commands that it shows."""
+"""Exit codes are in one table, which says for every code of every command what happened and what to do."""
 
 from __future__ import annotations
 
+import importlib
 import re
+from typing import NamedTuple
 
 import pytest
 
-from reconciler.core.errors import ExitCode
-from tests.documents.runbooks import PAGES
+from reconciler.cli.main import COMMANDS, module_of
+from tests import ROOT
 
-CHECK = {0, 1, 2, 3, 4, 5, 6, 130}
-PLAN = {0, 1, 2, 4, 5, 6, 130}
-WRITES = {0, 1, 2, 4, 5, 6, 7, 130}
-
-
-def tables(page: str) -> list[set[int]]:
-    """The exit codes in each table of a page."""
-    text = (PAGES / page).read_text(encoding="utf-8")
-    found = []
-    for table in re.findall(r"^ *\| exit code \|.*\n(?: *\|.*\n)+", text, re.MULTILINE):
-        cells = re.findall(r"^ *\| ([\d, ]+) \|", table, re.MULTILINE)
-        found.append({int(code) for cell in cells for code in cell.split(",")})
-    return found
+DOCS = ROOT / "docs"
+ANY = {1, 130, 143}
+"""With these every command may end."""
 
 
-@pytest.mark.parametrize(
-    ("page", "expected"),
-    [
-        ("failover.md", [CHECK, PLAN, WRITES, WRITES]),
-        ("failback.md", [CHECK]),
-        ("stateful-failover.md", [WRITES]),
-    ],
-)
-def test_each_table_has_every_code_that_its_command_can_end_with(page: str, expected: list[set[int]]) -> None:
-    assert tables(page) == expected
+class Row(NamedTuple):
+    codes: set[int]
+    commands: set[str]
+    what: str
+    do: str
 
 
-def test_the_two_groups_contain_every_exit_code() -> None:
-    assert {*map(int, ExitCode), 130} == CHECK | WRITES
+def rows() -> list[Row]:
+    text = (DOCS / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| ([\d, ]+) \| (.*?) \| (.*?) \| (.*?) ?\|$", text, re.MULTILINE)
+    named = [set(COMMANDS) if who == "every command" else {*re.findall(r"`(.*?)`", who)} for _, who, _, _ in found]
+    return [
+        Row({int(code) for code in codes.split(",")}, who, what, do)
+        for (codes, _, what, do), who in zip(found, named, strict=True)
+    ]
+
+
+ROWS = rows()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_and_table_name_the_same_exit_codes(name: str) -> None:
+    documented = {code for row in ROWS if name in row.commands for code in row.codes}
+    helped = {int(code) for code in importlib.import_module(module_of(name)).HELP.exits}
+    assert documented - ANY == helped - ANY
+    assert documented >= ANY
+
+
+def test_every_command_of_the_table_is_one() -> None:
+    assert {name for row in ROWS for name in row.commands} == set(COMMANDS)
+
+
+def test_each_code_other_than_0_has_its_way_out() -> None:
+    assert [row for row in ROWS if row.codes != {0} and not (row.what and row.do)] == []
+
+
+def test_no_other_page_has_a_table_of_exit_codes() -> None:
+    pages = [path for path in DOCS.rglob("*.md") if re.search(r"^ *\| exit code \|", path.read_text("utf-8"), re.M)]
+    assert [path.name for path in pages if path.name not in ("audit.md", "stateful-failover.md")] == []
