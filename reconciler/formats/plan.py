@@ -338,16 +338,11 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
     if row.verdict in NEEDS_BUDGET and (row.replay_at_most or 0) > policy.max_replay:
         return (
             f"up to {counted(row.replay_at_most or 0, 'record')} would be read again, more than max_replay = "
-            f"{policy.max_replay}: {raise_or_accept(row)}"
+            f"{policy.max_replay}: raise max_replay or scan_records{_or_accept(row)}"
         )
     if row.verdict is Verdict.BEHIND and policy.behind is not Behind.START:
         return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait{_or_accept(row)}'
     return None
-
-
-def raise_or_accept(row: PartitionPlan) -> str:
-    """What lets a partition start whose replay is larger than ``max_replay``."""
-    return f"raise max_replay or scan_records{_or_accept(row)}"
 
 
 def _or_accept(row: PartitionPlan) -> str:

@@ -12,8 +12,8 @@ from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.decisions import is_placed
 from reconciler.fileio import name_for
-from reconciler.formats.decimal_text import some
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, raise_or_accept, why_stopped
+from reconciler.formats.decimal_text import counted, some
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.stores.registry import checkpoint_path, end_of_batch, traits
 
@@ -46,28 +46,20 @@ class NextStep:
 def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:
     """The options for one partition that must not start, each as a ``check`` to try first.
 
-    Of the end of a batch a person decides only that it may be missing; every other decision is about the start.
+    The end of a batch has one option: it may be missing. All others are about the start.
     """
-    if row.position == Position.END and row.verdict is not Verdict.MISSING:
-        return []
     check = ("reconciler", "check", "-c", files.config, "--job", job.name)
+    accept = ("--accept", row.verdict.value)
+    if row.verdict is Verdict.MISSING:
+        return [NextStep("Leave every missing partition of this job out:", command(*check, *accept))]
+    if row.position == Position.END:
+        return []
     if row.skips is not None:
-        return [
-            NextStep("Skip these records:", command(*check, "--set", _set(row), "--accept", "skips")),
-            NextStep("Or see what is proven without that offset:", command(*check)),
-        ]
-    steps = []
-    if row.verdict is not Verdict.UNRESOLVED:
-        text = f"Let every {row.verdict.value} partition of this job start where it can:"
-        if row.verdict is Verdict.MISSING:
-            text = "Leave every missing partition of this job out:"
-        steps.append(NextStep(text, command(*check, "--accept", row.verdict.value)))
-    if row.verdict is not Verdict.MISSING:
-        text = "This one only, at an offset of the destination that you choose:"
-        if row.resume_offset is not None:
-            text = "This one only, at the offset that was found:"
-        steps.append(NextStep(text, command(*check, "--set", _set(row))))
-    return steps
+        return [NextStep("Skip these records:", command(*check, "--set", _set(row), "--accept", "skips"))]
+    this_one = NextStep("Set this one's offset:", command(*check, "--set", _set(row)))
+    if row.verdict is Verdict.UNRESOLVED:
+        return [this_one]
+    return [NextStep(f"Accept every {row.verdict.value} partition of this job:", command(*check, *accept)), this_one]
 
 
 def _set(row: PartitionPlan) -> str:
@@ -76,7 +68,13 @@ def _set(row: PartitionPlan) -> str:
 
 def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[NextStep]:
     """The next steps for the whole plan, in order."""
+    steps = []
+    for failed in plan.not_judged:
+        again = command("reconciler", "check", "-c", files.config, "--job", failed.name)
+        text = f"Job {failed.name} was not judged: {failed.reason} Do not start it. Once that is fixed, check it:"
+        steps.append(NextStep(text, again))
     forbidden = {job.name: why for job in plan.jobs if (why := _why_forbidden(job, policy)) is not None}
+    steps += [NextStep(f"Job {name} must not start: {why}.") for name, why in forbidden.items()]
     free = [job for job in plan.jobs if job.name not in forbidden]
     stopped = [
         (job, row, why)
@@ -84,9 +82,10 @@ def next_steps(plan: Plan, policy: StartPolicy, files: Files) -> list[NextStep]:
         for row in job.partitions
         if (why := why_stopped(row, policy)) is not None and row.position != Position.END
     ]
-    steps = _to_decide(plan, free, stopped, policy, files) if stopped else _to_write(free, files)
-    named = [NextStep(f"Job {name} must not start: {why}.") for name, why in forbidden.items()]
-    return [*_to_mend(plan, files), *named, *steps]
+    undecided = {job.name for job, _, _ in stopped}
+    if stopped:
+        steps += _to_decide(plan, stopped, files)
+    return [*steps, *_to_write([job for job in free if job.name not in undecided], files, is_all=not stopped)]
 
 
 def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
@@ -102,22 +101,12 @@ def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
     return next((f"{place_name(row)} is {row.verdict.value}: {why}" for row, why in stopped), None)
 
 
-def _to_mend(plan: Plan, files: Files) -> list[NextStep]:
-    """The jobs that were not judged; ``apply`` leaves them alone."""
+def _to_write(jobs: Sequence[JobPlan], files: Files, *, is_all: bool) -> list[NextStep]:
     steps = []
-    for job in plan.not_judged:
-        steps.append(NextStep(f"Job {job.name} was not judged, and this plan does not hold it: {job.reason}"))
-        again = command("reconciler", "check", "-c", files.config, "--job", job.name)
-        steps.append(NextStep(f"Do not start job {job.name}. Once its cause is fixed, check it:", again))
-    return steps
-
-
-def _to_write(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
-    steps = []
-    if any(traits(job.store).corrected_by_apply for job in jobs):
-        apply = apply_command(files)
-        steps.append(NextStep("See what would be written, without writing:", f"{apply} --dry-run"))
-        steps.append(NextStep("Write it, with compare-and-set and read-back; it asks first:", apply))
+    if by_apply := [job.name for job in jobs if traits(job.store).corrected_by_apply]:
+        which = "" if is_all else f" for {some(by_apply)}, which need no decision"
+        text = f"Write the offsets{which}. It asks first; --dry-run writes nothing:"
+        steps.append(NextStep(text, apply_command(files)))
     return [*steps, *_ways_of_their_own(jobs, files)]
 
 
@@ -161,25 +150,20 @@ def hook_command(job: JobPlan, files: Files) -> str:
     return command(*hook, "--to", "destination", "--", "COMMAND")
 
 
-def _to_decide(
-    plan: Plan,
-    free: Sequence[JobPlan],
-    stopped: Sequence[tuple[JobPlan, PartitionPlan, str]],
-    policy: StartPolicy,
-    files: Files,
-) -> list[NextStep]:
-    steps = [NextStep(text) for text in _by_verdict(stopped, policy)]
-    jobs = list(dict.fromkeys(job.name for job, _, _ in stopped))
-    for job in [job for job in plan.jobs if job.name in jobs][:MOST_JOBS]:
-        rows = [row for each, row, _ in stopped if each.name == job.name]
+def _to_decide(plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], files: Files) -> list[NextStep]:
+    """One reason for each verdict and kind of decision, then each job's commands."""
+    steps, counts = [], Counter((row.verdict, row.skips is not None) for _, row, _ in stopped)
+    worst_last = sorted(stopped, key=lambda each: each[1].replay_at_most or 0)
+    reasons = {(row.verdict, row.skips is not None): why for _, row, why in worst_last}
+    for kind in sorted(counts, reverse=True):
+        steps.append(NextStep(f"{counted(counts[kind], 'partition')} {kind[0].value}: {reasons[kind]}."))
+    jobs = [job for job in plan.jobs if any(each is job for each, _, _ in stopped)]
+    for job in jobs[:MOST_JOBS]:
+        rows = [row for each, row, _ in stopped if each is job]
         steps += _to_decide_for(job, rows, files, alone=len(plan.jobs) == 1)
     if len(jobs) > MOST_JOBS:
         steps.append(NextStep(f"{len(jobs) - MOST_JOBS:,} more jobs need decisions: see their rows."))
-    ready_jobs = [job for job in free if job.name not in jobs]
-    if names := [job.name for job in ready_jobs if traits(job.store).corrected_by_apply]:
-        ready = f"These jobs need no decision and can be applied now ({some(names, 10)}); the others are refused:"
-        steps.append(NextStep(ready, apply_command(files)))
-    return [*steps, *_ways_of_their_own(ready_jobs, files)]
+    return steps
 
 
 def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *, alone: bool) -> list[NextStep]:
@@ -187,14 +171,14 @@ def _to_decide_for(job: JobPlan, rows: Sequence[PartitionPlan], files: Files, *,
     decided = dict.fromkeys([*_earlier(job), *_decisions(rows)])
     options = ["--job", job.name, *(word for pair in decided for word in pair)]
     sets = sum(_needs_offset(row) for row in rows)
-    more = f" ({sets - MOST_SETS:,} more partitions need --set: see their rows)" if sets > MOST_SETS else ""
+    more = f" ({sets - MOST_SETS:,} more need --set: see their rows)" if sets > MOST_SETS else ""
     whose = "" if alone else f" for job {job.name}"
-    text = f"Try the decisions{whose}, after deleting those that you do not make; this only reads{more}:"
+    text = f"Try the decisions{whose}; delete those that you do not make{more}:"
     path = files.plan if alone else str(path_for_job(Path(files.plan), job.name))
     plan_it = command("reconciler", "plan", "-c", files.config, "-o", path, *options)
     return [
         NextStep(text, command("reconciler", "check", "-c", files.config, *options)),
-        NextStep(f"Then make a new plan{whose} with the same decisions:", plan_it),
+        NextStep("Then plan with the same decisions:", plan_it),
     ]
 
 
@@ -205,25 +189,6 @@ def path_for_job(path: Path, job: str) -> Path:
 
 def _needs_offset(row: PartitionPlan) -> bool:
     return row.verdict is Verdict.UNRESOLVED and not row.set_by_hand
-
-
-def _by_verdict(stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], policy: StartPolicy) -> list[str]:
-    skipping = sum(row.skips is not None for _, row, _ in stopped)
-    counts = Counter(row.verdict for _, row, _ in stopped if row.skips is None)
-    ends_first = sorted(stopped, key=lambda each: each[1].position != Position.END)
-    advice = {row.verdict: (row, why) for _, row, why in ends_first if row.skips is None}
-    sentences = []
-    if skipping:
-        noun = "partition skips" if skipping == 1 else "partitions skip"
-        what = f"{skipping:,} {noun} records, by an offset set by hand"
-        sentences.append(f"{what}: choose an earlier offset, or --accept skips.")
-    for verdict, count in sorted(counts.items(), key=lambda item: -item[0].badness):
-        row, why = advice[verdict]
-        if verdict in (Verdict.BOUNDED, Verdict.REMAPPED):
-            why = f"more records than max_replay = {policy.max_replay:,} would be read again: {raise_or_accept(row)}"
-        noun = "partition" if count == 1 else "partitions"
-        sentences.append(f"{count:,} {noun} {verdict.value}: {why}.")
-    return sentences
 
 
 def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:

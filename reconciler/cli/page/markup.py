@@ -1,6 +1,6 @@
 """Markup from templates: every value is escaped unless it is markup itself, and a policy admits one style and script.
 
-A template file in ``assets`` holds sections, each under a line ``<!-- template: NAME -->``. Placeholders are those of
+``assets/page.html`` holds sections, each under a line ``<!-- template: NAME -->``. Placeholders are those of
 ``string.Template``. Line breaks are for the reader: before a tag or a placeholder they disappear, else they become a
 space; only an empty line stays as one line break.
 """
@@ -20,8 +20,6 @@ from reconciler.core.visible import visible
 
 LONGEST = 2_000
 """Characters of one text on a page. Kafka's names have at most 249; a longer text is complete in the plan's file."""
-
-_TEMPLATES = ("document.html", "plan.html")
 
 
 class Markup(str):
@@ -55,18 +53,11 @@ def join(parts: Iterable[Markup]) -> Markup:
     return Markup("".join(parts))
 
 
-def document(title: str, body: Markup, script: str | None = None) -> str:
+def document(title: str, body: Markup) -> str:
     """The whole file. It loads nothing; its policy allows only this style and this script, by their hashes."""
-    style = asset("page.css")
-    script_policy = fill("script_policy", hash=_hash(script)) + " " if script else ""
-    return fill(
-        "document",
-        title=title,
-        policy=fill("policy", style=_hash(style), script=Markup(script_policy)),
-        style=Markup(style),
-        body=body,
-        script=Markup(f"<script>{script}</script>" if script else ""),
-    )
+    style, script = asset("page.css"), asset("page.js")
+    hashes = {"style_hash": _hash(style), "script_hash": _hash(script)}
+    return fill("document", title=title, body=body, style=Markup(style), script=Markup(script), **hashes)
 
 
 @cache
@@ -76,11 +67,8 @@ def asset(name: str) -> str:
 
 @cache
 def _templates() -> Mapping[str, Template]:
-    found: dict[str, Template] = {}
-    for file in _TEMPLATES:
-        _, *sections = re.split(r"<!-- template: (\w+) -->\n", asset(file))
-        found.update(zip(sections[::2], map(_template, sections[1::2]), strict=True))
-    return found
+    _, *sections = re.split(r"<!-- template: (\w+) -->\n", asset("page.html"))
+    return dict(zip(sections[::2], map(_template, sections[1::2]), strict=True))
 
 
 def _template(text: str) -> Template:

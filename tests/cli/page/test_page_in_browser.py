@@ -46,21 +46,13 @@ def said(view: Page) -> str:
 # ---------------------------------------------------------------- without a script
 
 
-@plans
 @pytest.mark.thorough
-def test_without_a_script_the_whole_table_is_there(opened: Opened, made: Plan) -> None:
-    view = opened(made, java_script_enabled=False)
-    partitions = sum(len(job.partitions) for job in made.jobs)
-    assert view.get_by_role("row").count() >= partitions + 1
-    assert rows(view).count() == partitions
+def test_without_a_script_the_whole_table_is_there_and_details_open(opened: Opened) -> None:
+    view = opened(every_ending(), java_script_enabled=False)
+    assert rows(view).count() == 13
     assert view.locator("#tools").is_hidden()
     assert view.locator("button:visible").count() == 0
     assert view.locator("#rows thead th").first.inner_text() == "Partition"
-
-
-@pytest.mark.thorough
-def test_without_a_script_details_open_and_show_their_commands(opened: Opened) -> None:
-    view = opened(every_ending(), java_script_enabled=False)
     row = view.get_by_role("row", name="a.events-3")
     assert row.locator(".more").is_hidden()
     row.locator("summary").click()
@@ -98,14 +90,8 @@ def test_filters_hold_together_and_can_be_taken_back(opened: Opened) -> None:
     assert names(view) == ["a.events-6"]
     view.get_by_role("button", name="missing 1").click()
     assert names(view) == ["a.orders-0", "a.events-6"]
-    view.get_by_label("Job", exact=True).select_option("sums")
-    assert names(view) == ["a.orders-0"]
     view.get_by_role("button", name="Show all").click()
     assert said(view) == "13 rows"
-    view.get_by_label("only what changes").check()
-    assert "a.events-1" not in names(view)
-    assert "a.events-8" not in names(view)
-    assert "a.events-0" in names(view)
 
 
 # ---------------------------------------------------------------- sorting
@@ -131,6 +117,8 @@ def test_numbers_sort_as_numbers_and_what_has_none_stays_last(opened: Opened, he
 @pytest.mark.thorough
 def test_names_sort_by_their_numbers_and_one_column_at_a_time_is_sorted(opened: Opened) -> None:
     view = opened(many(60, 3))
+    assert head_of(view, "Verdict").get_attribute("aria-sort") == "descending"
+    assert column(view, 3)[0] == "unresolved"
     heads = view.locator("#rows thead th[aria-sort]")
     assert heads.count() == 7
     head_of(view, "Partition").get_by_role("button").click()
@@ -143,23 +131,17 @@ def test_names_sort_by_their_numbers_and_one_column_at_a_time_is_sorted(opened: 
     assert rows(view).count() == 60
 
 
-@pytest.mark.thorough
-def test_the_worst_verdicts_are_first_until_asked_otherwise(opened: Opened) -> None:
-    view = opened(every_ending())
-    head = head_of(view, "Verdict")
-    assert head.get_attribute("aria-sort") == "descending"
-    assert column(view, 3)[:2] == ["unresolved", "missing"]
-    head.get_by_role("button").click()
-    assert head.get_attribute("aria-sort") == "ascending"
-    assert column(view, 3)[0] == "match"
-
-
 # ---------------------------------------------------------------- keyboard
 
 
 @pytest.mark.thorough
-def test_all_of_it_is_reached_by_keyboard_and_focus_is_seen(opened: Opened) -> None:
+def test_all_of_it_has_a_name_and_is_reached_by_keyboard(opened: Opened) -> None:
     view = opened(every_ending())
+    nameless = view.evaluate(
+        """() => [...document.querySelectorAll("button, input, select, summary, a")].filter(
+            (e) => !(e.textContent.trim() || e.labels?.[0]?.textContent.trim() || e.ariaLabel)).length"""
+    )
+    assert nameless == 0
     view.keyboard.press("Tab")
     assert view.evaluate("document.activeElement.textContent") == "Skip to the table"
     assert view.get_by_text("Skip to the table").bounding_box()["x"] >= 0  # type: ignore[index]
@@ -178,17 +160,6 @@ def test_all_of_it_is_reached_by_keyboard_and_focus_is_seen(opened: Opened) -> N
     summary.focus()
     view.keyboard.press("Space")
     assert view.get_by_role("row", name="a.events-0").locator(".more").is_visible()
-
-
-@pytest.mark.thorough
-def test_everything_that_can_be_focused_has_a_name(opened: Opened) -> None:
-    view = opened(every_ending())
-    nameless = view.evaluate(
-        """() => [...document.querySelectorAll("button, input, select, summary, a")].filter(
-            (e) => !(e.textContent.trim() || e.labels?.[0]?.textContent.trim() || e.ariaLabel)).length"""
-    )
-    assert nameless == 0
-    assert view.locator("#rows tbody svg[role=img]:not([aria-label])").count() == 0
 
 
 def test_a_command_is_copied_whole(opened: Opened) -> None:
@@ -251,7 +222,7 @@ SEEN = """() => {
     const e = node.parentElement;
     if (!node.data.trim() || /^(SCRIPT|STYLE|OPTION)$/.test(e.tagName) || !e.checkVisibility()) continue;
     const style = getComputedStyle(e);
-    const one = light(channels(e.closest("svg") ? style.fill : style.color)), other = light(ground(e));
+    const one = light(channels(style.color)), other = light(ground(e));
     const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
     seen += 1;
     if (ratio < 4.5) poor.push([node.data.trim().slice(0, 40), ratio]);
@@ -260,11 +231,9 @@ SEEN = """() => {
 }"""
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("made", [all_moved(), every_ending()], ids=["moved", "every ending"])
-def test_every_text_can_be_read_in_light_and_dark(opened: Opened, scheme: str, made: Plan) -> None:
-    view = opened(made, color_scheme=scheme)
+def test_every_text_can_be_read_in_light_and_dark(opened: Opened, scheme: str) -> None:
+    view = opened(every_ending(), color_scheme=scheme)
     view.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     view.locator("#verdicts button").last.click()
     seen, poor = view.evaluate(SEEN)
@@ -276,13 +245,13 @@ def test_every_text_can_be_read_in_light_and_dark(opened: Opened, scheme: str, m
 
 @plans
 @pytest.mark.thorough
-@pytest.mark.parametrize("width", [320, 360, 740, 1000, 1130, 1200, 1360])
+@pytest.mark.parametrize("width", [320, 740, 1130, 1360])
 def test_no_width_makes_it_scroll_sideways(opened: Opened, made: Plan, width: int) -> None:
     view = opened(made, width=width, height=800)
     assert view.evaluate("document.documentElement.scrollWidth") <= width
     outside = view.evaluate(
         """(width) => [...document.querySelectorAll("#rows tbody td, #rows tbody th, h1, pre, button")]
-            .filter((e) => e.checkVisibility() && !e.closest(".wide"))
+            .filter((e) => e.checkVisibility())
             .map((e) => [e.className, e.getBoundingClientRect()])
             .filter(([, box]) => box.width && (box.right > width + 1 || box.left < -1)).map(([name]) => name)""",
         width,

@@ -7,7 +7,7 @@
   const number = (text) => (text === undefined || text === "" ? null : Number(text));
   const rows = Array.from(body.rows, (element, place) => ({
     element, place, data: element.dataset, text: null,
-    person: element.classList.contains("p"), changes: element.classList.contains("c"),
+    person: element.classList.contains("p"),
   }));
   const textOf = (row) => (row.text ??= searched(row.element));
   function searched(element) {
@@ -16,17 +16,15 @@
   }
 
   // ---- filters
-  const filter = byId("filter"), job = byId("job"), person = byId("person"), changes = byId("changes");
+  const filter = byId("filter"), person = byId("person");
   const chips = Array.from(document.querySelectorAll("#verdicts button"));
   const count = byId("count"), none = byId("none");
   function apply() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = new Set(chips.filter((chip) => chip.ariaPressed === "true").map((chip) => chip.value));
-    const inJob = job ? job.value : "";
     let shown = 0;
     for (const row of rows) {
-      const fits = (!person.checked || row.person) && (!changes.checked || row.changes) &&
-        (!wanted.size || wanted.has(row.data.v)) && (!inJob || row.data.j === inJob) &&
+      const fits = (!person.checked || row.person) && (!wanted.size || wanted.has(row.data.v)) &&
         words.every((word) => textOf(row).includes(word));
       if (row.element.hidden === fits) row.element.hidden = !fits;
       if (fits) shown += 1;
@@ -38,13 +36,12 @@
   }
   function reset() {
     filter.value = "";
-    if (job) job.value = "";
-    person.checked = changes.checked = false;
+    person.checked = false;
     for (const chip of chips) chip.ariaPressed = "false";
     apply();
   }
   filter.addEventListener("input", apply);
-  for (const each of [job, person, changes]) if (each) each.addEventListener("change", apply);
+  person.addEventListener("change", apply);
   for (const chip of chips) {
     chip.addEventListener("click", () => {
       chip.ariaPressed = chip.ariaPressed === "true" ? "false" : "true";
@@ -97,7 +94,7 @@
 
   // ---- keys: / goes to the filter, Escape clears it
   document.addEventListener("keydown", (event) => {
-    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName);
+    const typing = /^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName);
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
       event.preventDefault();
       filter.focus();
