@@ -348,8 +348,11 @@ def _refuse_unfit(source: Tree, target: Tree) -> None:
             hint="Give NEW_PATH a place of its own: the original stays as it is.",
         )
     target.refuse_unwritable()
-    if not target.is_free():
-        raise ConfigError(f"{target.shown} exists already.", hint="Choose a NEW_PATH that does not exist.")
+    if not target.is_empty():
+        raise ConfigError(
+            f"{target.shown} exists already.",
+            hint="Choose a NEW_PATH that does not exist, or delete it if checkpoint show calls it unfinished.",
+        )
 
 
 # ---------------------------------------------------------------- the manifest

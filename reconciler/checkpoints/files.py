@@ -18,7 +18,6 @@ from reconciler.config.file_systems import without_user
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import making, refuse_dangling
 from reconciler.folder import one_line, open_folder, open_url
-from reconciler.formats.checkpoint.layout import batch_of
 from reconciler.waits import waiting
 
 WITHOUT_RENAME = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"})
@@ -26,7 +25,6 @@ CREATES = frozenset({"s3", "s3a", "gs", "gcs", "memory"})
 """Of these, those that create a file in one request, and only where there is none."""
 AT_ONCE = 16
 """Requests at the same time to file systems of other machines."""
-BARRIER = b"This copy is not finished: do not start a query on it.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +134,6 @@ class Tree:
                 return True
             return info.get("type") == "directory" and all(map(_marks_a_folder, self.fs.find(self.root)))
 
-    def is_free(self) -> bool:
-        """True if a copy may go here: there is nothing, an empty folder, or a copy that was cut off."""
-        return self.is_empty() or (not self.renames and self.unfinished() is not None)
-
     def refuse_unwritable(self) -> None:
         """Raise where no copy could be made here: ConfigError on this machine, Refused or Unreachable on another one.
 
@@ -156,28 +150,16 @@ class Tree:
             fs.mkdir(trial, create_parents=False)
             fs.rm(trial, recursive=True)  # rmdir does nothing over WebHDFS
 
-    def unfinished(self) -> bytes | None:
-        """The barrier in a copy that was cut off, if there is one: the last entry of its offset log."""
-        fs, below = self.fs, posixpath.join(self.root, "offsets")
-        with self.tried():
-            fs.invalidate_cache()
-            names = [posixpath.basename(str(name)) for name in fs.find(below)] if fs.exists(self.root) else []
-            last = max((number for name in names if (number := batch_of(name)) is not None), default=None)
-            data = b""
-            with suppress(FileNotFoundError):  # another process has finished the copy
-                data = b"" if last is None else bytes(fs.cat_file(posixpath.join(below, str(last))))
-        return data if data.startswith(BARRIER) else None
-
     @property
     def creates(self) -> bool:
         """True if of two programs that ``create`` a file, one gets FileExistsError."""
         return self._protocol in CREATES
 
-    def create(self, name: str, data: bytes) -> None:
-        """Write a file that does not exist."""
+    def create(self, path: str, data: bytes) -> None:
+        """Write a file that does not exist, in this folder's file system."""
         mode = {"mode": "create"} if self.creates else {}
         with self.tried():
-            self.fs.pipe_file(posixpath.join(self.root, name), data, **mode)
+            self.fs.pipe_file(path, data, **mode)
 
     def read(self, name: str) -> bytes:
         with self.tried():

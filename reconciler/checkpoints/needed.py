@@ -51,12 +51,6 @@ _NOT_A_LIST = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
 )
 """Every way to pack has errors of its own, which a flipped bit can raise, or make it another way."""
-_IMMUTABLE = re.compile(r"\.(delta|changelog|snapshot|zip|sst|log)(\.crc)*$")
-
-
-def is_immutable(name: str) -> bool:
-    """Whether Spark never changes this file in place: it is written under another name, or has a name of its own."""
-    return name.startswith(STATE) and _IMMUTABLE.search(name) is not None
 
 
 def older_state(names: Collection[str], version: int, read: Callable[[list[str]], list[bytes]]) -> frozenset[str]:

@@ -87,7 +87,7 @@ def of(job: Job, clone_to: str | None) -> Original | None:
         return Original(path, None)
     from reconciler.checkpoints.files import Tree
 
-    if Tree(clone_to).is_free():
+    if Tree(clone_to).is_empty():
         return Original(path, clone_to)
     came_from = _came_from(clone_to)
     if came_from is None or not Tree(path).is_at(came_from):

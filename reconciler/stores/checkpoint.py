@@ -23,7 +23,7 @@ from reconciler.core.errors import ConfigError, NotCreated, NotNow, Refused
 from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.formats.checkpoint import checksum, layout
 from reconciler.formats.checkpoint.layout import Checkpoint, OffsetEntry, SourceOffset
-from reconciler.formats.checkpoint.manifest import MANIFEST, CopiedOffsets, parse_copied
+from reconciler.formats.checkpoint.manifest import BARRIER, MANIFEST, CopiedOffsets, parse_copied
 from reconciler.formats.checkpoint.progress import LateLog, LogEntry, Tracking, behind
 from reconciler.formats.checkpoint.readings import refuse_unusable
 from reconciler.formats.checkpoint.text import TornError, UnusableError
@@ -134,6 +134,11 @@ class _Reading:
     def _parsed(self, name: str, parse: Callable[[bytes], T], *, torn: str | None = None) -> T:
         """The file's content. ``torn``: the advice for a file that a crash cut off; None if it must be restored."""
         data = self._folder.read(name)
+        if data.startswith(BARRIER):
+            raise Refused(
+                f"{self._folder.shown} is an unfinished copy of a checkpoint.",
+                hint="If no other process is making it, delete it, and make a new one.",
+            )
         if isinstance(self._folder, LocalFolder):
             self._compare_checksum(name, data)
         try:

@@ -181,6 +181,22 @@ def refused(files: Files, error: type[Exception], match: str, **more: Any) -> No
     assert only_the_original(files, before)
 
 
+def after_call(monkeypatch: pytest.MonkeyPatch, name: str, do: Any) -> None:
+    """Something happens right after the first call of a function of ``copying``."""
+    from reconciler.checkpoints import copying
+
+    real, calls = getattr(copying, name), []
+
+    def called(*given: Any, **more: Any) -> Any:
+        result = real(*given, **more)
+        calls.append(name)
+        if len(calls) == 1:
+            do()
+        return result
+
+    monkeypatch.setattr(copying, name, called)
+
+
 def command(*arguments: object) -> int:
     """``reconciler ARGUMENTS`` in this process."""
     from reconciler.cli.main import main

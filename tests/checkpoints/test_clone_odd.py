@@ -12,7 +12,7 @@ from reconciler.checkpoints import copying
 from reconciler.core.errors import Refused
 from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.stores.checkpoint import read_checkpoint
-from tests.checkpoints.checkpoint_files import Files, cloned, new
+from tests.checkpoints.checkpoint_files import Files, after_call, cloned, new
 
 
 @pytest.fixture
@@ -96,18 +96,6 @@ def test_lines_that_end_as_on_windows_are_copied(files: Files) -> None:
 # ---------------------------------------------------------------- strangers
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, do: Any) -> None:
-    """Do something after the files were copied, and before the original is compared."""
-    real = copying._copy_files
-
-    def copied(*given: Any, **more: Any) -> Any:
-        done = real(*given, **more)
-        do()
-        return done
-
-    monkeypatch.setattr(copying, "_copy_files", copied)
-
-
 @pytest.mark.parametrize("place", ["v1", "jobs/clicks/v2", "state-of-another"])
 def test_another_querys_checkpoint_is_not_copied_and_may_run(
     files: Files, place: str, monkeypatch: pytest.MonkeyPatch
@@ -121,7 +109,7 @@ def test_another_querys_checkpoint_is_not_copied_and_may_run(
         inner.batch(1, {"p": {0: 2}})
         (inner.path / "offsets/0").unlink()
 
-    meanwhile(monkeypatch, run)
+    after_call(monkeypatch, "_copy_files", run)
     made = cloned(files)
     assert not (new(files) / place).exists()
     assert [each for each in made.warnings if "checkpoint of its own" in each] == [
@@ -140,7 +128,7 @@ def test_what_others_keep_in_the_folder_is_copied_and_may_change(files: Files, m
         (files.path / "notes.txt").write_text("of a person, longer")
         files.put("run.log", "appeared")
 
-    meanwhile(monkeypatch, go_on)
+    after_call(monkeypatch, "_copy_files", go_on)
     made = cloned(files)
     after = files.content(new(files))
     assert after["_schemas/0"] == b"v1\nneeded"
@@ -154,12 +142,12 @@ def test_what_others_keep_may_vanish_or_grow_while_it_is_copied(files: Files, mo
         files.put(name, "of a person")
     real = copying._copy_file
 
-    def late(work: Any, copier: Any, name: str, to: str) -> bool:
+    def late(work: Any, name: str) -> None:
         if name == "notes.txt":
             (files.path / name).unlink()
         if name == "run.log":
             (files.path / name).write_text("longer than it was")
-        return real(work, copier, name, to)
+        real(work, name)
 
     monkeypatch.setattr(copying, "_copy_file", late)
     cloned(files)

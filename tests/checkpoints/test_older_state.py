@@ -9,7 +9,7 @@ from io import BytesIO
 
 import pytest
 
-from reconciler.checkpoints.needed import is_immutable, older_state, repeated_state
+from reconciler.checkpoints.needed import older_state, repeated_state
 
 STORE = "state/0/1"
 ONE, TWO = "0a7e29c4-60d8-4f7b-9a3f-0a4b5f3f3c11", "b1b5cf9e-8a3e-4a52-9b5f-5f5a7e6f2d22"
@@ -160,8 +160,3 @@ def test_the_snapshot_of_a_batch_that_is_repeated_is_found_with_its_checksums() 
 )
 def test_a_snapshot_that_may_be_needed_is_not_of_a_repeated_batch(names: list[str], why: str) -> None:
     assert of_a_repeated_batch(*names, version=4) == set(), why
-
-
-def test_only_bulk_state_counts_as_immutable() -> None:
-    assert all(map(is_immutable, ["state/0/1/7.delta", "state/0/1/.7.delta.crc", "state/0/1/SSTs/a.sst"]))
-    assert not any(map(is_immutable, ["offsets/7", "state/0/_metadata/metadata", "sources/0/7.zip", "metadata"]))

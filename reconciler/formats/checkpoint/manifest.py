@@ -17,6 +17,8 @@ from reconciler.formats.json_fields import FieldError
 
 MANIFEST = "_reconciler-clone.json"
 """A file in the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
+BARRIER = b"This copy is not finished: do not start a query on it.\n"
+"""The first line of the newest entry of a copy's offset log, while the copy is made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
     python -m tests.bench.stores.checkpoint_clone [--shapes 2000:50 10000:100 20000:262] [--rounds 3] [--to FOLDER]
 
 A shape is files of state, and KiB in each: a hundred versions for each partition and a snapshot every tenth, as Spark
-leaves them. Copies are made in turn: by ``checkpoint clone``; by it with bytes written, as to another disk, without and
-with the older state; by ``cp -a``, and by it with a flush. Dirty pages are flushed before each. Prints a table with
-medians, and the same as JSON with the machine.
+leaves them. Copies are made in turn: by ``checkpoint clone``, and by it with the older state; by ``cp -a``, and by it
+with a flush. Dirty pages are flushed before each. Prints a table with medians, and the same as JSON with the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-from reconciler.checkpoints import local
 from tests.bench.common import print_json
 from tests.checkpoints.checkpoint_files import Files, cloned
 
@@ -90,17 +88,9 @@ def clone(made: Files, to: Path) -> int:
     return copied.of_files
 
 
-def clone_by_bytes(made: Files, to: Path) -> int:
-    with (
-        mock.patch.object(local.Copier, "_cloned", return_value=False),
-        mock.patch.object(local.Copier, "_linked", return_value=False),
-    ):
-        return clone(made, to)
-
-
-def everything_by_bytes(made: Files, to: Path) -> int:
+def clone_all(made: Files, to: Path) -> int:
     with mock.patch("reconciler.checkpoints.clone.older_state", return_value=frozenset()):
-        return clone_by_bytes(made, to)
+        return clone(made, to)
 
 
 def cp(made: Files, to: Path) -> int:
@@ -116,8 +106,7 @@ def cp_synced(made: Files, to: Path) -> int:
 
 KINDS: dict[str, Callable[[Files, Path], int]] = {
     "clone": clone,
-    "clone, bytes": clone_by_bytes,
-    "clone, bytes of all": everything_by_bytes,
+    "clone of all": clone_all,
     "cp -a": cp,
     "cp -a, flushed": cp_synced,
 }

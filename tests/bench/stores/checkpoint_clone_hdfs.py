@@ -5,10 +5,10 @@
 Starts HDFS (one NameNode and one DataNode in one process, on this machine), and writes checkpoints as
 ``checkpoint_clone`` makes them: files of state, and KiB in each. HDFS has no copy on the server: every byte passes
 through the client. Copies are made in turn: ``clone`` over WebHDFS; of all files, which is what ``hdfs dfs -cp``
-copies, with so many at once; the same interrupted in the middle (``cut``), and gone on with (``resumed``); and ``hdfs
-dfs -cp`` over HDFS's own protocol, its start included, with as many threads as it has by itself, and with 16. Prints a
-table of medians, and the same as JSON with the machine. CPU is that of the client and of HDFS; memory is the most that
-this process has held by then; ``lists`` are the seconds in which folders were listed.
+copies, with so many at once; and ``hdfs dfs -cp`` over HDFS's own protocol, its start included, with as many threads as
+it has by itself, and with 16. Prints a table of medians, and the same as JSON with the machine. CPU is that of the
+client and of HDFS; memory is the most that this process has held by then; ``lists`` are the seconds in which folders
+were listed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from unittest import mock
 
 from reconciler.artifacts import java_executable
 from reconciler.checkpoints.clone import clone
-from reconciler.checkpoints.copying import Copied, OnCopied
 from reconciler.checkpoints.files import AT_ONCE, Listed, Tree
 from reconciler.lab.broker import HOST
 from tests.bench.common import print_json
@@ -40,7 +39,7 @@ from tests.lab.servers.hdfs import Hdfs
 from tests.lab.servers.jars import hdfs_jars
 
 CP_THREADS = 16
-KINDS = ("clone", "all", "cut", "cp", "cp-threads")
+KINDS = ("clone", "all", "cp", "cp-threads")
 
 
 def main() -> None:
@@ -90,30 +89,19 @@ class OnHdfs:
         self.shell("-put", "-t", str(CP_THREADS), str(made.path), f"/{files}-{size}")
         return f"/{files}-{size}"
 
-    def clone(self, path: str, to: str, on_copied: OnCopied | None = None) -> None:
-        world = outside(log(o=10), NOW)
-        clone(self._hdfs.url(path), self._hdfs.url(to), PLAN, outside=world, on_copied=on_copied)
+    def clone(self, path: str, to: str) -> None:
+        clone(self._hdfs.url(path), self._hdfs.url(to), PLAN, outside=outside(log(o=10), NOW))
 
-    def clone_all(self, path: str, to: str, *, at_once: int = AT_ONCE, on_copied: OnCopied | None = None) -> None:
+    def clone_all(self, path: str, to: str, *, at_once: int = AT_ONCE) -> None:
         everything = mock.patch("reconciler.checkpoints.clone.older_state", return_value=frozenset())
         with everything, mock.patch("reconciler.checkpoints.copying.AT_ONCE", at_once):
-            self.clone(path, to, on_copied)
-
-    def cut(self, path: str, to: str) -> None:
-        with suppress(KeyboardInterrupt):
-            self.clone_all(path, to, on_copied=_interrupt)
-            raise AssertionError("The copy was not interrupted.")
+            self.clone(path, to)
 
     def cp(self, path: str, to: str, *more: str) -> None:
         self.shell("-cp", *more, path, to)
 
     def remove(self, path: str) -> None:
         self.shell("-rm", "-r", "-skipTrash", path)
-
-
-def _interrupt(copied: Copied) -> None:
-    if copied.files * 2 >= copied.of_files:
-        raise KeyboardInterrupt
 
 
 def measured(on: OnHdfs, files: int, size: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -129,8 +117,7 @@ def measured(on: OnHdfs, files: int, size: int, options: argparse.Namespace) -> 
                 own = client_cpu_s() - own
                 wall = time.perf_counter() - began
                 taken[kind].append((wall, own, cpu_s() - all_cpu - own, sum(lists), peak_mb()))
-            if kind != "cut":  # the next one goes on with it
-                on.remove("/new")
+            on.remove("/new")
             print(f"{kind}: {taken[kind][-1][0]:.1f} s", file=sys.stderr, flush=True)
     found: dict[str, Any] = {}
     for kind, runs in taken.items():
@@ -145,8 +132,6 @@ def _kinds(on: OnHdfs, options: argparse.Namespace) -> Iterator[tuple[str, Calla
         yield "clone", on.clone
     if "all" in options.kinds:
         yield from ((f"clone of all, {n} at once", partial(on.clone_all, at_once=n)) for n in options.at_once)
-    if "cut" in options.kinds:
-        yield from (("cut", on.cut), ("resumed", on.clone_all))
     if "cp" in options.kinds:
         yield "hdfs dfs -cp", on.cp
     if "cp-threads" in options.kinds:

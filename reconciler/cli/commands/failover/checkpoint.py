@@ -11,7 +11,6 @@ from reconciler.checkpoints.clone import Clone, clone
 from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
-from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.copying import CopyDisplay
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show, show_json, wrap
@@ -79,12 +78,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.action == "show":
         _show(describe(options.path), options.format)
         return ExitCode.OK
-    with signals.uninterrupted_cleanup():  # removing an unfinished copy from a remote file system may take long
-        if (config := context.config_if_named(options)) is not None:
-            made = _clone_trusted(config, options)
-        else:
-            plan = context.read_plan(options.plan)
-            made = clone(options.path, options.new_path, plan, job=options.job, on_copied=CopyDisplay())
+    if (config := context.config_if_named(options)) is not None:
+        made = _clone_trusted(config, options)
+    else:
+        plan = context.read_plan(options.plan)
+        made = clone(options.path, options.new_path, plan, job=options.job, on_copied=CopyDisplay())
     show(wrap(*_made_text(made)))
     _warn(made)
     return ExitCode.OK

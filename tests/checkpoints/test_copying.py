@@ -1,4 +1,4 @@
-"""A copy of a checkpoint is there whole, or not at all, whatever happens while it is made."""
+"""A copy in a folder that is renamed: it is there whole, or not at all, whatever happens while it is made."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.implementations.memory import MemoryFile
 
-from reconciler.checkpoints import copying, local
+from reconciler import waits
+from reconciler.checkpoints import copying
 from reconciler.checkpoints.clone import _refuse_unfit, clone
+from reconciler.checkpoints.copying import Copied
 from reconciler.checkpoints.files import Tree
-from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import open_folder
 from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.stores.checkpoint import read_checkpoint
-from tests.checkpoints.checkpoint_files import PLAN, Files, cloned, log, moved_plan, new, outside, refused
+from tests.checkpoints.checkpoint_files import PLAN, Files, after_call, cloned, log, new, outside, refused
+
+# ---------------------------------------------------------------- the two places
 
 
-def test_a_new_path_that_is_taken_is_refused(files: Files) -> None:
+def test_a_new_path_that_is_taken_is_refused_and_an_empty_folder_is_filled(files: Files) -> None:
     new(files).mkdir()
     (new(files) / "x").write_text("mine")
     with pytest.raises(ConfigError, match="exists already"):
         cloned(files)
     assert os.listdir(new(files)) == ["x"]
-
-
-def test_an_empty_folder_is_filled(files: Files) -> None:
-    new(files).mkdir()
+    (new(files) / "x").unlink()
     cloned(files)
     assert (new(files) / "metadata").exists()
 
@@ -52,9 +53,15 @@ def test_one_path_on_two_clusters_is_two_folders(
     path: str, new_path: str, is_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tree, "refuse_unwritable", lambda tree: None)
-    monkeypatch.setattr(Tree, "is_free", lambda tree: True)
+    monkeypatch.setattr(Tree, "is_empty", lambda tree: True)
     with pytest.raises(ConfigError, match="one folder, or one is in the other") if is_one else nullcontext():
         _refuse_unfit(Tree(path), Tree(new_path))
+
+
+@pytest.mark.parametrize("to", ["", "state/new", ".."])
+def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
+    with pytest.raises(ConfigError, match="one folder, or one is in the other"):
+        cloned(files, os.path.normpath(files.path / to))
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
@@ -69,10 +76,12 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
     refused(files, ConfigError, "new cannot be written: Not a directory", to=file / "new")
 
 
-@pytest.mark.parametrize("to", ["", "state/new", ".."])
-def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
-    with pytest.raises(ConfigError, match="one folder, or one is in the other"):
-        cloned(files, os.path.normpath(files.path / to))
+def test_a_home_is_one_place_to_read_and_to_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Tree("~/checkpoint").root == open_folder("~/checkpoint").shown == str(tmp_path / "checkpoint")
+
+
+# ---------------------------------------------------------------- the original
 
 
 def test_a_link_that_leads_nowhere_is_named_and_hides_no_file(files: Files) -> None:
@@ -102,8 +111,7 @@ def test_a_file_that_vanishes_while_its_folder_is_listed_hides_no_other(
         yield found
 
     monkeypatch.setattr(os, "scandir", scandir)
-    left = set(Tree(str(files.path)).listing().files)
-    gone = listed - left
+    gone = listed - set(Tree(str(files.path)).listing().files)
     assert gone
     assert all(name.endswith("1.delta") for name in gone)
 
@@ -112,13 +120,7 @@ def test_a_file_that_vanishes_while_its_folder_is_listed_hides_no_other(
 def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(
     files: Files, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = copying._copy_files
-
-    def meanwhile(*given: Any) -> None:
-        real(*given)
-        files.put(name, "something else")
-
-    monkeypatch.setattr(copying, "_copy_files", meanwhile)
+    after_call(monkeypatch, "_copy_files", lambda: files.put(name, "something else"))
     with pytest.raises(Changed, match="changed while it was copied"):
         cloned(files)
     assert os.listdir(files.path.parent) == ["checkpoint"]
@@ -127,66 +129,121 @@ def test_a_checkpoint_that_changes_while_it_is_copied_is_refused(
 def test_a_rewritten_file_is_looked_at_itself_whatever_its_time_and_size_say(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, entry = copying._copy_files, files.path / "offsets/1"
+    entry = files.path / "offsets/1"
     times = entry.stat().st_atime_ns, entry.stat().st_mtime_ns
 
-    def meanwhile(*given: Any) -> None:
-        real(*given)
+    def edit() -> None:
         entry.write_bytes(entry.read_bytes().replace(b"30", b"32"))
         os.utime(entry, ns=times)
 
-    monkeypatch.setattr(copying, "_copy_files", meanwhile)
+    after_call(monkeypatch, "_copy_files", edit)
     with pytest.raises(Changed, match="offsets/1 was written"):
         cloned(files)
 
 
 def test_a_file_that_vanishes_while_it_is_copied_is_a_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = copying._copy_file
-
-    def meanwhile(*given: Any) -> bool:
-        (files.path / "state/0/1/2.delta").unlink(missing_ok=True)
-        return real(*given)
-
-    monkeypatch.setattr(copying, "_copy_file", meanwhile)
+    after_call(monkeypatch, "_begin", (files.path / "state/0/1/2.delta").unlink)
     with pytest.raises(Changed, match=r"2\.delta vanished"):
         cloned(files)
     assert os.listdir(files.path.parent) == ["checkpoint"]
+
+
+# ---------------------------------------------------------------- the copy
+
+
+def test_state_that_no_restart_reads_is_not_copied(files: Files) -> None:
+    for number in range(3, 40):
+        files.batch(number, {"o": {0: 30, 1: 31}}, "18")
+    for number in (10, 20, 30):
+        files.put(f"state/0/0/{number}.snapshot", "all of it")
+    names = [f"{number}.delta" for number in range(1, 20)] + ["10.snapshot"]
+    found = {f"state/0/0/{name}" for each in names for name in (each, f".{each}.crc")}
+    older = {name for name in found if (files.path / name).exists()}
+    made = cloned(files)
+    before, after = set(files.content()), set(files.content(new(files)))
+    assert before - after == older | {"offsets/.39.crc"}
+    assert (made.older, made.copied and made.copied.files) == (len(older), len(after) - 2)
+
+
+def test_all_bytes_are_the_copys_own_with_the_times_of_the_original(files: Files) -> None:
+    cloned(files)
+    before, after = files.content(), files.content(new(files))
+    assert {name for name in after if after[name] != before.get(name)} == {"offsets/1", MANIFEST}
+    for name in before.keys() & after.keys():
+        here, there = files.path / name, new(files) / name
+        assert not os.path.samefile(here, there), "a write to one would change the other"
+        assert here.stat().st_mtime_ns == there.stat().st_mtime_ns
+
+
+def test_no_step_shows_anything_at_the_new_path_and_none_before_the_last_can_be_started_from(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for name in ("_copy_file", "_write_files", "_see_whole"):
+        real = getattr(copying, name)
+
+        def look(work: Any, *given: Any, real: Any = real) -> Any:
+            assert not new(files).exists()
+            with pytest.raises(Refused, match="is an unfinished copy"):
+                read_checkpoint(work.folder)
+            seen.append(given)
+            return real(work, *given)
+
+        monkeypatch.setattr(copying, name, look)
+    cloned(files)
+    assert len(seen) > 5
+    assert seen[-2] == ("metadata",)
+
+
+def test_a_copy_that_is_cut_off_is_left_and_named_and_a_new_one_begins_afresh(
+    files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "_write_files", killed)
+        with pytest.raises(KeyboardInterrupt):
+            cloned(files)
+    (left,) = files.path.parent.glob(".new.unfinished-*")
+    told = f"{left} is an unfinished copy of {files.path}, and may be deleted"
+    assert [record.getMessage() for record in caplog.records] == [told]
+    with pytest.raises(Refused, match="is an unfinished copy of a checkpoint"):
+        read_checkpoint(str(left))
+    before = files.content(left)
+    cloned(files)
+    assert caplog.messages[-1] == f"{left} is an unfinished copy: delete it, if no other process is making it"
+    assert files.content(left) == before
+    assert read_checkpoint(str(new(files))).committed
 
 
 def test_a_copy_that_fails_half_way_leaves_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(local.os, "link", full)
+    monkeypatch.setattr(copying.shutil, "copy2", full)
     refused(files, Refused, "No space left on device")
 
 
-def test_what_appears_at_the_new_path_meanwhile_is_not_replaced(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = copying._write_files
+def test_a_copy_that_lacks_a_file_gets_no_name(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose() -> None:
+        (path,) = files.path.parent.glob(".new.unfinished-*/state/0/1/2.delta")
+        path.unlink()
 
-    def meanwhile(*given: Any) -> None:
-        real(*given)
-        new(files).mkdir()
-        (new(files) / "theirs").write_text("")
+    after_call(monkeypatch, "_write_files", lose)
+    with pytest.raises(Refused, match=r"not whole: state/0/1/2.delta has no bytes"):
+        cloned(files)
+    assert os.listdir(files.path.parent) == ["checkpoint"]
 
-    monkeypatch.setattr(copying, "_write_files", meanwhile)
+
+def test_of_two_processes_one_makes_the_copy_and_the_other_leaves_it(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_call(monkeypatch, "_copy_files", lambda: cloned(files))
     with pytest.raises(ConfigError, match="appeared while the copy was made"):
         cloned(files)
-    assert os.listdir(new(files)) == ["theirs"]
-
-
-def test_no_step_of_a_local_copy_shows_anything_at_the_new_path(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    real = copying._copy_file
-
-    def look(*given: Any) -> bool:
-        seen.append(new(files).exists())
-        return real(*given)
-
-    monkeypatch.setattr(copying, "_copy_file", look)
-    cloned(files)
-    assert len(seen) > 5
-    assert not any(seen)
+    assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
+    assert read_checkpoint(str(new(files))).committed
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP])
@@ -256,11 +313,35 @@ def shared(files: Files, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"shared://{new(files)}"
 
 
-def test_a_shared_file_system_renames_as_well_and_an_empty_folder_is_no_hindrance(files: Files, shared: str) -> None:
+def test_a_shared_file_system_renames_as_well_and_an_empty_folder_is_no_hindrance(
+    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    real = Shared._open
+
+    def slow(self: Any, path: str, *given: Any, **more: Any) -> Any:
+        seen.extend(waits.under_way())
+        return real(self, path, *given, **more)
+
+    monkeypatch.setattr(Shared, "_open", slow)
     new(files).mkdir()
     cloned(files, shared)
     assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
     assert read_checkpoint(str(new(files))).committed
+    assert {wait.place for wait in seen} == {shared}, "a wait for another machine is noted"
+
+
+def test_a_file_system_that_goes_away_is_told_with_the_folder_that_it_keeps(
+    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any) -> None:
+        raise Unreachable("It went away.")
+
+    monkeypatch.setattr(copying, "_write_files", away)
+    with pytest.raises(Unreachable):
+        cloned(files, shared)
+    (left,) = files.path.parent.glob(".new.unfinished-*")
+    assert caplog.messages == [f"shared://{left} is an unfinished copy of {files.path}, and may be deleted"]
 
 
 def test_a_rename_whose_answer_is_lost_is_told(files: Files, shared: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,75 +382,32 @@ def test_a_file_there_that_vanishes_between_its_opening_and_its_first_byte_is_a_
         clone(f"shared://{files.path}", shared, PLAN, outside=outside(log(o=10)))
 
 
-# ---------------------------------------------------------------- where nothing can be renamed
-
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> str:
-    return f"memory://bucket{tmp_path}"
-
-
-def test_a_store_without_rename_gets_the_same_files(files: Files, bucket: str) -> None:
-    cloned(files, f"{bucket}/new")
-    cloned(files)
-    fs, root = fsspec.url_to_fs(f"{bucket}/new")
-    found = {name[len(root) + 1 :]: fs.cat_file(name) for name in fs.find(root)}
-    local = files.content(new(files))
-    assert {name: data for name, data in found.items() if name != MANIFEST} == {
-        name: data for name, data in local.items() if name != MANIFEST
-    }
-    back = clone(f"{bucket}/new", f"{bucket}/newer", moved_plan(), outside=outside(log(o=10)))
-    assert back.batch == 2
-
-
-def test_an_object_that_stands_for_a_folder_is_no_file(files: Files, bucket: str) -> None:
-    """Hadoop's S3A makes an empty object with a slash at its name's end, and so do consoles."""
-    cloned(files, f"{bucket}/new")
-    fs, root = fsspec.url_to_fs(bucket)
-    names = fs.find(f"{root}/new")
-    for folder in ("new", "new/offsets", "new/sources", "new/state/0", "newer"):
-        fs.store[f"{root}/{folder}/"] = MemoryFile(fs, f"{root}/{folder}/")
-    assert {f"{root}/new/{name}" for name in Tree(f"{bucket}/new").listing().files} == set(names)
-    assert "offsets" not in open_folder(f"{bucket}/new/offsets").names()
-    assert clone(f"{bucket}/new", f"{bucket}/newer", moved_plan(), outside=outside(log(o=10))).batch == 2
-
-
-def test_at_every_step_before_the_last_such_a_copy_is_no_checkpoint(
-    files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_cannot_be_listed_is_an_error_and_no_empty_one(
+    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copying process may die at any of them."""
-    from fsspec.implementations.memory import MemoryFileSystem
+    """fsspec's find() takes it for empty: the copy would lack that state."""
+    real = Shared.ls
 
-    steps = []
+    def ls(self: Any, path: str, **more: Any) -> Any:
+        if path.endswith("state/0/1"):
+            raise PermissionError(13, "Permission denied")
+        return real(self, path, **more)
 
-    def watch(name: str) -> None:
-        real = getattr(MemoryFileSystem, name)
-
-        def step(fs: Any, path: Any, *given: Any, **more: Any) -> Any:
-            if f"{bucket}/new/".removeprefix("memory:/") in f"{path}/" and fs.find(f"{bucket}/new"):
-                with pytest.raises(Refused):
-                    read_checkpoint(f"{bucket}/new")
-                steps.append(path)
-            return real(fs, path, *given, **more)
-
-        monkeypatch.setattr(MemoryFileSystem, name, step)
-
-    for name in ("pipe_file", "open", "rm_file"):
-        watch(name)
-    cloned(files, f"{bucket}/new")
-    monkeypatch.undo()
-    assert len(steps) > 15
-    names = [str(step).rpartition("/new/")[2] for step in steps]
-    assert names[-2:] == ["metadata", "offsets/2"]
-    assert names.count("metadata") == 1
-    assert read_checkpoint(f"{bucket}/new").committed
+    monkeypatch.setattr(Shared, "ls", ls)
+    with pytest.raises(Refused, match="Permission denied"):
+        Tree(f"shared://{files.path}").listing()
 
 
-def test_a_copy_that_fails_there_is_taken_away(files: Files, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def changes(*_: Any) -> None:
-        raise Changed("a query runs on it")
+# ---------------------------------------------------------------- how far it is
 
-    monkeypatch.setattr(copying, "_copy_files", changes)
-    with pytest.raises(Changed):
-        cloned(files, f"{bucket}/new")
-    assert not fsspec.filesystem("memory").exists(f"{bucket}/new")
+
+@pytest.mark.parametrize("of_the_hook", [False, True])
+def test_a_copy_tells_how_far_it_is(files: Files, of_the_hook: bool) -> None:
+    """The hook gives the copy its own view of the outside."""
+    told: list[Copied] = []
+    if of_the_hook:
+        made = clone(files.path, new(files), PLAN, outside=replace(outside(log(o=10)), on_copied=told.append))
+    else:
+        made = cloned(files, on_copied=told.append)
+    assert told[-1] == made.copied
+    assert (told[-1].files, told[-1].size) == (told[-1].of_files, told[-1].of_size)
