@@ -1,5 +1,6 @@
-"""Shows, translates, copies and verifies Structured Streaming checkpoints, without Spark.
+"""Structured Streaming checkpoints: read, shown, and copied to continue at another cluster. Without Spark.
 
-In: a checkpoint folder on any file system, and a plan. Out: a description of what a restart would read, or a copy whose
-next batch starts at the plan's offsets. The original is never changed.
+``log``: the files as text. ``restart``: where a restart continues. ``reading``: a folder's content. ``show``: the same
+for people. ``files``, ``needed``, ``copying``: the copy of a folder. ``translate``, ``verify``, ``clone``: a copy at a
+plan's offsets. The original is never changed.
 """

@@ -13,6 +13,7 @@ stay the same bytes; the original is only read. Plain Python: needs no pyspark.
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,33 +22,45 @@ from pathlib import Path
 from typing import Any
 
 from reconciler import __version__, written
-from reconciler.checkpoints.anchors import first_anchors, keep_anchors
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
-from reconciler.checkpoints.edits import Edit, edits_of, side_files
 from reconciler.checkpoints.files import Listed, Tree, changed
-from reconciler.checkpoints.needed import older_state, repeated_state
-from reconciler.checkpoints.own import is_own, without_other_checkpoints
+from reconciler.checkpoints.log import batch_of, entry_with, initial_with
+from reconciler.checkpoints.needed import is_own, older_state, repeated_state, without_other_checkpoints
+from reconciler.checkpoints.reading import MANIFEST, anchors_field, read_checkpoint
+from reconciler.checkpoints.restart import END, NEXT, Checkpoint, LateLog, without_id
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
-from reconciler.checkpoints.verify import verify, verify_configured
-from reconciler.checkpoints.whole import beside_its_sinks, unproven, whole_or_empty
+from reconciler.checkpoints.verify import (
+    beside_its_sinks,
+    first_anchors,
+    keep_anchors,
+    unproven,
+    verify,
+    verify_configured,
+    whole_or_empty,
+)
 from reconciler.clock import stamp
 from reconciler.config.file import Config, SearchSettings, load_config
 from reconciler.core.anchors import encodable
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, Refused
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import end_job, planned_ends, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.fileio import read_regular, why
-from reconciler.formats.checkpoint.layout import END, NEXT, Checkpoint, batch_of, without_id
-from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
-from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import counted
-from reconciler.formats.json_fields import json_value
+from reconciler.formats.json_fields import FieldError, json_value
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import traits
 
 FORMAT = "reconciler.checkpoint-clone/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One rewritten file."""
+
+    file: str
+    before: bytes
+    after: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +275,11 @@ class _Original:
     def copy_of(self, placed: _Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
         """The copy that is to be made, and the files of older state, which are not in it."""
         found, moved, files = self.found, placed.moved, self.listed.files
-        edits = tuple(edits_of(self.tree, moved))
+        edits = tuple(_edits_of(self.tree, moved))
         repeated = repeated_state(files, found.next_batch)
         added = (f"offsets/{found.last.batch - 1}",) if found.last is not None and found.lacks_entry_before else ()
         rewritten = (*(edit.file for edit in edits), *added, MANIFEST)
-        stale = {*side_files(rewritten), MANIFEST}
+        stale = {*_side_files(rewritten), MANIFEST}
         older = older_state(files.keys() - repeated, found.next_batch, self.tree.read_all)
         made = Clone(
             path=self.tree.shown,
@@ -353,6 +366,31 @@ def _refuse_unfit(source: Tree, target: Tree) -> None:
             f"{target.shown} exists already.",
             hint="Choose a NEW_PATH that does not exist, or delete it if checkpoint show calls it unfinished.",
         )
+
+
+def _edits_of(source: Tree, moved: Translation) -> Iterator[Edit]:
+    """The files of the checkpoint that the translation changes. Raises Refused for one that cannot be rewritten."""
+    for file, texts in moved.edits.items():
+        before = source.read(file)
+        try:
+            if file.startswith("offsets/"):
+                after = entry_with(int(posixpath.basename(file)), before, texts)
+            else:
+                ((name, text),) = texts.items()
+                after = initial_with(name, before, text)
+        except FieldError as err:
+            raise Refused(
+                f"The checkpoint file {source.shown}/{file} cannot be rewritten: {err}.", hint="Restore the checkpoint."
+            ) from err
+        yield Edit(file, before, after)
+
+
+def _side_files(names: Iterable[str]) -> Iterator[str]:
+    """The checksums of rewritten files: Hadoop's on local file systems, and Spark's own."""
+    for each in names:
+        folder, name = posixpath.split(each)
+        yield posixpath.join(folder, f".{name}.crc")
+        yield posixpath.join(folder, f"{name}.crc")
 
 
 # ---------------------------------------------------------------- the manifest

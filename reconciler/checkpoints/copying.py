@@ -29,11 +29,11 @@ from typing import Any
 from uuid import uuid4
 
 from reconciler.checkpoints.files import AT_ONCE, Listed, Tree, changed
-from reconciler.checkpoints.own import is_own
+from reconciler.checkpoints.needed import is_own
+from reconciler.checkpoints.reading import BARRIER
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
 from reconciler.fileio import sync, sync_names
 from reconciler.folder import one_line
-from reconciler.formats.checkpoint.manifest import BARRIER
 
 CHUNK = 1024 * 1024
 LAST = "metadata"

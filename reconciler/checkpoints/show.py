@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
+from reconciler.checkpoints.log import batch_of
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
+from reconciler.checkpoints.restart import Checkpoint, LateLog, SourcePosition
 from reconciler.core.anchors import encodable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
-from reconciler.formats.checkpoint.layout import Checkpoint, SourcePosition, batch_of
-from reconciler.formats.checkpoint.manifest import MANIFEST
-from reconciler.formats.checkpoint.progress import LateLog
 from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import FieldError
-from reconciler.stores.checkpoint import read_checkpoint
 
 FORMAT = "reconciler.checkpoint/1"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

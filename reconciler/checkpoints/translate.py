@@ -20,22 +20,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from reconciler.checkpoints.log import Offsets, by_partition, offsets_text
+from reconciler.checkpoints.restart import END, NEXT, START, Checkpoint, Reading, adds_nothing, readings
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.positions import moves_with_job
 from reconciler.failover.sinks import refuse
-from reconciler.formats.checkpoint.edit import offsets_text
-from reconciler.formats.checkpoint.layout import (
-    END,
-    NEXT,
-    START,
-    Checkpoint,
-    Offsets,
-    adds_nothing,
-    by_partition,
-)
-from reconciler.formats.checkpoint.readings import Reading, readings
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 

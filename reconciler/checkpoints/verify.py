@@ -1,20 +1,35 @@
-"""Checks a plan against the destination once more, before a checkpoint's copy starts there, as ``apply`` does.
+"""What is checked before a checkpoint's copy starts at the destination: the plan once more, and the job's sinks.
 
 With the job's configuration, ``apply``'s own ``prepare`` runs: it reads the store (the checkpoint and its anchors)
 again, and compares the record before every offset with the anchor. Without it only the plan can be compared, which has
 no ids: where an id decided and the content differs from the source's, the configuration is needed.
+
+A sink takes a batch's number once. A batch with a part of its records would pass for the original's own: the sink would
+drop the original's, with what the copy left for later. So a batch that was begun is repeated whole, or without any
+record. An empty one shows (``sinks.guard``).
+
+The copy gets anchors for its offsets, so that later checks can tell whose numbers they are. Its manifest has them; the
+[anchors] store gets them under the destination's topic names, too. The original's anchors stay there, so it gets none
+of a topic with one name on both clusters.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 
+from reconciler.checkpoints.restart import END, NEXT, START, Checkpoint, readings
+from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.config.file import Config
-from reconciler.core.anchors import Record, has_fingerprint
-from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.verdicts import MatchedBy
+from reconciler.core.anchors import Identity, Record, StoredOffset, has_fingerprint
+from reconciler.core.errors import Changed, ConfigError, ReconcilerError
+from reconciler.core.verdicts import PROVEN, STOPS, MatchedBy
 from reconciler.failover.outside import Outside
-from reconciler.failover.positions import end_job
+from reconciler.failover.positions import end_job, records_again_after_end
+from reconciler.failover.selection import by_key
+from reconciler.failover.sinks import is_stateful, repeated, rows_or_refusal
 from reconciler.failover.writing.apply import prepare, refuse
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
@@ -26,9 +41,17 @@ from reconciler.failover.writing.plan_checks import (
     rests_on,
 )
 from reconciler.failover.writing.refusals import Refusal
-from reconciler.formats.checkpoint.layout import END, NEXT
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.ports import ClusterInfo, LogReader
+from reconciler.failover.writing.reread import anchor_for
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy
+from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
+from reconciler.ports import Change, ClusterInfo, LogReader, ReadRequest, TopicPartition
+
+BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)
+"""For a job whose settings are not known: another time than its own would mislead a later search."""
+_log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- the destination
 
 
 def verify(
@@ -91,3 +114,152 @@ def _undecided(row: PartitionPlan, record: Record) -> ConfigError:
         f"its {row.matched_by or 'time'} cannot be told from the plan alone.",
         hint="Give the configuration that the plan was made with: -c FILE.",
     )
+
+
+# ---------------------------------------------------------------- the sinks
+
+
+def beside_its_sinks(
+    config: Config | None, job: JobPlan, found: Checkpoint, moved: Translation, path: str
+) -> tuple[SinkRow, ...]:
+    """A row for each sink of the job, if each takes its batches once. Raises NeedsPerson if not."""
+    if config is None:
+        if job.sinks:
+            names = ", ".join(row.sink for row in job.sinks)
+            raise ConfigError(
+                f"The copy must be compared with the sinks of job {job.name} ({names}).",
+                hint="Give the configuration that the plan was made with: -c FILE.",
+            )
+        return ()
+    (configured,) = config.chosen(job.name)
+    if not configured.sinks:
+        return ()
+    again = repeated(job)
+    by_hand = [row for row in job.partitions if row.set_by_hand]
+    again = replace(again, of_batch=max(again.of_batch, unproven(found, moved, job, decided=by_hand)))
+    return rows_or_refusal(configured.sinks, found, job.name, again, stateful=is_stateful(path))
+
+
+def whole_or_empty(
+    found: Checkpoint, job: JobPlan, moved: Translation, sinks: Iterable[SinkRow], policy: StartPolicy
+) -> tuple[JobPlan, Translation, int]:
+    """The job and its translation, with the batch empty if it is not whole and the sinks lack it.
+
+    A sink that has the batch drops what is repeated of it; its rows tell that nothing comes twice. The number is the
+    most records of the batch that may have been put out, and come again in those after it: where its end is not proven,
+    and where a mirror has sent them again behind a proven one. It is 0 if all sinks lack the batch. Raises NeedsPerson
+    where a partition must not start, or the batch cannot be empty.
+    """
+    rows = list(sinks)
+    at_most, sent_again = unproven(found, moved, job), sum(records_again_after_end(row) for row in job.partitions)
+    refuse_undecided(replace(job, partitions=tuple(_stopping_anyway(job))), policy)
+    batch = -1 if found.last is None else found.last.batch
+    if at_most and rows and all(row.last_taken != batch for row in rows):
+        job = job.without_ends
+        moved = translate(found, job, empty=True)
+        at_most = unproven(found, moved, job)
+    refuse_undecided(job, policy)
+    was_put_out = not rows or not all(_lacks(row, batch) for row in rows)
+    return job, moved, at_most + sent_again if was_put_out else 0
+
+
+def _stopping_anyway(job: JobPlan) -> Iterable[PartitionPlan]:
+    """The rows that decide also where the ends do not count."""
+    return (row for row in job.partitions if row.position != END or row.verdict in STOPS)
+
+
+def _lacks(row: SinkRow, batch: int) -> bool:
+    return row.outcome is SinkOutcome.OPEN or (row.last_taken is not None and row.last_taken < batch)
+
+
+def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Iterable[PartitionPlan] = ()) -> int:
+    """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records.
+
+    Those of the partitions that a person has ``decided`` do not count.
+    """
+    ends = [row for row in job.partitions if row.position == END and row.verdict in PROVEN]
+    proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}
+    sources = (*moved.sources, *moved.later)
+    starts: dict[tuple[str, tuple[str, int]], int] = {}
+    count = 0
+    for each in readings(found):  # of each source, the start first
+        for place, offset in (each.kafka or {}).items() if each.source in sources else ():
+            if each.position == START:
+                starts[each.source, place] = offset
+            elif each.position == END and place not in proven:
+                count += max(0, offset - starts.get((each.source, place), 0))
+    return count
+
+
+# ---------------------------------------------------------------- the copy's first anchors
+
+
+def first_anchors(
+    config: Config | None,
+    job: JobPlan,
+    cluster_id: str,
+    records: Mapping[PartitionPlan, Record],
+    reader: LogReader,
+    now_ms: int,
+) -> dict[TopicPartition, StoredOffset]:
+    """The offsets at which the copy begins, with their anchors; those have no id and no time without a configuration.
+
+    ``records``: by row, the record before its offset; a row without one starts at the log's first record. An anchor
+    that lags is kept for the offset right behind its record: from there on, all counts as lag.
+    """
+    identity = BY_CONTENT if config is None else config.chosen(job.name)[0].identity
+    lagging = _lagging(records, reader)
+    return {
+        row.key: StoredOffset(
+            lagging.get(row, row.resume_offset), anchor_for(row, records.get(row), identity, cluster_id), now_ms
+        )
+        for row in job.partitions
+        if row.position != END and row.resume_offset is not None
+    }
+
+
+def _lagging(records: Mapping[PartitionPlan, Record], reader: LogReader) -> dict[PartitionPlan, int]:
+    """The offset right behind the record of each row that has other records between that one and its resume offset.
+
+    These are matches: the query has gone on since its anchor was kept. Transaction markers alone do not count as lag.
+    """
+    asked = [
+        (row, record.offset + 1, row.resume_offset)
+        for row, record in records.items()
+        if row.resume_offset is not None and record.offset + 1 < row.resume_offset
+    ]
+    chunks = reader.read([ReadRequest(row.key, front, 1) for row, front, _ in asked]) if asked else ()
+    return {
+        row: front
+        for (row, front, resume), chunk in zip(asked, chunks, strict=True)
+        if chunk.records and chunk.records[0].offset < resume
+    }
+
+
+def keep_anchors(config: Config, job: JobPlan, first: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
+    """Keep the anchors in the [anchors] store, too, and return how many. An error is only logged: the copy has them."""
+    (configured,) = config.chosen(job.name)
+    apart = {row.key for row in job.partitions if row.topic != row.source_topic}
+    new = {key: stored for key, stored in first.items() if key in apart}
+    if config.anchor_store is None or not new:
+        return 0
+    try:
+        return _write(config.anchor_store, configured.group, new, outside)
+    except ReconcilerError as error:
+        _log.warning("the copy is ready; in the [anchors] store its anchors were not kept: %s", error)
+        return 0
+
+
+def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
+    with closing(outside.open_store(address)) as store:
+        if not store.capabilities.writable:  # a drill, which changes nothing
+            return 0
+        there = by_key(store.read(group, sorted({key.topic for key in new})))
+        changes = [
+            Change(key, there[key].version if key in there else None, stored) for key, stored in sorted(new.items())
+        ]
+        result = store.write(group, changes, reason="checkpoint clone", now_ms=outside.now_ms())
+    if result.conflicts:
+        key = result.conflicts[0]
+        _log.warning("another program wrote the anchor of %s at the same moment: not kept", key)
+    return len(result.written)

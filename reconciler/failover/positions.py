@@ -24,7 +24,7 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
 if TYPE_CHECKING:
-    from reconciler.formats.checkpoint.layout import Checkpoint
+    from reconciler.checkpoints.restart import Checkpoint
 
 Furthest = Mapping[tuple[str, int], int]
 """By topic (as in the checkpoint) and partition: the furthest end of a batch that its sources end differently."""
@@ -72,7 +72,7 @@ def end_jobs(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
     repeating = [job for job in jobs if _may_repeat_a_batch(job)]
     if not repeating:
         return []
-    from reconciler.stores.checkpoint import read_checkpoint
+    from reconciler.checkpoints.reading import read_checkpoint
 
     found = [(job, read_checkpoint(checkpoint_path(job.store))) for job in repeating]
     for job, checkpoint in found:
@@ -121,7 +121,7 @@ def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
 
 def uneven_ends(found: Checkpoint) -> Furthest:
     """The partitions that a repeated batch's sources read up to different offsets, as a self-join's may."""
-    from reconciler.formats.checkpoint.layout import by_partition
+    from reconciler.checkpoints.log import by_partition
 
     ends = by_partition(each.end for each in found.positions)
     return {(at.topic, at.partition): max(offsets) for at, offsets in ends.items() if len(set(offsets)) > 1}

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from reconciler.checkpoints.restart import Checkpoint
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated
 from reconciler.core.verdicts import PROVEN, Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.folder import open_folder
-from reconciler.formats.checkpoint.layout import Checkpoint
 from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 from reconciler.sinks.guard import AS_IT_IS, Repeated, Standing, ask, begun_anew, judge, lacks, standing
@@ -55,7 +55,7 @@ def _with_sinks(job: Job, plan: JobPlan, *, is_corrected: bool) -> JobPlan:
 
 def rows_of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = AS_IT_IS) -> tuple[SinkRow, ...]:
     """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``Standing``."""
-    from reconciler.stores.checkpoint import read_checkpoint
+    from reconciler.checkpoints.reading import read_checkpoint
 
     opened = [open_sink(each) for each in sinks]
     name = read_checkpoint(path).query_id

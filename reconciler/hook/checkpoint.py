@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, ReconcilerError
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
+from reconciler.formats.json_fields import FieldError, integer, json_object
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import checkpoint_at, checkpoint_path, traits
 
@@ -114,9 +116,7 @@ def _came_from(copy: str) -> str | None:
 
 def _refuse_run_on(path: str, copy: str) -> None:
     """Raise NeedsPerson if the original was started after it was copied: each would lack the other's later work."""
-    from reconciler.checkpoints.original import run_since
-
-    done = run_since(path, copy)
+    done = _run_since(path, copy)
     if done is not None:
         raise NeedsPerson(
             f"The query was started on {path} after the copy {copy} was made of it: {done}. The copy would read again, "
@@ -125,3 +125,39 @@ def _refuse_run_on(path: str, copy: str) -> None:
             f'stop the query on the original, write store = "{checkpoint_at(copy)}" for the job, and leave out '
             "--clone-to. reconciler audit tells what was put out twice, or by neither.",
         )
+
+
+def _run_since(path: str, copy: str) -> str | None:
+    """The work of the original at ``path`` since it was copied to ``copy``, as the end of a sentence, or None.
+
+    The copy's manifest says which batch its query runs first. None also where the original or the manifest cannot be
+    read; an original on another file system than its copy may be lost, and is not read.
+    """
+    from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
+    from reconciler.folder import open_folder
+
+    if _system(path) != _system(copy):
+        return None
+    try:
+        made = json_object(open_folder(copy).read(MANIFEST).decode())
+        first, repeats, query = integer(made, "batch", 0), made.get("repeats") is True, made.get("query_id")
+        now = read_checkpoint(path)
+    except (ReconcilerError, OSError, FieldError, UnicodeDecodeError) as error:
+        log.debug("whether %s has run since its copy is not known: %s", path, error)
+        return None
+    if first is None or now.last is None:
+        return None
+    if isinstance(query, str) and now.query_id is not None and now.query_id != query:
+        return f"it holds another query now, which has begun batch {now.last.batch}"
+    begun, known = now.last.batch, first if repeats else first - 1
+    if begun > known:
+        return f"it has begun batch {begun}" if begun == known + 1 else f"it has begun batches {known + 1} to {begun}"
+    if begun == known and repeats and now.committed:
+        return f"it has finished batch {begun}, which the copy repeats"
+    return None
+
+
+def _system(path: str) -> tuple[str, str]:
+    """The file system of a path or URL."""
+    parts = urlsplit(path)
+    return ("file", "") if parts.scheme in ("", "file", "local") else (parts.scheme, parts.netloc)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NotCreated, ReconcilerError
 from reconciler.preflight.results import TrialResult, failed, ok, warn
 from reconciler.sinks.registry import open_sink
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import checkpoint_path, traits
 
 

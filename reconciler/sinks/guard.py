@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from reconciler.formats.checkpoint.layout import Checkpoint, adds_nothing, has_records
+from reconciler.checkpoints.restart import Checkpoint, adds_nothing, has_records
 from reconciler.formats.plan_sinks import STOPS, SinkOutcome, SinkRow
 from reconciler.sinks.taken import Sink, Taken
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.ports import TopicPartition
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from tests.spark.environments import since_pyspark
 from tests.spark.fixtures import FEW_PROCESSES

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli.commands.failover.checkpoint import _made_text
 from reconciler.config.file import load_config
 from reconciler.core.verdicts import Verdict
@@ -16,7 +17,6 @@ from reconciler.failover.totals import outcome
 from reconciler.kafka.memory import MemoryLog
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.taken import Taken
-from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import PLANNED, Files, job, log, new, row
 from tests.checkpoints.test_clone_rules import below, keep, with_anchors, world_of
 from tests.sinks.world import Query, query

@@ -12,9 +12,9 @@ from fsspec.implementations.webhdfs import WebHDFS
 
 from reconciler.checkpoints import copying
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.reading import MANIFEST
 from reconciler.checkpoints.show import describe
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.formats.checkpoint.manifest import MANIFEST
 from tests.checkpoints.checkpoint_files import PLAN, Files, log, moved_plan, outside
 
 pytestmark = pytest.mark.system

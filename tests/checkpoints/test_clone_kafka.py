@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.reading import BARRIER
 from reconciler.checkpoints.show import describe
 from reconciler.clock import stamp
 from reconciler.core.errors import Refused
 from reconciler.failover.outside import Outside
-from reconciler.formats.checkpoint.manifest import BARRIER
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.handoff.options import read_stream_options

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints import copying
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.core.errors import Refused
-from reconciler.formats.checkpoint.manifest import MANIFEST
-from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import Files, after_call, cloned, new
 
 

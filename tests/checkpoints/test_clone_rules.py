@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.clock import clock_ms
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -19,11 +20,9 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachabl
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.positions import with_end_rows
-from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.paired.steps import aside_of
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite.store import open_address

@@ -20,10 +20,9 @@ from reconciler.checkpoints import copying
 from reconciler.checkpoints.clone import _refuse_unfit, clone
 from reconciler.checkpoints.copying import Copied
 from reconciler.checkpoints.files import Tree
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import open_folder
-from reconciler.formats.checkpoint.manifest import MANIFEST
-from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import PLAN, Files, after_call, cloned, log, new, outside, refused
 
 # ---------------------------------------------------------------- the two places
@@ -221,7 +220,7 @@ def test_a_copy_that_fails_half_way_leaves_nothing(files: Files, monkeypatch: py
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(copying.shutil, "copy2", full)
+    monkeypatch.setattr("shutil.copy2", full)
     refused(files, Refused, "No space left on device")
 
 

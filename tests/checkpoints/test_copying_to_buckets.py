@@ -16,10 +16,9 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from reconciler.checkpoints import clone as cloning
 from reconciler.checkpoints import copying
 from reconciler.checkpoints.files import Tree
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.folder import open_folder
-from reconciler.formats.checkpoint.manifest import MANIFEST
-from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import Files, cloned, log, moved_plan, new, outside
 
 TAKEN = "Another process is copying to .*, or has"

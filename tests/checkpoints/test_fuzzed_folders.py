@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
+from reconciler.checkpoints.reading import MANIFEST
 from reconciler.checkpoints.show import describe
 from reconciler.core.errors import ExitCode
-from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.stores.registry import end_of_batch, open_store
 from tests.checkpoints.checkpoint_files import Files, cloned, new
 from tests.fuzz import JUNK, attempt, documents, fuzz, sized, slips

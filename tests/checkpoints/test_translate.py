@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan, StartPolicy
-from reconciler.stores.checkpoint import read_checkpoint
 from tests.checkpoints.checkpoint_files import Files, job, row
 
 

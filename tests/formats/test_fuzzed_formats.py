@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from reconciler.checkpoints import log as checkpoint
+from reconciler.checkpoints import restart
+from reconciler.checkpoints.log import entry_with, initial_with, offsets_text
+from reconciler.checkpoints.restart import readings
 from reconciler.core.anchors import Malformed
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.formats import range_manifests, snapshot, start
 from reconciler.formats.anchor_lines import dump_line, load_lines
-from reconciler.formats.checkpoint import layout as checkpoint
-from reconciler.formats.checkpoint.edit import entry_with, initial_with, offsets_text
-from reconciler.formats.checkpoint.readings import readings
 from reconciler.formats.json_fields import FieldError, digest_without
 from reconciler.formats.plan import StartPolicy, digest, parse_plan, why_stopped
 from reconciler.formats.range_manifests import Manifest, TornManifest
@@ -192,7 +193,7 @@ def test_any_offset_log_is_read_or_refused_with_a_sentence(runs: int) -> None:
             assert {each.name: each.kafka for each in edited.sources if each.kafka} == moved
             for committed in (False, True):
                 found = attempt(
-                    lambda is_done=committed, last=entry: checkpoint.checkpoint(
+                    lambda is_done=committed, last=entry: restart.checkpoint(
                         None, last, last, committed=is_done, initial={}
                     ),
                     codec=(FieldError,),

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.checkpoints import reading
+from reconciler.checkpoints.reading import MANIFEST
 from reconciler.config.file import Job
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused
-from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.hook import checkpoint
 from tests.checkpoints.checkpoint_files import QUERY, Files
 from tests.core.stories import BY_CONTENT
@@ -101,15 +102,13 @@ def test_a_copy_is_started_on_without_its_original(tmp_path: Path, lost: str) ->
 
 
 def test_an_original_on_another_file_system_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reconciler.checkpoints import original
-
     def not_asked(path: str) -> None:
         raise AssertionError(path)
 
-    monkeypatch.setattr(original, "read_checkpoint", not_asked)
+    monkeypatch.setattr(reading, "read_checkpoint", not_asked)
     pair = made(tmp_path, repeats=False)
-    assert original.run_since("s3://bucket/original", str(pair.copy.path)) is None
-    assert original.run_since("hdfs://lost:8020/original", "hdfs://here:8020/copy") is None
+    assert checkpoint._run_since("s3://bucket/original", str(pair.copy.path)) is None
+    assert checkpoint._run_since("hdfs://lost:8020/original", "hdfs://here:8020/copy") is None
 
 
 ONE_FOLDER = [

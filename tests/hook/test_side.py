@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.checkpoints.reading import MANIFEST, anchors_field
 from reconciler.clock import stamp
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
@@ -17,7 +18,6 @@ from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson, Reconcile
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
-from reconciler.formats.checkpoint.manifest import MANIFEST, anchors_field
 from reconciler.formats.start import Side
 from reconciler.hook.marks import Mark, Marks
 from reconciler.hook.side import Chosen, choose, numberings, offsets_at_source

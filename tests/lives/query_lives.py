@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, load_config
 from reconciler.core.errors import NeedsPerson
 from reconciler.failover.check import check
@@ -19,7 +20,6 @@ from reconciler.failover.outside import Outside
 from reconciler.hook.start import Start
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from reconciler.tracking.track import SourceSide, Tracker
 from tests.checkpoints.checkpoint_files import PLANNED, Files

@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.log import Offsets
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.cli.commands.failover.check import judged_code
 from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
-from reconciler.formats.checkpoint.layout import Offsets
-from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import NOW, PLANNED
 from tests.sinks.world import BEFORE, PER_BATCH, Query, query

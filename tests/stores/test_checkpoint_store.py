@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.checkpoints import reading
+from reconciler.checkpoints.log import fits_checksum
+from reconciler.checkpoints.reading import read_checkpoint
+from reconciler.checkpoints.restart import LateLog, Tracking
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused, Unreachable
 from reconciler.folder import LocalFolder, SharedFolder
-from reconciler.formats.checkpoint import checksum
-from reconciler.formats.checkpoint.progress import LateLog, Tracking
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores import checkpoint
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from tests.stores.store_cases import NOW
 
@@ -143,7 +143,7 @@ def test_entries_written_at_the_end_of_batches_tell_of_real_time_mode(written, s
         os.utime(file, ns=(0, (PLANNED + 5000 * (batch + 1)) * 1_000_000))
         written.done(batch)
     folder = SharedFolder(f"file://{written.path}", "sharing") if shared else LocalFolder(str(written.path))
-    found = checkpoint._read(folder).behind
+    found = reading.read_folder(folder).behind
     ended = PLANNED + 5000 * 5
     assert found == LateLog(Tracking.REAL_TIME, 4, 5000, ended)
     assert written.notes() == {f"{found.words(45)}"}
@@ -343,7 +343,7 @@ def test_a_checkpoint_is_read_again_if_the_query_removes_files_meanwhile(written
 
 def test_a_checkpoint_whose_files_keep_vanishing_is_an_error_in_time(written, monkeypatch):
     written.planned(0, {"o": {"0": 1}})
-    monkeypatch.setattr(checkpoint, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(reading, "PATIENCE_S", 0.0)
 
     def gone(self, name):
         raise FileNotFoundError(name)
@@ -356,7 +356,7 @@ def test_a_checkpoint_whose_files_keep_vanishing_is_an_error_in_time(written, mo
 def test_a_link_to_a_file_that_is_gone_is_named_at_once(written, monkeypatch):
     written.planned(0, {"o": {"0": 1}})
     written.planned(1, {"o": {"0": 2}})
-    monkeypatch.setattr(checkpoint, "sleep", lambda _: pytest.fail("a link that leads nowhere was waited for"))
+    monkeypatch.setattr(reading, "sleep", lambda _: pytest.fail("a link that leads nowhere was waited for"))
     link = written.path / "offsets" / "0"
     link.unlink()
     link.symlink_to(written.path / "restored")
@@ -416,12 +416,12 @@ def hadoops(data: bytes, size: int = 512) -> bytes:
 
 def test_a_checksum_is_a_crc_32_of_each_chunk_and_one_of_another_form_says_nothing():
     check_value = bytes.fromhex("63726300 00000200 cbf43926")
-    assert checksum.fits(b"123456789", check_value)
-    assert [checksum.fits(data, check_value) for data in (b"123456788", b"123456789 ", b"")] == [False] * 3
-    assert checksum.fits(b"x" * 1300, hadoops(b"x" * 1300))
-    assert not checksum.fits(b"x" * 1300, hadoops(b"x" * 1200))
+    assert fits_checksum(b"123456789", check_value)
+    assert [fits_checksum(data, check_value) for data in (b"123456788", b"123456789 ", b"")] == [False] * 3
+    assert fits_checksum(b"x" * 1300, hadoops(b"x" * 1300))
+    assert not fits_checksum(b"x" * 1300, hadoops(b"x" * 1200))
     for other in (b"", b"crc\0", b"crc\1" + check_value[4:], b"crc\0" + bytes(8), b"crc\0" + b"\xff" * 8):
-        assert checksum.fits(b"123456788", other)
+        assert fits_checksum(b"123456788", other)
 
 
 @pytest.mark.parametrize("name", ["offsets/1", "offsets/0", "commits/1", "metadata"])
@@ -437,6 +437,6 @@ def test_a_file_that_does_not_fit_its_checksum_is_read_as_spark_reads_it_with_a_
     assert written.rows() == {("o", 0): at(810, 1)}
     (note,) = written.notes()
     assert note.startswith(f"{name} does not fit its checksum")
-    assert checkpoint.read_checkpoint(str(written.path)).doubts == (note,)
+    assert read_checkpoint(str(written.path)).doubts == (note,)
     beside.unlink()
     assert written.notes() == {""}

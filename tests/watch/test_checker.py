@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from reconciler.checkpoints import restart
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NotNow, ReconcilerError, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
-from reconciler.formats.checkpoint import layout
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror.following import Heartbeats
 from reconciler.ports import OffsetStore, Row, TopicPartition
@@ -138,8 +138,8 @@ def world(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> World:
         world.now += math.ceil(seconds)  # whole seconds, so that sums are exact
 
     monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))  # and no other thread's pauses
-    between_batches = layout.checkpoint(None, None, None, committed=False, initial={})
-    monkeypatch.setattr("reconciler.stores.checkpoint.read_checkpoint", lambda _: between_batches)
+    between_batches = restart.checkpoint(None, None, None, committed=False, initial={})
+    monkeypatch.setattr("reconciler.checkpoints.reading.read_checkpoint", lambda _: between_batches)
     return world
 
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.log import by_partition
+from reconciler.checkpoints.restart import END
 from reconciler.checkpoints.show import Description, describe
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, has_fingerprint
@@ -26,7 +28,6 @@ from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import PROVEN, MatchedBy, Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
-from reconciler.formats.checkpoint.layout import END, by_partition
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import SinkRow
 from reconciler.ports import LogReader, OffsetStore, TopicPartition

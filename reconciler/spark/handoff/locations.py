@@ -123,7 +123,7 @@ def _has_begun(path: str) -> bool:
 
 
 def _query_of(path: str) -> str | None:
-    from reconciler.stores.checkpoint import read_checkpoint
+    from reconciler.checkpoints.reading import read_checkpoint
 
     try:
         return read_checkpoint(path).query_id

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from reconciler.formats.checkpoint.layout import Offsets, by_partition, kafka_offsets
+from reconciler.checkpoints.log import Offsets, by_partition, kafka_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

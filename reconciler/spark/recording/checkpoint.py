@@ -24,10 +24,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from reconciler.checkpoints import log
+from reconciler.checkpoints.log import by_partition, kafka_offsets
+from reconciler.checkpoints.restart import Checkpoint
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.formats.checkpoint import layout
-from reconciler.formats.checkpoint.layout import Checkpoint, by_partition, kafka_offsets
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.identity_columns import LastRecord
@@ -37,7 +38,7 @@ from reconciler.stores import registry
 from reconciler.stores.paired import NOTHING, AnchorRows, aside_of, read_kept, refuse_unable, same, version_of
 
 Offsets = Mapping[TopicPartition, int]
-Sides: TypeAlias = tuple[layout.Offsets | None, layout.Offsets | None]
+Sides: TypeAlias = tuple[log.Offsets | None, log.Offsets | None]
 """Where a source's batch began and ended; None where there is no such end, or for a source other than Kafka's."""
 
 
@@ -88,7 +89,7 @@ class BatchBounds:
         return replace(self, ends=kept)
 
 
-def lowest(each_source: Iterable[layout.Offsets | None]) -> Offsets:
+def lowest(each_source: Iterable[log.Offsets | None]) -> Offsets:
     """Where two sources read the same partition the lower offset counts, as in the checkpoint's rows."""
     return {at: min(offsets) for at, offsets in by_partition(each_source).items()}
 
@@ -98,7 +99,7 @@ def sides_of(sources: Iterable[Any]) -> list[Sides]:
     return [(_kafka(each["startOffset"]), _kafka(each["endOffset"])) for each in sources]
 
 
-def _kafka(reported: object) -> layout.Offsets | None:
+def _kafka(reported: object) -> log.Offsets | None:
     """Kafka's offsets; None for another source's.
 
     A report in JSON holds them as decoded JSON, others as its text; PySpark 4.1's ``recentProgress`` as the text of a
@@ -273,7 +274,7 @@ class CheckpointRecorder(GroupRecorder):
 
     def query_id(self) -> str | None:
         """The id of the query that the checkpoint belongs to; None where there is no checkpoint yet."""
-        from reconciler.stores.checkpoint import read_checkpoint
+        from reconciler.checkpoints.reading import read_checkpoint
 
         try:
             return read_checkpoint(self._path).query_id
@@ -294,7 +295,7 @@ class CheckpointRecorder(GroupRecorder):
         return {at: Anchor(cluster_id=cluster.cluster_id, topic_id=cluster.topic_id(at.topic)) for at in at_zero}
 
     def _read(self, batch_id: int) -> Checkpoint:
-        from reconciler.stores.checkpoint import read_checkpoint
+        from reconciler.checkpoints.reading import read_checkpoint
 
         found = read_checkpoint(self._path)
         if found.last is None or found.last.batch != batch_id:

@@ -12,8 +12,8 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reconciler.checkpoints.log import Offsets
 from reconciler.config.addresses import shared_brokers
-from reconciler.formats.checkpoint.layout import Offsets
 from reconciler.ports import TopicPartition
 from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen, each_of
 

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reconciler.stores.checkpoint import read_checkpoint
+from reconciler.checkpoints.reading import read_checkpoint
 from tests.checkpoints.checkpoint_files import Files
 from tests.lives.queries.clusters import Clusters, Place, number_of
 from tests.lives.queries.sink import FileSink

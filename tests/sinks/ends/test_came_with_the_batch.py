@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli.commands.failover.check import judged_code
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
-from reconciler.stores.checkpoint import read_checkpoint
 from tests.sinks.ends.test_one_name import END, stopped
 from tests.sinks.world import Query, query
 

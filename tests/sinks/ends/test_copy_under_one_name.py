@@ -14,15 +14,14 @@ from pathlib import Path
 import pytest
 
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from reconciler.tracking.job import OF_ORIGINAL, JobReport
 from reconciler.tracking.track import SourceSide, Tracker

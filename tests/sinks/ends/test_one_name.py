@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.checkpoints.clone import clone
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli import context
 from reconciler.cli.commands.failover.check import judged_code, summary
 from reconciler.cli.commands.prepare.drill import to_json
@@ -29,7 +30,6 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.drill.drill import drill
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
-from reconciler.stores.checkpoint import read_checkpoint
 from reconciler.stores.registry import open_store
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import CheckFigures

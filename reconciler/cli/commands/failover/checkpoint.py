@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reconciler.checkpoints.clone import Clone, clone
+from reconciler.checkpoints.reading import MANIFEST
+from reconciler.checkpoints.restart import without_id
 from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
@@ -21,8 +23,6 @@ from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.formats.checkpoint.layout import without_id
-from reconciler.formats.checkpoint.manifest import MANIFEST
 from reconciler.formats.decimal_text import counted
 
 EXAMPLE = (

@@ -5,13 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.formats.checkpoint import layout
-from reconciler.formats.checkpoint.layout import SourceOffset
-from reconciler.formats.checkpoint.readings import refuse_unusable
-from reconciler.formats.checkpoint.text import UnusableError
+from reconciler.checkpoints import log, restart
+from reconciler.checkpoints.log import SourceOffset, UnusableError
+from reconciler.checkpoints.restart import LateLog, LogEntry, Tracking, behind, refuse_unusable
 from reconciler.formats.json_fields import FieldError
 
 METADATA = (
@@ -26,14 +25,14 @@ def kafka(topic="orders", **offsets):
 
 
 def entry(batch, *lines, version="v1", metadata=METADATA):
-    return layout.parse_offsets(batch, "\n".join((version, metadata, *lines)).encode())
+    return log.parse_offsets(batch, "\n".join((version, metadata, *lines)).encode())
 
 
 # ---------------------------------------------------------------- files
 
 
 def test_an_offset_entry_has_the_offsets_of_each_source():
-    found = layout.parse_offsets(
+    found = log.parse_offsets(
         1, f'v1\n{METADATA}\n{{"orders":{{"0":6,"1":7}}}}\n{{"pays":{{"0":3}},"more":{{"12":4}}}}'.encode()
     )
     assert (found.batch, found.version, found.metadata, found.planned_at_ms) == (1, 1, METADATA, 1795301759566)
@@ -60,7 +59,7 @@ def test_an_offset_entry_of_version_2_names_its_sources():
 
 @pytest.mark.parametrize("ending", ["", "\n"])
 def test_an_entry_may_end_with_a_line_break_and_lack_metadata(ending):
-    found = layout.parse_offsets(0, f'v1\n\n{{"o":{{"0":1}}}}{ending}'.encode())
+    found = log.parse_offsets(0, f'v1\n\n{{"o":{{"0":1}}}}{ending}'.encode())
     assert (found.metadata, found.planned_at_ms, len(found.sources)) == ("", None, 1)
 
 
@@ -79,7 +78,7 @@ def test_other_sources_are_kept_and_not_looked_into(text):
 @pytest.mark.parametrize("tail", ["", "  ", "\0\0\0", "END"])
 def test_lines_end_as_java_ends_them_and_may_be_padded(end, tail):
     text = f'v01\n{METADATA}\n-\n{{"o":{{"0":1}}}}'.replace("\n", end) + tail.replace("END", end)
-    found = layout.parse_offsets(3, text.encode())
+    found = log.parse_offsets(3, text.encode())
     assert (found.metadata, found.version) == (METADATA, 1)
     assert [each.kafka for each in found.sources] == [None, kafka("o", p0=1)]
 
@@ -91,30 +90,30 @@ def test_a_source_without_offset_is_void():
 
 
 def test_where_a_kafka_source_began_has_a_nul_in_front():
-    assert layout.parse_initial("0", b'\0v1\n{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5)
-    assert layout.parse_initial("0", b'2{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5), "Spark 2.1"
-    assert layout.parse_initial("0", b'\0v1\r\n{"orders":{"0":5}}').kafka == kafka(p0=5)
-    assert layout.parse_initial("1", b"v1\n1795301777249").kafka is None
-    assert layout.parse_initial("1", b'v1\n{"path":"\xff"}').kafka is None, "other sources' files may be anything"
+    assert log.parse_initial("0", b'\0v1\n{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5)
+    assert log.parse_initial("0", b'2{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5), "Spark 2.1"
+    assert log.parse_initial("0", b'\0v1\r\n{"orders":{"0":5}}').kafka == kafka(p0=5)
+    assert log.parse_initial("1", b"v1\n1795301777249").kafka is None
+    assert log.parse_initial("1", b'v1\n{"path":"\xff"}').kafka is None, "other sources' files may be anything"
 
 
 def test_commits_of_both_versions_are_read():
-    layout.check_commit(b'v1\n{"nextBatchWatermarkMs":0}')
-    layout.check_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["8bc8bb00-062f"]]}}')
-    layout.check_commit(b"v1\n{}")
-    layout.check_commit(b"v1\n")
+    log.check_commit(b'v1\n{"nextBatchWatermarkMs":0}')
+    log.check_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["8bc8bb00-062f"]]}}')
+    log.check_commit(b"v1\n{}")
+    log.check_commit(b"v1\n")
 
 
 def test_the_querys_id_is_read():
-    assert layout.parse_query_id(b'{"id":"86b8d69f-40e2-47bc-acd1-662df118fed0"}') == (
+    assert log.parse_query_id(b'{"id":"86b8d69f-40e2-47bc-acd1-662df118fed0"}') == (
         "86b8d69f-40e2-47bc-acd1-662df118fed0"
     )
-    assert layout.parse_query_id(b"{}") is None
+    assert log.parse_query_id(b"{}") is None
 
 
 def test_file_names():
     names = ["0", "17", ".17.crc", "17.tmp", ".17.0b5c.tmp", "017", "-1", "metadata", "9.compact", "", "²", "1" * 30]
-    assert [layout.batch_of(name) for name in names] == [0, 17, *[None] * 10]
+    assert [log.batch_of(name) for name in names] == [0, 17, *[None] * 10]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_file_names():
 )
 def test_an_offset_entry_that_is_not_understood_is_refused(data, problem):
     with pytest.raises(FieldError) as caught:
-        layout.parse_offsets(0, data)
+        log.parse_offsets(0, data)
     assert problem in str(caught.value)
 
 
@@ -166,7 +165,7 @@ def test_an_offset_entry_that_is_not_understood_is_refused(data, problem):
 )
 def test_initial_offsets_that_are_not_understood_are_refused(data, problem):
     with pytest.raises(FieldError, match=problem):
-        layout.parse_initial("0", data)
+        log.parse_initial("0", data)
 
 
 SINK = b'"snk":{"sinkName":"snk","commitOffset":"-","providerName":"F","apiVersion":"DSv1","isActive":true}'
@@ -183,7 +182,7 @@ SINK = b'"snk":{"sinkName":"snk","commitOffset":"-","providerName":"F","apiVersi
     ],
 )
 def test_commits_as_spark_writes_them(data):
-    layout.check_commit(data)
+    log.check_commit(data)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ def test_commits_as_spark_writes_them(data):
 )
 def test_a_commit_that_is_not_understood_is_refused(data):
     with pytest.raises(FieldError):
-        layout.check_commit(data)
+        log.check_commit(data)
 
 
 JSON = st.recursive(
@@ -223,10 +222,10 @@ def test_arbitrary_files_are_read_or_refused_with_a_reason(version, lines, data)
     text = "\n".join((version, *lines)).encode("utf-8", "surrogatepass")
     for tried in (text, b"\0" + text, data):
         for parse in (
-            lambda each: layout.parse_offsets(0, each),
-            lambda each: layout.parse_initial("0", each),
-            layout.check_commit,
-            layout.parse_query_id,
+            lambda each: log.parse_offsets(0, each),
+            lambda each: log.parse_initial("0", each),
+            log.check_commit,
+            log.parse_query_id,
         ):
             with suppress(FieldError):
                 parse(tried)
@@ -251,12 +250,12 @@ def test_kafkas_offsets_read_back(sources):
 # ---------------------------------------------------------------- what a restart reads
 
 
-FIRST = {"0": layout.parse_initial("0", b'\0v1\n{"o":{"0":5}}')}
+FIRST = {"0": log.parse_initial("0", b'\0v1\n{"o":{"0":5}}')}
 THREE, SEVEN = entry(3, '{"o":{"0":30}}'), entry(7, '{"o":{"0":70}}')
 
 
 def positions(last, before=None, *, committed, initial=FIRST):
-    found = layout.checkpoint("id", last, before, committed=committed, initial=initial)
+    found = restart.checkpoint("id", last, before, committed=committed, initial=initial)
     return [
         (each.name, None if each.start is None else dict(each.start), None if each.end is None else dict(each.end))
         for each in found.positions
@@ -269,9 +268,9 @@ def test_after_a_committed_batch_a_restart_goes_on_from_its_end():
 
 def test_a_batch_that_is_not_committed_is_repeated_from_the_end_of_the_one_before_whatever_its_number():
     assert positions(SEVEN, THREE, committed=False) == [("0", kafka("o", p0=30), kafka("o", p0=70))]
-    found = layout.checkpoint("id", SEVEN, THREE, committed=False, initial=FIRST)
+    found = restart.checkpoint("id", SEVEN, THREE, committed=False, initial=FIRST)
     assert (found.repeats_a_batch, found.starts_at) == (True, THREE)
-    found = layout.checkpoint("id", SEVEN, THREE, committed=True, initial=FIRST)
+    found = restart.checkpoint("id", SEVEN, THREE, committed=True, initial=FIRST)
     assert (found.repeats_a_batch, found.starts_at) == (False, SEVEN)
 
 
@@ -281,9 +280,9 @@ def test_a_batch_that_is_not_committed_is_repeated_from_the_end_of_the_one_befor
 def test_a_batch_with_other_partitions_that_was_not_finished_is_a_repartitioning(now, committed, repartitions):
     def entry_of(batch, partitions):
         settings = f'{{"batchTimestampMs":5,"conf":{{"spark.sql.shuffle.partitions":"{partitions}"}}}}'
-        return layout.parse_offsets(batch, f'v1\n{settings}\n{{"o":{{"0":7}}}}'.encode())
+        return log.parse_offsets(batch, f'v1\n{settings}\n{{"o":{{"0":7}}}}'.encode())
 
-    found = layout.checkpoint("id", entry_of(5, now), entry_of(4, "2"), committed=committed, initial=FIRST)
+    found = restart.checkpoint("id", entry_of(5, now), entry_of(4, "2"), committed=committed, initial=FIRST)
     assert found.repartitions == repartitions
 
 
@@ -299,7 +298,7 @@ def test_a_query_that_planned_no_batch_begins_where_its_sources_do():
 def test_a_source_that_came_later_begins_where_it_began():
     before = entry(1, 'a:{"o":{"0":9}}', version="v2")
     last = entry(2, 'b:{"p":{"0":4}}', 'a:{"o":{"0":11}}', version="v2")
-    initial = {"b": layout.parse_initial("b", b'\0v1\n{"p":{"0":2}}')}
+    initial = {"b": log.parse_initial("b", b'\0v1\n{"p":{"0":2}}')}
     assert positions(last, before, committed=False, initial=initial) == [
         ("b", kafka("p", p0=2), kafka("p", p0=4)),
         ("a", kafka("o", p0=9), kafka("o", p0=11)),
@@ -318,7 +317,7 @@ def test_a_void_source_begins_where_it_began_if_that_is_known():
 
 def test_a_log_that_does_not_name_its_sources_finds_where_they_began_by_their_topics():
     named = {
-        name: layout.parse_initial(name, f'\0v1\n{{"{topic}":{{"0":{offset}}}}}'.encode())
+        name: log.parse_initial(name, f'\0v1\n{{"{topic}":{{"0":{offset}}}}}'.encode())
         for name, topic, offset in (("orders", "o", 1), ("pays", "p", 2))
     }
     last = entry(0, '{"p":{"0":20}}', '{"o":{"0":10}}')
@@ -326,7 +325,7 @@ def test_a_log_that_does_not_name_its_sources_finds_where_they_began_by_their_to
         ("0", kafka("p", p0=2), kafka("p", p0=20)),
         ("1", kafka("o", p0=1), kafka("o", p0=10)),
     ]
-    twice = {**named, "again": layout.parse_initial("again", b'\0v1\n{"o":{"0":3}}')}
+    twice = {**named, "again": log.parse_initial("again", b'\0v1\n{"o":{"0":3}}')}
     with pytest.raises(FieldError, match="is missing, so where source 1 began is not known"):
         positions(last, committed=False, initial=twice)
 
@@ -350,23 +349,23 @@ def test_entries_of_different_sources_do_not_fit():
 def test_a_number_that_is_no_offset_is_named_where_a_restart_reads_it(committed, file, offset, meaning):
     edited = f'{{"o":{{"0":{offset}}}}}'
     last, before = (entry(7, edited), THREE) if committed else (SEVEN, entry(3, edited))
-    found = layout.checkpoint("id", last, before, committed=committed, initial=FIRST)
+    found = restart.checkpoint("id", last, before, committed=committed, initial=FIRST)
     with pytest.raises(UnusableError, match=f"has {offset} for o-0, which is no offset: Spark .*{meaning}") as caught:
         refuse_unusable(found)
     assert caught.value.file == file
-    refuse_unusable(layout.checkpoint("id", SEVEN, entry(3, edited), committed=True, initial=FIRST))
+    refuse_unusable(restart.checkpoint("id", SEVEN, entry(3, edited), committed=True, initial=FIRST))
 
 
 def test_the_gaps_of_a_log_are_named_with_both_readings():
-    whole = layout.checkpoint("id", SEVEN, THREE, committed=False, initial=FIRST)
-    found = replace(whole, missing=layout.gaps([0, 3, 7]))
+    whole = restart.checkpoint("id", SEVEN, THREE, committed=False, initial=FIRST)
+    found = replace(whole, missing=restart.gaps([0, 3, 7]))
     assert found.missing == ((1, 2), (4, 6))
     assert found.lacks_entry_before
     assert found.missing_words() == (
         "offsets/4 to offsets/6 (and 1 earlier gaps): left out by asynchronous progress tracking, or lost. If it was "
         "lost, Spark needs offsets/6 to start: a clone has it"
     )
-    earlier = replace(layout.checkpoint("id", entry(4, "-"), THREE, committed=True, initial={}), missing=((2, 2),))
+    earlier = replace(restart.checkpoint("id", entry(4, "-"), THREE, committed=True, initial={}), missing=((2, 2),))
     assert not earlier.lacks_entry_before
     assert earlier.missing_words() == "offsets/2: left out by asynchronous progress tracking, or lost"
 
@@ -379,9 +378,118 @@ def test_a_later_batch_without_the_one_before_it_cannot_be_repeated():
 @pytest.mark.parametrize("name", ["1٣", str(2**63), "07", "+7", "7 ", ".7.tmp", "7.compact", ""])
 def test_a_name_that_is_no_batchs_to_spark_is_none_here(name):
     """Arabic digits are digits to Python, which would then look for the file of another name."""
-    assert layout.batch_of(name) is None
-    assert layout.batch_of(str(2**63 - 1)) == 2**63 - 1
+    assert log.batch_of(name) is None
+    assert log.batch_of(str(2**63 - 1)) == 2**63 - 1
 
 
 def test_an_offset_of_other_digits_is_not_taken_for_another_partitions():
-    assert layout.kafka_offsets('{"o":{"1٣":8}}') is None
+    assert log.kafka_offsets('{"o":{"1٣":8}}') is None
+
+
+# ---------------------------------------------------------------- other offsets
+
+UNKNOWN_KEYS = '{"batchWatermarkMs":7,"unknown":{"x":[1,2]},"conf":{"spark.sql.shuffle.partitions":"2"}}'
+
+
+def test_only_the_line_of_the_named_source_changes():
+    data = f'v1\n{UNKNOWN_KEYS}\n{{"o":{{"0":30}}}}\n17\n{{"p":{{"0":1}}}}'.encode()
+    assert log.entry_with(4, data, {"0": '{"a.o":{"0":3}}'}) == data.replace(b'{"o":{"0":30}}', b'{"a.o":{"0":3}}')
+
+
+def test_named_sources_keep_their_names_and_their_order():
+    data = f'v2\n{UNKNOWN_KEYS}\nord:{{"o":{{"0":30}}}}\npay:{{"p":{{"0":1}}}}\n'.encode()
+    changed = log.entry_with(4, data, {"pay": '{"a.p":{"0":9}}'})
+    assert changed == data.replace(b'pay:{"p":{"0":1}}', b'pay:{"a.p":{"0":9}}')
+
+
+def test_where_a_source_began_keeps_its_leading_nul():
+    data = b'\0v1\n{"o":{"0":30}}'
+    assert log.initial_with("0", data, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
+    for other in (data + b"\n", data.replace(b"\n", b"\r\n"), b'2{"o":{"0":30}}'):
+        assert log.initial_with("0", other, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
+
+
+def test_every_line_break_stays_as_it_is():
+    data = f'v1\r\n{UNKNOWN_KEYS}\n{{"o":{{"0":30}}}}\r17\r\n'.encode()
+    assert log.entry_with(4, data, {"0": '{"a.o":{"0":3}}'}) == data.replace(b'{"o":{"0":30}}', b'{"a.o":{"0":3}}')
+
+
+def test_a_source_that_is_not_there_or_not_kafka_is_refused():
+    data = f'v1\n{UNKNOWN_KEYS}\n{{"o":{{"0":30}}}}'.encode()
+    with pytest.raises(FieldError, match="source 1: is not in this entry"):
+        log.entry_with(4, data, {"1": "{}"})
+    with pytest.raises(FieldError, match="holds no Kafka offsets"):
+        log.initial_with("0", b'{"path":"/x"}', "{}")
+
+
+@pytest.mark.parametrize("offset", [-1, -2, 2**63])
+def test_a_number_that_is_no_offset_is_never_written(offset):
+    with pytest.raises(FieldError, match="which is not an offset"):
+        log.offsets_text({("o", 0): offset})
+
+
+def test_offsets_are_written_as_spark_writes_them():
+    offsets = {("b", 10): 1, ("b", 9): 2, ("a", 0): 3, ("c", 0): 4}
+    assert log.offsets_text(offsets, ["c", "gone"]) == '{"c":{"0":4},"a":{"0":3},"b":{"9":2,"10":1}}'
+
+
+NAMES = st.text("abc._-", min_size=1, max_size=5)
+OFFSETS = st.dictionaries(
+    st.tuples(NAMES, st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1), min_size=1, max_size=6
+)
+
+
+@settings(deadline=None)
+@given(OFFSETS, OFFSETS, st.booleans(), st.sampled_from(["", "\n"]))
+def test_what_was_written_is_read_again_and_nothing_else_has_changed(old, new, named, end):
+    lines = [log.offsets_text(old), "-", '{"logOffset":3}']
+    if named:
+        lines = [f"s{number}:{line}" for number, line in enumerate(lines)]
+    data = "\n".join((f"v{2 if named else 1}", UNKNOWN_KEYS, *lines)).encode() + end.encode()
+    before = log.parse_offsets(5, data)
+    name = before.sources[0].name
+    after = log.entry_with(5, data, {name: log.offsets_text(new)})
+    assert log.parse_offsets(5, after).sources[0].kafka == new
+    assert log.entry_with(5, after, {name: log.offsets_text(old)}) == data
+
+
+# ---------------------------------------------------------------- a log behind its query's output
+
+BEGAN = 1_795_393_978_932
+"""When PySpark 4.3.0 began a batch of five seconds in real-time mode."""
+
+
+def log_entry(planned_s: float, file_s: float) -> LogEntry:
+    return LogEntry(BEGAN + round(1000 * planned_s), BEGAN + round(1000 * file_s))
+
+
+def test_missing_numbers_show_asynchronous_progress_tracking() -> None:
+    found = behind(7, LogEntry(BEGAN + 3100, None), LogEntry(BEGAN, None), has_gaps=True)
+    assert found == LateLog(Tracking.ASYNCHRONOUS, 7, 3100)
+    assert found.words(240) == (
+        "asynchronous progress tracking, or lost entries: what the query put out after batch 7 is in no file and is "
+        "read again, up to one interval of its log (the last one in its log: 3.1 s, 240 offsets)"
+    )
+
+
+def test_entries_as_old_as_their_batches_end_show_real_time_mode() -> None:
+    found = behind(2, log_entry(5.57, 10.7), log_entry(0, 5.5), has_gaps=False)
+    assert found == LateLog(Tracking.REAL_TIME, 2, 5570, BEGAN + 10_700)
+    assert "real-time mode: what the query put out after batch 2" in found.words()
+    assert "up to one trigger's duration (the last one in its log: 5.6 s)" in found.words()
+
+
+@pytest.mark.parametrize(
+    ("last", "before", "why"),
+    [
+        (log_entry(5.5, 5.6), log_entry(0, 0.1), "written as each batch began"),
+        (log_entry(5.5, 7.6), log_entry(0, 2.1), "the file system's clock is two seconds ahead"),
+        (log_entry(60, 100_000), log_entry(0, 99_999.9), "a restored copy, all of whose files are new"),
+        (log_entry(0.001, 100_000.001), log_entry(0, 100_000), "a restored copy of short batches"),
+        (log_entry(60, 10_060), log_entry(0, 10_000), "a clock that is hours ahead"),
+        (LogEntry(BEGAN, None), log_entry(-5, 0), "a file system that tells no times"),
+        (LogEntry(None, BEGAN), log_entry(-5, 0), "an entry without a time"),
+    ],
+)
+def test_no_other_log_is_behind(last: LogEntry, before: LogEntry, why: str) -> None:
+    assert behind(2, last, before, has_gaps=False) is None, why
