@@ -360,7 +360,6 @@ def _refuse_unfit(source: Tree, target: Tree) -> None:
             f"{target.shown} and {source.shown} are one folder, or one is in the other.",
             hint="Give NEW_PATH a place of its own: the original stays as it is.",
         )
-    target.refuse_unwritable()
     if not target.is_empty():
         raise ConfigError(
             f"{target.shown} exists already.",

@@ -10,13 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from reconciler.config.file_systems import without_user
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
-from reconciler.fileio import making, refuse_dangling
+from reconciler.fileio import refuse_dangling
 from reconciler.folder import one_line, open_folder, open_url
 from reconciler.waits import waiting
 
@@ -133,22 +132,6 @@ class Tree:
             except FileNotFoundError:
                 return True
             return info.get("type") == "directory" and all(map(_marks_a_folder, self.fs.find(self.root)))
-
-    def refuse_unwritable(self) -> None:
-        """Raise where no copy could be made here: ConfigError on this machine, Refused or Unreachable on another one.
-
-        Makes and removes a folder. Not on object stores, which have none: there a copy's first request is a write.
-        """
-        if not self.renames:
-            return
-        fs = self.fs
-        place, name = posixpath.split(self.root)
-        with making(Path(self.shown)) if self.is_local else self.tried():
-            while place.strip("/") and not fs.exists(place):
-                place = posixpath.dirname(place)
-            trial = posixpath.join(place or "/", f".{name}.trial-{os.getpid()}")
-            fs.mkdir(trial, create_parents=False)
-            fs.rm(trial, recursive=True)  # rmdir does nothing over WebHDFS
 
     @property
     def creates(self) -> bool:

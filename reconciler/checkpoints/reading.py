@@ -206,6 +206,14 @@ def _no_checkpoint(folder: Folder) -> NotCreated:
 # ---------------------------------------------------------------- the manifest of a copy
 
 
+def read_manifest(folder: Folder) -> dict[str, object]:
+    """The manifest's content; empty for an original, and where it cannot be understood."""
+    try:
+        return json_fields.json_object(folder.read(MANIFEST).decode())
+    except (FileNotFoundError, FieldError, UnicodeDecodeError):
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
 class CopiedOffsets:
     """The cluster for which the copy was made, when (RFC 3339), and the topics that it reads there.
@@ -231,9 +239,15 @@ def _without_id(stored: StoredOffset) -> StoredOffset:
     return stored if stored.anchor is None else replace(stored, anchor=replace(stored.anchor, id=None))
 
 
-def parse_copied(text: str) -> CopiedOffsets | None:
-    """What a manifest says; None for one that names no cluster. Raises FieldError."""
-    made = json_fields.json_object(text)
+def copied_offsets(made: Mapping[str, object]) -> CopiedOffsets | None:
+    """What a manifest says of its offsets; None for one that names no cluster, or is not understood."""
+    try:
+        return _copied_offsets(made)
+    except FieldError:
+        return None
+
+
+def _copied_offsets(made: Mapping[str, object]) -> CopiedOffsets | None:
     destination = made.get("destination")
     cluster = json_fields.string(destination, "cluster_id") if isinstance(destination, dict) else None
     if cluster is None:

@@ -19,8 +19,8 @@ checkpoints that PySpark 4.2.1 and 4.3.0 wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
@@ -135,6 +135,11 @@ class Checkpoint:
         return 0 if self.last is None else self.last.batch + (1 if self.committed else 0)
 
     @property
+    def source_names(self) -> list[str]:
+        """The sources by their names in the newest entry, before the first batch by those of their beginnings."""
+        return sorted(self.initial) if self.last is None else [each.name for each in self.last.sources]
+
+    @property
     def repartitions(self) -> bool:
         """True if the last batch only spreads the state over other partitions, and was not finished (4.2).
 
@@ -170,17 +175,10 @@ def checkpoint(
     initial: Mapping[str, SourceOffset],
 ) -> Checkpoint:
     """Combine the files. Raises FieldError where they do not fit together."""
-    if last is None:
-        positions = tuple(SourcePosition(name, source.kafka) for name, source in sorted(initial.items()))
-    elif committed:
-        # A source without an offset here has not begun: it will begin at ``sources/NAME/0``, if that exists.
-        positions = tuple(
-            SourcePosition(each.name, _began(each, initial) if each.is_void else each.kafka) for each in last.sources
-        )
-    else:
+    if last is not None and not committed:
         _check_before(last, before)
-        positions = tuple(_repeated(each, before, initial) for each in last.sources)
-    return Checkpoint(query_id, last, before, committed, MappingProxyType(dict(initial)), positions)
+    found = Checkpoint(query_id, last, before, committed, MappingProxyType(dict(initial)), ())
+    return replace(found, positions=tuple(_positions(found)))
 
 
 def _check_before(last: OffsetEntry, before: OffsetEntry | None) -> None:
@@ -192,20 +190,16 @@ def _check_before(last: OffsetEntry, before: OffsetEntry | None) -> None:
         raise FieldError(None, f"has {len(last.sources)} sources, and offsets/{before.batch} has {len(before.sources)}")
 
 
-def _repeated(end: SourceOffset, before: OffsetEntry | None, initial: Mapping[str, SourceOffset]) -> SourcePosition:
-    earlier = before.source(end.name) if before else None
-    if end.kafka is None:
-        return SourcePosition(end.name, None)
-    start = earlier.kafka if earlier is not None and not earlier.is_void else _began(end, initial)
-    if start is None:
-        why = f"{'has no Kafka offsets' if end.name in initial else 'is missing'}, so where source {end.name} began "
-        raise UnusableError(f"sources/{end.name}/0", f"{why}is not known", "Restore the file.")
-    return SourcePosition(end.name, start, end.kafka)
-
-
-def _began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> Offsets | None:
-    found = began(source, initial)
-    return found.kafka if found is not None else None
+def _positions(found: Checkpoint) -> Iterator[SourcePosition]:
+    places = {(each.source, each.position): each.kafka for each in readings(found)}
+    for name in found.source_names:
+        start, end = places.get((name, START if found.repeats_a_batch else NEXT)), places.get((name, END))
+        if start is None and end is not None:
+            problem = "has no Kafka offsets" if name in found.initial else "is missing"
+            raise UnusableError(
+                f"sources/{name}/0", f"{problem}, so where source {name} began is not known", "Restore the file."
+            )
+        yield SourcePosition(name, None if end is None and found.repeats_a_batch else start, end)
 
 
 def began(source: SourceOffset, initial: Mapping[str, SourceOffset]) -> SourceOffset | None:
@@ -269,31 +263,26 @@ class Reading:
 def readings(found: Checkpoint) -> tuple[Reading, ...]:
     """All places from which a restart reads offsets. Sources that have not begun have none."""
     if found.last is None:
-        return tuple(_initial_reading(name, name, each, NEXT) for name, each in sorted(found.initial.items()))
+        return tuple(_beginning(each, name, NEXT) for name, each in sorted(found.initial.items()))
     read: list[Reading] = []
+    entry, position = found.starts_at, NEXT if found.committed else START
     for each in found.last.sources:
-        if found.committed and not each.is_void:
-            read.append(_entry_reading(found.last, each, each.name, NEXT))
-        elif (earlier := _earlier(each, found)) is not None and found.before is not None:
-            read.append(_entry_reading(found.before, earlier, each.name, START))
+        start = None if entry is None else entry.source(each.name)
+        if entry is not None and start is not None and not start.is_void:
+            read.append(_end_of(entry, start, each.name, position))
         elif (first := began(each, found.initial)) is not None:
-            read.append(_initial_reading(first.name, each.name, first, NEXT if found.committed else START))
+            read.append(_beginning(first, each.name, position))
         if not found.committed and not each.is_void:
-            read.append(_entry_reading(found.last, each, each.name, END))
+            read.append(_end_of(found.last, each, each.name, END))
     return tuple(read)
 
 
-def _earlier(source: SourceOffset, found: Checkpoint) -> SourceOffset | None:
-    earlier = found.before.source(source.name) if found.before is not None and not found.committed else None
-    return None if earlier is None or earlier.is_void else earlier
-
-
-def _entry_reading(entry: OffsetEntry, each: SourceOffset, source: str, position: Position) -> Reading:
+def _end_of(entry: OffsetEntry, each: SourceOffset, source: str, position: Position) -> Reading:
     return Reading(f"offsets/{entry.batch}", each.name, source, each.text, each.kafka, position)
 
 
-def _initial_reading(name: str, source: str, each: SourceOffset, position: Position) -> Reading:
-    return Reading(f"sources/{name}/0", name, source, each.text, each.kafka, position)
+def _beginning(each: SourceOffset, source: str, position: Position) -> Reading:
+    return Reading(f"sources/{each.name}/0", each.name, source, each.text, each.kafka, position)
 
 
 def refuse_unusable(found: Checkpoint) -> None:

@@ -2,8 +2,7 @@
 
     from reconciler.checkpoints.show import describe
 
-    found = describe("/data/checkpoints/clicks")
-    print(found.last_batch, found.committed, [source.name for source in found.sources])
+    print(describe("/data/checkpoints/clicks").to_json())
 
 Plain Python: needs no pyspark. Nothing is written.
 """
@@ -11,13 +10,13 @@ Plain Python: needs no pyspark. Nothing is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from typing import Any
 
 from reconciler.checkpoints.log import batch_of
-from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
-from reconciler.checkpoints.restart import Checkpoint, LateLog, SourcePosition
+from reconciler.checkpoints.reading import read_folder, read_manifest
+from reconciler.checkpoints.restart import Checkpoint
 from reconciler.core.anchors import encodable
 from reconciler.folder import Folder, open_folder
 from reconciler.formats import json_fields
@@ -26,16 +25,6 @@ from reconciler.formats.json_fields import FieldError
 
 FORMAT = "reconciler.checkpoint/1"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One source. ``text`` is its offset as written in the log; ``start`` and ``end`` are as in ``SourcePosition``."""
-
-    name: str
-    text: str | None
-    start: Mapping[tuple[str, int], int] | None
-    end: Mapping[tuple[str, int], int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,110 +38,70 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Everything known about a checkpoint.
-
-    ``last_batch`` None: no batch was planned. ``next_batch``: the batch that a restart runs; ``repeats``: it was begun
-    before. ``missing``: the first and the last number of each gap in the offset log; ``missing_words`` says what may
-    have left the newest. ``behind``: the query may have put out more than its log says. ``watermark_ms`` and
-    ``planned_at_ms`` (epoch ms) are the last batch's. ``warnings``: what is odd about its files, without full stops.
-    """
+    """Everything known about a checkpoint. ``watermark_ms`` (epoch ms) is the last batch's."""
 
     path: str
-    query_id: str | None
-    last_batch: int | None
-    committed: bool
-    next_batch: int
-    repeats: bool
-    missing: tuple[tuple[int, int], ...]
-    offset_version: int | None
+    found: Checkpoint
     commit_version: int | None
-    planned_at_ms: int | None
     watermark_ms: int | None
-    sources: tuple[Source, ...]
     operators: tuple[Operator, ...]
     state_provider: str | None
     cloned_from: str | None
-    behind: LateLog | None = None
-    missing_words: str = ""
-    warnings: tuple[str, ...] = ()
 
-    @property
-    def numbers_missing(self) -> bool:
-        """Whether the offset log has gaps."""
-        return bool(self.missing)
+    def text_of(self, source: str) -> str | None:
+        """The source's offset as written in the log."""
+        line = self.found.last.source(source) if self.found.last is not None else None
+        return line.text if line is not None else None
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, format ``reconciler.checkpoint/1``."""
+        found, last, late = self.found, self.found.last, self.found.behind
         return {
             "format": FORMAT,
             "path": self.path,
-            "query_id": self.query_id,
-            "last_batch": self.last_batch,
-            "committed": self.committed,
-            "next_batch": self.next_batch,
-            "repeats": self.repeats,
-            "numbers_missing": self.numbers_missing,
-            "missing": [list(each) for each in self.missing],
-            "offset_version": self.offset_version,
+            "query_id": found.query_id,
+            "last_batch": last.batch if last else None,
+            "committed": found.committed,
+            "next_batch": found.next_batch,
+            "repeats": found.repeats_a_batch,
+            "numbers_missing": bool(found.missing),
+            "missing": [list(each) for each in found.missing],
+            "offset_version": last.version if last else None,
             "commit_version": self.commit_version,
-            "planned_at_ms": self.planned_at_ms,
+            "planned_at_ms": last.planned_at_ms if last else None,
             "watermark_ms": self.watermark_ms,
             "sources": [
                 {
                     "name": each.name,
                     "kafka": each.start is not None or each.end is not None,
-                    "text": each.text,
+                    "text": self.text_of(each.name),
                     "start": _by_topic(each.start),
                     "end": _by_topic(each.end),
                 }
-                for each in self.sources
+                for each in found.positions
             ],
-            "state": {
-                "provider": self.state_provider,
-                "operators": [
-                    {"number": each.number, "name": each.name, "partitions": each.partitions} for each in self.operators
-                ],
-            },
+            "state": {"provider": self.state_provider, "operators": [asdict(each) for each in self.operators]},
             "cloned_from": self.cloned_from,
-            "behind": None
-            if self.behind is None
-            else {"tracking": self.behind.tracking.name.lower(), "step_ms": self.behind.step_ms},
-            "warnings": list(self.warnings),
+            "behind": late and {"tracking": late.tracking.name.lower(), "step_ms": late.step_ms},
+            "warnings": list(found.doubts),
         }
 
 
 def describe(path: str | PathLike[str]) -> Description:
     """The checkpoint at a local path or a URL. Raises as ``read_checkpoint`` does."""
-    found = read_checkpoint(fspath(path))
     folder = open_folder(fspath(path))
-    last = found.last
-    metadata = _metadata(last.metadata) if last is not None else {}
-    provider = _text(metadata.get("conf"), PROVIDER)
+    found = read_folder(folder)
+    metadata = _metadata(found.last.metadata) if found.last is not None else {}
+    provider, watermark = _text(metadata.get("conf"), PROVIDER), metadata.get("batchWatermarkMs")
     return Description(
         path=folder.shown,
-        query_id=found.query_id,
-        last_batch=last.batch if last else None,
-        committed=found.committed,
-        next_batch=found.next_batch,
-        repeats=found.repeats_a_batch,
-        missing=found.missing,
-        offset_version=last.version if last else None,
+        found=found,
         commit_version=_commit_version(folder),
-        planned_at_ms=last.planned_at_ms if last else None,
-        watermark_ms=_integer(metadata, "batchWatermarkMs"),
-        sources=tuple(_source(found, position) for position in found.positions),
+        watermark_ms=watermark if isinstance(watermark, int) else None,
         operators=tuple(_operators(folder)),
         state_provider=provider.rpartition(".")[2] if provider is not None else None,
-        cloned_from=_cloned_from(folder),
-        behind=found.behind,
-        missing_words=found.missing_words(),
-        warnings=found.doubts,
+        cloned_from=_text(read_manifest(folder), "from"),
     )
-
-
-def _source(found: Checkpoint, position: SourcePosition) -> Source:
-    line = found.last.source(position.name) if found.last is not None else None
-    return Source(position.name, line.text if line is not None else None, position.start, position.end)
 
 
 def _by_topic(offsets: Mapping[tuple[str, int], int] | None) -> dict[str, dict[str, int]] | None:
@@ -169,11 +118,6 @@ def _metadata(line: str) -> dict[str, object]:
         return json_fields.json_object(line)
     except FieldError:
         return {}
-
-
-def _integer(fields: Mapping[str, object], key: str) -> int | None:
-    value = fields.get(key)
-    return value if isinstance(value, int) else None
 
 
 def _numbers(folder: Folder, below: str) -> list[int]:
@@ -204,13 +148,6 @@ def _operator_name(folder: Folder, below: str) -> str | None:
     except (FileNotFoundError, ValueError):
         return None
     return _text(operator, "operatorName")
-
-
-def _cloned_from(folder: Folder) -> str | None:
-    try:
-        return _text(json_fields.json_object(folder.read(MANIFEST).decode()), "from")
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _text(content: object, key: str) -> str | None:

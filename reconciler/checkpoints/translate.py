@@ -142,8 +142,7 @@ def translate(found: Checkpoint, job: JobPlan, *, empty: bool = False) -> Transl
     for each in sorted(moving, key=lambda reading: reading.position == END):
         edits.setdefault(each.file, {})[each.name] = _text(work, each)
     sources = tuple(dict.fromkeys(each.source for each in moving))
-    everyone = [each.name for each in found.last.sources] if found.last else list(found.initial)
-    kept = tuple(name for name in everyone if name not in sources)
+    kept = tuple(name for name in found.source_names if name not in sources)
     with_records = [name for name in kept if found.repeats_a_batch and not adds_nothing(found, name)]
     if not empty:
         is_empty = found.repeats_a_batch and not work.has_records and not with_records

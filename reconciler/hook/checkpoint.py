@@ -14,7 +14,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, ReconcilerError
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
-from reconciler.formats.json_fields import FieldError, integer, json_object
+from reconciler.formats.json_fields import FieldError, integer, string
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import checkpoint_at, checkpoint_path, traits
 
@@ -103,14 +103,16 @@ def of(job: Job, clone_to: str | None) -> Original | None:
 
 def _came_from(copy: str) -> str | None:
     """The folder of which a copy was made; None for what is no copy, and where a file or another folder is."""
-    from reconciler.checkpoints.show import describe
+    from reconciler.checkpoints.reading import read_folder, read_manifest
     from reconciler.folder import open_folder
 
-    if not open_folder(copy).exists():  # it is not free: a file
+    folder = open_folder(copy)
+    if not folder.exists():  # it is not free: a file
         return None
     try:
-        return describe(copy).cloned_from
-    except NotCreated:
+        read_folder(folder)
+        return string(read_manifest(folder), "from")
+    except (NotCreated, FieldError):
         return None
 
 
@@ -133,20 +135,20 @@ def _run_since(path: str, copy: str) -> str | None:
     The copy's manifest says which batch its query runs first. None also where the original or the manifest cannot be
     read; an original on another file system than its copy may be lost, and is not read.
     """
-    from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
+    from reconciler.checkpoints.reading import read_checkpoint, read_manifest
     from reconciler.folder import open_folder
 
     if _system(path) != _system(copy):
         return None
+    made = read_manifest(open_folder(copy))
     try:
-        made = json_object(open_folder(copy).read(MANIFEST).decode())
-        first, repeats, query = integer(made, "batch", 0), made.get("repeats") is True, made.get("query_id")
-        now = read_checkpoint(path)
-    except (ReconcilerError, OSError, FieldError, UnicodeDecodeError) as error:
+        first, now = integer(made, "batch", 0), read_checkpoint(path)
+    except (ReconcilerError, OSError, FieldError) as error:
         log.debug("whether %s has run since its copy is not known: %s", path, error)
         return None
     if first is None or now.last is None:
         return None
+    query, repeats = made.get("query_id"), made.get("repeats") is True
     if isinstance(query, str) and now.query_id is not None and now.query_id != query:
         return f"it holds another query now, which has begun batch {now.last.batch}"
     begun, known = now.last.batch, first if repeats else first - 1

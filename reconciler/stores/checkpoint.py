@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.checkpoints.log import by_partition
-from reconciler.checkpoints.reading import MANIFEST, CopiedOffsets, parse_copied, read_folder
+from reconciler.checkpoints.reading import CopiedOffsets, copied_offsets, read_folder, read_manifest
 from reconciler.checkpoints.restart import END, Checkpoint, Tracking
 from reconciler.clock import zoned_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.folder import Folder, open_folder
-from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Numbering, OffsetStore, Row, TopicPartition
 from reconciler.stores import common
 
@@ -38,7 +37,7 @@ class CheckpointStore(common.JobsOwnStore):
         If two sources read one partition, the lower offset counts.
         """
         common.check_name("group's name", group)
-        found, copied = read_folder(self._folder), _copied(self._folder)
+        found, copied = read_folder(self._folder), copied_offsets(read_manifest(self._folder))
         rows = _end_rows(found) if self._ends else _start_rows(found)
         return common.of_topics([_numbered(row, copied) for row in rows] if copied else rows, topics)
 
@@ -49,14 +48,6 @@ class CheckpointStore(common.JobsOwnStore):
             f"The checkpoint {self._folder.shown} is read-only; nothing was written.",
             hint="Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN.",
         )
-
-
-def _copied(folder: Folder) -> CopiedOffsets | None:
-    """What a copy says of itself; None for an original, and where the manifest cannot be understood."""
-    try:
-        return parse_copied(folder.read(MANIFEST).decode())
-    except (FileNotFoundError, FieldError, UnicodeDecodeError):
-        return None
 
 
 def _numbered(row: Row, copied: CopiedOffsets) -> Row:

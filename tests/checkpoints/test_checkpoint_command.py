@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints import clone
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.checkpoints.show import describe
 from reconciler.clock import stamp
 from reconciler.core.verdicts import Verdict
@@ -100,7 +101,7 @@ def test_show_tells_a_query_without_any_batch_from_one_that_has_only_its_beginni
     assert "none planned" in out
     files.began({"o": {0: 7}})
     assert "o-0           7" in shown(files, capsys)
-    assert describe(files.path).next_batch == 0
+    assert read_checkpoint(str(files.path)).next_batch == 0
 
 
 def test_show_says_what_spark_does_without_the_querys_id(files: Files, capsys: pytest.CaptureFixture[str]) -> None:

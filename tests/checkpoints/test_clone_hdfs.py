@@ -12,8 +12,7 @@ from fsspec.implementations.webhdfs import WebHDFS
 
 from reconciler.checkpoints import copying
 from reconciler.checkpoints.clone import clone
-from reconciler.checkpoints.reading import MANIFEST
-from reconciler.checkpoints.show import describe
+from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.core.errors import Changed, ConfigError
 from tests.checkpoints.checkpoint_files import PLAN, Files, log, moved_plan, outside
 
@@ -57,7 +56,7 @@ def test_a_copy_on_hdfs_is_the_same_to_the_byte_and_can_be_copied_again(files: F
     fs.makedirs(f"{root}/empty")  # is taken for nothing, as on a local disk
     clone(f"{home}/first", f"{home}/empty", moved_plan(), outside=world)
     assert names(home) == ["empty", "first"]
-    assert describe(f"{home}/empty").sources[0].start == {("a.o", 0): 5, ("a.o", 1): 5}
+    assert read_checkpoint(str(f"{home}/empty")).positions[0].start == {("a.o", 0): 5, ("a.o", 1): 5}
     with pytest.raises(ConfigError, match="exists already"):
         clone(f"{home}/first", f"{home}/empty", moved_plan(), outside=world)
 

@@ -51,7 +51,6 @@ def test_a_new_path_that_is_taken_is_refused_and_an_empty_folder_is_filled(files
 def test_one_path_on_two_clusters_is_two_folders(
     path: str, new_path: str, is_one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Tree, "refuse_unwritable", lambda tree: None)
     monkeypatch.setattr(Tree, "is_empty", lambda tree: True)
     with pytest.raises(ConfigError, match="one folder, or one is in the other") if is_one else nullcontext():
         _refuse_unfit(Tree(path), Tree(new_path))
@@ -63,16 +62,10 @@ def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
         cloned(files, os.path.normpath(files.path / to))
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_anything_is_read(
-    files: Files, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(*_: Any) -> None:
-        raise AssertionError("the checkpoint was read first")
-
-    monkeypatch.setattr("reconciler.checkpoints.clone.read_checkpoint", read)
+def test_a_place_that_cannot_be_written_is_refused(files: Files, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = tmp_path_factory.mktemp("other") / "file"
     file.write_text("")
-    refused(files, ConfigError, "new cannot be written: Not a directory", to=file / "new")
+    refused(files, Refused, "cannot be used: Not a directory", to=file / "new")
 
 
 def test_a_home_is_one_place_to_read_and_to_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

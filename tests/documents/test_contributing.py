@@ -45,11 +45,13 @@ def test_the_table_has_every_room_and_no_other() -> None:
 
 
 def test_imports_point_downwards_in_the_table() -> None:
-    """As the contract has it: no room stands above one of a higher layer."""
+    """As the contract has it: no room stands above one of a higher layer. A room may be in parts, which are skipped."""
     contracts = tomllib.loads((tests.ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (layers,) = [each["layers"] for each in contracts if each["type"] == "layers"]
     row_of = {name: number for number, row in enumerate(rows()) for name in row}
-    places = [[row_of[room.strip().removeprefix("reconciler.")] for room in layer.split("|")] for layer in layers]
+    rooms = [re.findall(r"reconciler\.(\w+)(?![.\w])", layer) for layer in layers]
+    places = [[row_of[room] for room in layer] for layer in rooms if layer]
+    assert len(places) > 10
     for above, below in itertools.pairwise(places):
         assert max(above) <= min(below)
 

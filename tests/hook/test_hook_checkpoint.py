@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.checkpoints.show import describe
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
@@ -92,7 +92,7 @@ def test_a_query_starts_on_a_copy_that_is_made_once_and_checked_at_every_start(q
     assert (first.returncode, first.stdout) == (0, "")
     assert query.started.read_text() == str(query.copy)
     assert query.files.content() == before
-    (source,) = describe(query.copy).sources
+    (source,) = read_checkpoint(str(query.copy)).positions
     assert source.start == {(f"a.{query.topic}", 0): RIGHT}
     made = query.files.content(query.copy)
 
@@ -151,7 +151,7 @@ def test_a_plan_of_a_query_that_stopped_within_a_batch_has_both_of_its_ends(quer
     words = next_step.replace("NEW_PATH", str(query.copy)).split()[1:]
     cloned = query.run(" ".join(words))
     assert cloned.returncode == 0, cloned.stderr
-    assert describe(query.copy).repeats
+    assert read_checkpoint(str(query.copy)).repeats_a_batch
 
 
 def test_a_copy_is_a_write_like_any_other_where_plans_are_signed(query: Query) -> None:

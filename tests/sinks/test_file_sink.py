@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.checkpoints.clone import clone
-from reconciler.checkpoints.show import describe
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli.page.page import page
 from reconciler.cli.terminal.report import plan_text
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused
@@ -79,7 +79,7 @@ def test_a_killed_batch_that_the_sink_has_is_repeated_up_to_its_proven_end(query
     assert query.sink().outcome is SinkOutcome.TAKEN
     made = query.clone()
     assert (made.batch, made.repeats, made.repeats_empty) == (3, True, False)
-    (source,) = describe(made.new_path).sources
+    (source,) = read_checkpoint(str(made.new_path)).positions
     assert (source.start, source.end) == ({("a.o", 0): 30}, {("a.o", 0): 40})
 
 
@@ -102,7 +102,7 @@ def test_a_person_may_set_the_offset_behind_the_batch_that_the_sink_has(query: Q
     assert [row.outcome for row in job.sinks] == [SinkOutcome.TAKEN]
     made = query.clone(by_hand=set_behind)
     assert made.repeats_empty
-    (source,) = describe(made.new_path).sources
+    (source,) = read_checkpoint(str(made.new_path)).positions
     assert source.start == source.end == {("a.o", 0): 40}
 
 

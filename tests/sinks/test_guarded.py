@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconciler.checkpoints.show import describe
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
@@ -149,7 +149,7 @@ def test_accepting_a_repetition_before_a_batch_leaves_the_batch_as_the_sink_has_
     (job,) = query.check(by_hand=accepted).plan.jobs
     assert [row.outcome for row in job.sinks] == [SinkOutcome.TAKEN]
     made = query.clone(by_hand=accepted)
-    (source,) = describe(made.new_path).sources
+    (source,) = read_checkpoint(str(made.new_path)).positions
     assert (made.repeats_empty, source.start, source.end) == (False, {("a.o", 0): 26}, {("a.o", 0): 40})
 
 

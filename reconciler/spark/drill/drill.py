@@ -161,7 +161,7 @@ def _planned(config: Config, job: Job, outside: Outside, place: Path) -> tuple[C
 
 def _starts(rows: Sequence[PartitionPlan], copy: Description | None) -> dict[TopicPartition, int]:
     """Where the job would begin: at its copied checkpoint's offsets, else at the plan's."""
-    copied = by_partition(source.start for source in copy.sources) if copy is not None else {}
+    copied = by_partition(source.start for source in copy.found.positions) if copy is not None else {}
     starts: dict[TopicPartition, int] = {}
     for row in rows:
         if row.key in copied:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconciler.checkpoints.show import describe
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.errors import ReconcilerError
 from tests import ROOT
 from tests.checkpoints.checkpoint_files import command
@@ -114,12 +114,12 @@ def logged(checkpoint: Path, topic: str, *, committed: bool = False) -> int | No
     ``committed``: None, too, as long as the last batch in the log is not.
     """
     try:
-        found = describe(checkpoint)
+        found = read_checkpoint(str(checkpoint))
     except ReconcilerError:
         return None
-    if found.behind is None or (committed and found.repeats):
+    if found.behind is None or (committed and found.repeats_a_batch):
         return None
-    return sum(offset for (name, _), offset in (found.sources[0].start or {}).items() if name == topic)
+    return sum(offset for (name, _), offset in (found.positions[0].start or {}).items() if name == topic)
 
 
 @pytest.mark.parametrize(("kind", "version"), CASES)

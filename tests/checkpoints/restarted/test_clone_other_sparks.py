@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.checkpoints.show import describe
+from reconciler.checkpoints.reading import read_checkpoint
 from tests.checkpoints.restarted.clone_world import STOPS, World, await_files, fail_over, rounds, running
 from tests.checkpoints.restarted.stateful_queries import result
 from tests.spark.environments import python_with_pyspark
@@ -56,12 +56,12 @@ def test_the_results_are_those_of_a_query_that_was_never_interrupted(
     failed_over: Callable[[str], World], version: str, query: str, provider: str, stop: str
 ) -> None:
     world = failed_over(version)
-    before = describe(world.before(query, provider, stop) / "checkpoint")
-    assert (before.repeats, before.committed) == (stop == "killed", stop == "stopped")
-    assert before.offset_version == (2 if query == "named" else 1)
-    after = describe(world.after(query, provider, stop) / "checkpoint")
+    before = read_checkpoint(str(world.before(query, provider, stop) / "checkpoint"))
+    assert (before.repeats_a_batch, before.committed) == (stop == "killed", stop == "stopped")
+    assert before.last.version == (2 if query == "named" else 1)
+    after = read_checkpoint(str(world.after(query, provider, stop) / "checkpoint"))
     assert after.query_id == before.query_id
-    assert after.last_batch > before.last_batch
+    assert after.last.batch > before.last.batch
     found = result(query, world.after(query, provider, stop))
     assert found == result(query, world.plain(query))
     assert len(found) >= 5

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.checkpoints.show import describe
 from tests.checkpoints.restarted.clone_world import STOPS, WITH_ENDS, Case, Destination, World, fail_over, rounds
 from tests.checkpoints.restarted.stateful_queries import PROVIDERS, QUERIES, batches, result, start
@@ -57,12 +58,12 @@ def kept(cases: list[Any], full: Callable[[Any], Case]) -> list[Any]:
 def test_the_results_are_those_of_a_query_that_was_never_interrupted(
     failed_over: World, query: str, provider: str, stop: str
 ) -> None:
-    before = describe(failed_over.before(query, provider, stop) / "checkpoint")
-    assert (before.repeats, before.committed) == (stop == "killed", stop == "stopped")
-    assert before.operators
-    after = describe(failed_over.after(query, provider, stop) / "checkpoint")
+    before = read_checkpoint(str(failed_over.before(query, provider, stop) / "checkpoint"))
+    assert (before.repeats_a_batch, before.committed) == (stop == "killed", stop == "stopped")
+    assert describe(failed_over.before(query, provider, stop) / "checkpoint").operators
+    after = read_checkpoint(str(failed_over.after(query, provider, stop) / "checkpoint"))
     assert after.query_id == before.query_id
-    assert after.last_batch > before.last_batch
+    assert after.last.batch > before.last.batch
     found = result(query, failed_over.after(query, provider, stop))
     assert found == result(query, failed_over.plain(query))
     assert len(found) >= 5
@@ -71,7 +72,7 @@ def test_the_results_are_those_of_a_query_that_was_never_interrupted(
 @pytest.mark.parametrize("query", kept(list(QUERIES), lambda query: (query, WITH_ENDS, "killed")))
 def test_a_batch_that_was_put_out_and_not_committed_comes_again_as_it_was(failed_over: World, query: str) -> None:
     """So a sink that knows batches by their number, and has this one, is right to leave it at that."""
-    number = describe(failed_over.before(query, WITH_ENDS, "killed") / "checkpoint").last_batch
+    number = read_checkpoint(str(failed_over.before(query, WITH_ENDS, "killed") / "checkpoint")).last.batch
     before = batches(failed_over.before(query, WITH_ENDS, "killed"))[number]
     assert batches(failed_over.after(query, WITH_ENDS, "killed"))[number] == before
 
@@ -80,7 +81,7 @@ def test_a_batch_that_was_put_out_and_not_committed_comes_again_as_it_was(failed
 def test_a_batch_whose_end_is_not_known_is_repeated_empty(failed_over: World, query: str) -> None:
     home = failed_over.before(query, "rocksdb", "killed") / "checkpoint"
     new = failed_over.after(query, "rocksdb", "killed") / "checkpoint"
-    number = describe(home).last_batch
+    number = read_checkpoint(str(home)).last.batch
     assert manifest(new)["repeats_empty"]
     entries = [(new / "offsets" / str(n)).read_text().splitlines()[2:] for n in (number - 1, number)]
     assert entries[0] == entries[1]

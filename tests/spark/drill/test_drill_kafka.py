@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.checkpoints.show import describe
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
@@ -90,7 +90,7 @@ def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: 
         copy = found["checkpoint"]
         assert (copy is not None) == (job == "counts")
         if copy is not None:
-            original = describe(folder / "checkpoint")
+            original = read_checkpoint(str(folder / "checkpoint"))
             assert (copy["query_id"], copy["next_batch"]) == (original.query_id, original.next_batch)
             (offsets,) = (source["start"] for source in copy["sources"])
             assert set(offsets.popitem()[1].values()) == {each["starts_at"] for each in found["partitions"]}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reconciler.checkpoints.clone import Clone, clone
 from reconciler.checkpoints.reading import MANIFEST
-from reconciler.checkpoints.restart import without_id
+from reconciler.checkpoints.restart import Checkpoint, without_id
 from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
@@ -105,48 +105,50 @@ def _show(found: Description, how: str) -> None:
         return
     for line in _lines(found):
         show(wrap(line, indent=" " * 11))
-    rows = list(_rows(found))
+    rows = list(_rows(found.found))
     if rows:
-        heads = ("SOURCE", "PARTITION", "START", "END") if found.repeats else ("SOURCE", "PARTITION", "NEXT")
-        print_table(heads, rows, right=frozenset({2, 3}))
-    for source in found.sources:
+        last = ("START", "END") if found.found.repeats_a_batch else ("NEXT",)
+        print_table(("SOURCE", "PARTITION", *last), rows, right=frozenset({2, 3}))
+    for source in found.found.positions:
         if source.start is None and source.end is None:
-            show(wrap(f"source {source.name} is not Kafka's, or has no offset: {(source.text or '-')[:200]}"))
+            text = (found.text_of(source.name) or "-")[:200]
+            show(wrap(f"source {source.name} is not Kafka's, or has no offset: {text}"))
 
 
-def _lines(found: Description) -> Iterator[str]:
-    yield f"checkpoint {found.path}"
-    yield f"query      {found.query_id or without_id(begun=found.last_batch is not None)}"
-    if found.last_batch is None:
+def _lines(described: Description) -> Iterator[str]:
+    found, last = described.found, described.found.last
+    yield f"checkpoint {described.path}"
+    yield f"query      {found.query_id or without_id(begun=last is not None)}"
+    if last is None:
         yield "batches    none planned"
-    elif found.repeats:
-        yield f"batches    {found.last_batch} is not committed: a restart repeats it"
+    elif found.repeats_a_batch:
+        yield f"batches    {last.batch} is not committed: a restart repeats it"
     else:
-        yield f"batches    {found.last_batch} is committed: a restart runs {found.next_batch}"
-    if found.planned_at_ms is not None:
-        mark = f" · watermark {stamp(found.watermark_ms)}" if found.watermark_ms else ""
-        yield f"planned    {stamp(found.planned_at_ms)}{mark}"
-    commits = f" · commit log v{found.commit_version}" if found.commit_version is not None else ""
-    if found.offset_version is not None:
-        yield f"formats    offset log v{found.offset_version}{commits}"
-    if found.missing_words:
-        yield f"missing    {found.missing_words}"
+        yield f"batches    {last.batch} is committed: a restart runs {found.next_batch}"
+    if last is not None and last.planned_at_ms is not None:
+        mark = f" · watermark {stamp(described.watermark_ms)}" if described.watermark_ms else ""
+        yield f"planned    {stamp(last.planned_at_ms)}{mark}"
+    if last is not None:
+        commits = f" · commit log v{described.commit_version}" if described.commit_version is not None else ""
+        yield f"formats    offset log v{last.version}{commits}"
+    if gaps := found.missing_words():
+        yield f"missing    {gaps}"
     if found.behind is not None:
         yield f"progress   {found.behind.words()}"
-    for warning in found.warnings:
+    for warning in found.doubts:
         yield f"warning    {warning}"
-    if found.operators:
-        names = ", ".join(f"{each.name or 'operator'} ({each.partitions} partitions)" for each in found.operators)
-        yield f"state      {names} · {found.state_provider or 'provider not known'}"
-    if found.cloned_from:
-        yield f"cloned     from {found.cloned_from} ({MANIFEST})"
+    if described.operators:
+        names = ", ".join(f"{each.name or 'operator'} ({each.partitions} partitions)" for each in described.operators)
+        yield f"state      {names} · {described.state_provider or 'provider not known'}"
+    if described.cloned_from:
+        yield f"cloned     from {described.cloned_from} ({MANIFEST})"
 
 
-def _rows(found: Description) -> Iterator[tuple[Cell, ...]]:
-    for source in found.sources:
+def _rows(found: Checkpoint) -> Iterator[tuple[Cell, ...]]:
+    for source in found.positions:
         starts, ends = source.start or {}, source.end or {}
         for topic, partition in sorted({*starts, *ends}):
-            at = [starts.get((topic, partition))] + ([ends.get((topic, partition))] if found.repeats else [])
+            at = [starts.get((topic, partition))] + ([ends.get((topic, partition))] if found.repeats_a_batch else [])
             yield (Cell(source.name), Cell(str(TopicPartition(topic, partition))), *map(count_cell, at))
 
 

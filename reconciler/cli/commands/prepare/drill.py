@@ -208,10 +208,10 @@ def _copy_text(done: Drill) -> str:
     copy = done.copy
     assert copy is not None
     state = ", ".join(f"{each.name or 'operator'} in {each.partitions} partitions" for each in copy.operators)
-    how = "again" if copy.repeats else "next"
-    sources = ", ".join(source.name for source in copy.sources)
+    how = "again" if copy.found.repeats_a_batch else "next"
+    sources = ", ".join(source.name for source in copy.found.positions)
     return (
-        f"A copy of the checkpoint, already removed, runs batch {copy.next_batch} {how} · source {sources} · "
+        f"A copy of the checkpoint, already removed, runs batch {copy.found.next_batch} {how} · source {sources} · "
         f"state: {state or 'none'}"
     )
 
