@@ -3,17 +3,14 @@
     from reconciler.checkpoints.clone import clone
 
     done = clone("/data/checkpoints/clicks", "/data/checkpoints/clicks-b", "clicks.plan.json")
-    print(done.batch, done.replay_at_most)
 
-Then start the query on the new path, with the destination's ``kafka.bootstrap.servers`` and topics. Its next batch
-begins at the plan's offsets. The lines that a restart reads are rewritten; the query's id, the commits and the state
-stay the same bytes; the original is only read. Plain Python: needs no pyspark.
+Then start the query on the new path, with the destination's servers and topics: its next batch begins at the plan's
+offsets. The query's id, the commits and the state stay the same bytes. Plain Python: needs no pyspark.
 """
 
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,8 +21,8 @@ from typing import Any
 from reconciler import __version__, written
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
 from reconciler.checkpoints.files import Listed, Tree, changed
-from reconciler.checkpoints.log import batch_of, entry_with, initial_with
-from reconciler.checkpoints.needed import is_own, older_state, repeated_state, without_other_checkpoints
+from reconciler.checkpoints.log import rewritten
+from reconciler.checkpoints.needed import is_own, older_state, repeated_state, side_files, without_other_checkpoints
 from reconciler.checkpoints.reading import MANIFEST, anchors_field, read_checkpoint
 from reconciler.checkpoints.restart import END, NEXT, Checkpoint, LateLog, without_id
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
@@ -132,9 +129,8 @@ def clone(
 ) -> Clone:
     """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
 
-    Paths are local, or URLs that fsspec opens. ``config``, the file that the plan was made with, is needed where the
-    destination wants a login, where ids decide and the records' content was changed on the way, and for a policy other
-    than the plan's. With it, anchors of the copy's offsets are kept in its [anchors] store, as ``apply`` does.
+    Paths are local, or URLs that fsspec opens. ``config`` (the plan's) is needed for a login, for another policy, and
+    where ids decide. With it, anchors of the copy's offsets are kept in its [anchors] store.
     ``outside``: the destination and the clocks, if the caller has them. ``on_copied`` is called with the progress.
 
     Raises NeedsPerson if a partition must not start, Changed if the plan has expired or was altered, or the checkpoint
@@ -164,7 +160,7 @@ def clone(
                 original.listed,
                 leave_out=older.union(made.left_out),
                 instead={edit.file: edit.after for edit in made.edits} | original.added_to(made) | {MANIFEST: manifest},
-                barrier=f"offsets/{original.newest_batch + 1}",
+                barrier=f"offsets/{original.found.last.batch + 1 if original.found.last else 0}",
                 still=lambda: original.refuse_changed(made.edits),
                 on_copied=on_copied or world.on_copied,
             )
@@ -217,13 +213,11 @@ def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside
 def _parsed(plan: PlanSource) -> Plan:
     if isinstance(plan, Plan):
         return plan
-    if isinstance(plan, Mapping):
-        return parse_plan(json.dumps(plan))
     try:
-        return parse_plan(read_regular(Path(plan)))
+        return parse_plan(json.dumps(plan) if isinstance(plan, Mapping) else read_regular(Path(plan)))
     except OSError as error:
         raise ConfigError(
-            f"The plan {fspath(plan)} cannot be read: {why(error)}.",
+            f"The plan {plan} cannot be read: {why(error)}.",
             hint="Make one with: reconciler plan -c FILE -o PLAN",
         ) from error
 
@@ -265,21 +259,14 @@ class _Original:
         listed, others = without_other_checkpoints(tree.listing())
         return cls(path, tree, listed, read_checkpoint(path), others), target
 
-    @property
-    def newest_batch(self) -> int:
-        """The number of the newest batch in the offset log; -1 without one."""
-        names = (name for name in self.listed.files if name.startswith("offsets/"))
-        numbers = (batch_of(name.removeprefix("offsets/")) for name in names)
-        return max((number for number in numbers if number is not None), default=-1)
-
     def copy_of(self, placed: _Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
         """The copy that is to be made, and the files of older state, which are not in it."""
         found, moved, files = self.found, placed.moved, self.listed.files
         edits = tuple(_edits_of(self.tree, moved))
         repeated = repeated_state(files, found.next_batch)
         added = (f"offsets/{found.last.batch - 1}",) if found.last is not None and found.lacks_entry_before else ()
-        rewritten = (*(edit.file for edit in edits), *added, MANIFEST)
-        stale = {*_side_files(rewritten), MANIFEST}
+        changed_files = (*(edit.file for edit in edits), *added, MANIFEST)
+        stale = {MANIFEST, *(side for name in changed_files for side in side_files(name))}
         older = older_state(files.keys() - repeated, found.next_batch, self.tree.read_all)
         made = Clone(
             path=self.tree.shown,
@@ -322,8 +309,8 @@ class _Original:
         if entry is None or not made.added:
             return {}
         name = f"offsets/{entry.batch}"
-        rewritten = {edit.file: edit.after for edit in made.edits}
-        return dict.fromkeys(made.added, rewritten.get(name) or self.tree.read(name))
+        after = {edit.file: edit.after for edit in made.edits}
+        return dict.fromkeys(made.added, after.get(name) or self.tree.read(name))
 
     def earlier_manifest(self) -> Any:
         """The manifest of the original, if it is a copy itself; None if it cannot be read."""
@@ -372,24 +359,11 @@ def _edits_of(source: Tree, moved: Translation) -> Iterator[Edit]:
     for file, texts in moved.edits.items():
         before = source.read(file)
         try:
-            if file.startswith("offsets/"):
-                after = entry_with(int(posixpath.basename(file)), before, texts)
-            else:
-                ((name, text),) = texts.items()
-                after = initial_with(name, before, text)
+            yield Edit(file, before, rewritten(file, before, texts))
         except FieldError as err:
             raise Refused(
                 f"The checkpoint file {source.shown}/{file} cannot be rewritten: {err}.", hint="Restore the checkpoint."
             ) from err
-        yield Edit(file, before, after)
-
-
-def _side_files(names: Iterable[str]) -> Iterator[str]:
-    """The checksums of rewritten files: Hadoop's on local file systems, and Spark's own."""
-    for each in names:
-        folder, name = posixpath.split(each)
-        yield posixpath.join(folder, f".{name}.crc")
-        yield posixpath.join(folder, f"{name}.crc")
 
 
 # ---------------------------------------------------------------- the manifest

@@ -289,6 +289,18 @@ def offsets_text(offsets: Offsets, topics: Iterable[str] = ()) -> str:
     return json.dumps({topic: each for topic, each in content.items() if each}, separators=(",", ":"))
 
 
+def rewritten(file: str, data: bytes, texts: Mapping[str, str]) -> bytes:
+    """``offsets/N`` or ``sources/NAME/0`` with other offsets for the sources that ``texts`` names. Raises FieldError.
+
+    Every other byte stays, unknown keys and line breaks included.
+    """
+    folder, _, name = file.partition("/")
+    if folder == "offsets":
+        return entry_with(int(name), data, texts)
+    ((source, text),) = texts.items()
+    return initial_with(source, data, text)
+
+
 def entry_with(batch: int, data: bytes, texts: Mapping[str, str]) -> bytes:
     """``offsets/N`` with other offsets for the sources that ``texts`` names. Raises FieldError."""
     entry = parse_offsets(batch, data)

@@ -68,13 +68,13 @@ def older_state(names: Collection[str], version: int, read: Callable[[list[str]]
         f"{folder}/{last}" for folder, base in bases.items() for last, of in stores[folder].items() if of[0] < base
     }
     left_out |= _unlisted(names, {folder: stores[folder] for folder in bases}, left_out, read)
-    return _with_side_files(left_out, names)
+    return _withside_files(left_out, names)
 
 
 def repeated_state(names: Collection[str], version: int) -> frozenset[str]:
     """The snapshots that the batch which reads ``version`` made when it ran before."""
     found = {f"{folder}/{last}" for folder, files in _stores(names).items() for last in _newer(files, version)}
-    return _with_side_files(found, names)
+    return _withside_files(found, names)
 
 
 def _stores(names: Collection[str]) -> dict[str, dict[str, tuple[int, str, str]]]:
@@ -88,8 +88,8 @@ def _stores(names: Collection[str]) -> dict[str, dict[str, tuple[int, str, str]]
     return stores
 
 
-def _with_side_files(left_out: Collection[str], names: Collection[str]) -> frozenset[str]:
-    return frozenset({*left_out, *({side for name in left_out for side in _side_files(name)} & set(names))})
+def _withside_files(left_out: Collection[str], names: Collection[str]) -> frozenset[str]:
+    return frozenset({*left_out, *({side for name in left_out for side in side_files(name)} & set(names))})
 
 
 def _newer(files: Mapping[str, tuple[int, str, str]], version: int) -> set[str]:
@@ -169,8 +169,8 @@ def _listed(data: bytes) -> set[str] | None:
         return None
 
 
-def _side_files(name: str) -> tuple[str, str, str]:
-    """Its checksums: Hadoop's on local file systems, Spark's own, and Hadoop's of that one."""
+def side_files(name: str) -> tuple[str, str, str]:
+    """A file's checksums: Hadoop's on local file systems, Spark's own, and Hadoop's of that one."""
     folder, last = posixpath.split(name)
     return f"{folder}/.{last}.crc", f"{name}.crc", f"{folder}/.{last}.crc.crc"
 

@@ -15,6 +15,13 @@ from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan, StartPolicy
 from tests.checkpoints.checkpoint_files import Files, job, row
 
+O = {"o": {0: 30, 1: 31}}  # noqa: E741
+ENDED = {"o": {0: 40, 1: 41}}
+MOVED = {"0": '{"a.o":{"0":3,"1":4}}'}
+"""What the rows of ``both`` make of source 0."""
+
+Moved = Callable[..., Translation]
+
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
@@ -22,7 +29,7 @@ def files(tmp_path: Path) -> Files:
 
 
 @pytest.fixture
-def moved(files: Files) -> Callable[..., Translation]:
+def moved(files: Files) -> Moved:
     return lambda *rows: translate(read_checkpoint(str(files.path)), job(*rows))
 
 
@@ -31,32 +38,51 @@ def both(**more: Any) -> list[PartitionPlan]:
     return [row(0, 30, 3, **more), row(1, 31, 4, **more)]
 
 
+def ends(first: int, second: int) -> list[PartitionPlan]:
+    return [*both(position="start"), row(0, 40, first, position="end"), row(1, 41, second, position="end")]
+
+
+def new(partition: int, at: int, topic: str = "o") -> PartitionPlan:
+    return row(partition, None, at, topic=topic, verdict=Verdict.NEW)
+
+
 # ---------------------------------------------------------------- what is rewritten
 
 
-def test_after_a_commit_only_the_newest_entry_is_rewritten(files: Files, moved: Callable[..., Translation]) -> None:
+def test_after_a_commit_only_the_newest_entry_is_rewritten(files: Files, moved: Moved) -> None:
     files.began({"o": {0: 0, 1: 0}})
     files.batch(0, {"o": {0: 10, 1: 11}})
-    files.batch(1, {"o": {0: 30, 1: 31}})
-    found = moved(*both())
-    assert found == Translation({"offsets/1": {"0": '{"a.o":{"0":3,"1":4}}'}}, ("0",), ())
+    files.batch(1, O)
+    assert moved(*both()) == Translation({"offsets/1": MOVED}, ("0",), ())
 
 
-def test_within_a_batch_its_start_and_its_end_are_rewritten(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}})
-    files.planned(1, {"o": {0: 40, 1: 41}})
-    rows = [*both(position="start"), row(0, 40, 13, position="end"), row(1, 41, 14, position="end")]
-    assert moved(*rows).edits == {
-        "offsets/0": {"0": '{"a.o":{"0":3,"1":4}}'},
-        "offsets/1": {"0": '{"a.o":{"0":13,"1":14}}'},
-    }
-    assert not moved(*rows).repeats_empty
+@pytest.mark.parametrize(
+    ("rows", "end"),
+    [(ends(13, 14), '{"a.o":{"0":13,"1":14}}'), (ends(2, 14), '{"a.o":{"0":3,"1":14}}'), (both(), MOVED["0"])],
+    ids=["proven", "in front of its start", "not planned"],
+)
+def test_within_a_batch_its_start_and_its_end_are_rewritten(
+    files: Files, moved: Moved, rows: list[PartitionPlan], end: str
+) -> None:
+    files.batch(0, O)
+    files.planned(1, ENDED)
+    found = moved(*rows)
+    assert found.edits == {"offsets/0": MOVED, "offsets/1": {"0": end}}
+    assert found.repeats_empty == (end == MOVED["0"])
+
+
+def test_the_files_that_a_restart_reads_are_rewritten_whatever_their_numbers(files: Files, moved: Moved) -> None:
+    files.began(O)
+    assert moved(*both()).edits == {"sources/0/0": MOVED}, "before any batch"
+    files.planned(0, ENDED)
+    assert set(moved(*both()).edits) == {"sources/0/0", "offsets/0"}
+    files.batch(2, O)
+    files.planned(9, ENDED)
+    assert set(moved(*both()).edits) == {"offsets/2", "offsets/9"}
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_repartitioning_that_was_not_finished_is_refused(
-    files: Files, moved: Callable[..., Translation], version: int
-) -> None:
+def test_a_repartitioning_that_was_not_finished_is_refused(files: Files, moved: Moved, version: int) -> None:
     source = '0:{"o":{"0":30,"1":31}}' if version == 2 else '{"o":{"0":30,"1":31}}'
     for batch, partitions in ((0, 2), (1, 4)):
         settings = f'{{"batchTimestampMs":5,"conf":{{"spark.sql.shuffle.partitions":"{partitions}"}}}}'
@@ -68,216 +94,161 @@ def test_a_repartitioning_that_was_not_finished_is_refused(
     assert moved(*both()).edits.keys() == {"offsets/1"}
 
 
-def test_within_the_first_batch_the_sources_beginning_is_rewritten(
-    files: Files, moved: Callable[..., Translation]
-) -> None:
-    files.began({"o": {0: 30, 1: 31}})
-    files.planned(0, {"o": {0: 40, 1: 41}})
-    assert set(moved(*both()).edits) == {"sources/0/0", "offsets/0"}
-
-
-def test_before_any_batch_the_sources_beginning_is_rewritten(files: Files, moved: Callable[..., Translation]) -> None:
-    files.began({"o": {0: 30, 1: 31}})
-    assert moved(*both()).edits == {"sources/0/0": {"0": '{"a.o":{"0":3,"1":4}}'}}
-
-
-def test_where_numbers_are_missing_the_entry_before_is_the_start_whatever_its_number(
-    files: Files, moved: Callable[..., Translation]
-) -> None:
-    files.batch(2, {"o": {0: 30, 1: 31}})
-    files.planned(9, {"o": {0: 40, 1: 41}})
-    assert set(moved(*both()).edits) == {"offsets/2", "offsets/9"}
-
-
-def test_a_batch_whose_end_is_not_planned_is_repeated_empty(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}})
-    files.planned(1, {"o": {0: 40, 1: 41}})
-    found = moved(*both())
-    assert found.repeats_empty
-    assert found.edits["offsets/0"] == found.edits["offsets/1"] == {"0": '{"a.o":{"0":3,"1":4}}'}
-
-
-def test_an_end_never_lies_in_front_of_its_start(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}})
-    files.planned(1, {"o": {0: 40, 1: 41}})
-    rows = [*both(position="start"), row(0, 40, 2, position="end"), row(1, 41, 14, position="end")]
-    assert moved(*rows).edits["offsets/1"] == {"0": '{"a.o":{"0":3,"1":14}}'}
-
-
-def test_named_sources_are_rewritten_by_name(files: Files, moved: Callable[..., Translation]) -> None:
+def test_named_sources_are_rewritten_by_name(files: Files, moved: Moved) -> None:
     files.planned(0, 'pay:{"p":{"0":9}}', 'ord:{"o":{"0":30,"1":31}}', version=2)
     files.done(0)
     found = moved(*both())
-    assert (found.edits, found.kept) == ({"offsets/0": {"ord": '{"a.o":{"0":3,"1":4}}'}}, ("pay",))
+    assert (found.edits, found.kept) == ({"offsets/0": {"ord": MOVED["0"]}}, ("pay",))
 
 
-def test_a_void_source_moves_where_it_began(files: Files, moved: Callable[..., Translation]) -> None:
-    files.began({"o": {0: 30, 1: 31}})
+def test_a_void_source_moves_where_it_began(files: Files, moved: Moved) -> None:
+    files.began(O)
     files.batch(0, "-", {"p": {0: 9}})
     found = moved(*both())
     assert (set(found.edits), found.sources, found.kept) == ({"sources/0/0"}, ("0",), ("1",))
 
 
-def test_two_sources_of_one_topic_move_together(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}}, {"o": {0: 30, 1: 31}})
-    assert moved(*both()).edits["offsets/0"] == dict.fromkeys("01", '{"a.o":{"0":3,"1":4}}')
+GONE = row(1, 31, None, verdict=Verdict.MISSING, by_hand=True)
 
 
-def test_several_topics_of_one_source_move_together(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"p": {0: 7}, "o": {0: 30, 1: 31}})
-    found = moved(*both(), row(0, 7, 70, topic="p"))
-    assert found.edits["offsets/0"] == {"0": '{"a.p":{"0":70},"a.o":{"0":3,"1":4}}'}
-
-
-# ---------------------------------------------------------------- partitions that one side lacks
-
-
-def test_a_new_partition_starts_where_the_plan_says(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}})
-    found = moved(*both(), row(2, None, 5, verdict=Verdict.NEW))
-    assert found.edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":4,"2":5}}'}
-
-
-def test_a_partition_that_came_with_the_batch_is_in_its_start_as_well(
-    files: Files, moved: Callable[..., Translation]
+@pytest.mark.parametrize(
+    ("sources", "rows", "texts"),
+    [
+        ([O, O], both(), dict.fromkeys("01", MOVED["0"])),
+        (
+            [{"p": {0: 7}, "o": O["o"]}],
+            [*both(), row(0, 7, 70, topic="p")],
+            {"0": '{"a.p":{"0":70},"a.o":{"0":3,"1":4}}'},
+        ),
+        ([O], [*both(), new(2, 5)], {"0": '{"a.o":{"0":3,"1":4,"2":5}}'}),
+        ([O, "17"], [*both(), new(0, 6, "q")], {"0": '{"a.o":{"0":3,"1":4},"a.q":{"0":6}}'}),
+        ([{"o": {**O["o"], 2: 32}}], both(verdict=Verdict.REMAPPED), MOVED),
+        ([{"o": {**O["o"], 2: 0}}], both(), MOVED),
+        ([O], [row(0, 30, 3), GONE], {"0": '{"a.o":{"0":3}}'}),
+        ([{"a.o": O["o"]}], both(), MOVED),
+        ([O], both(there="o"), {"0": '{"o":{"0":3,"1":4}}'}),
+        (
+            [{"o": {0: 30}, "b.o": {0: 31}}],
+            [row(0, 30, 3), row(0, 31, 4, topic="b.o", there="o")],
+            {"0": '{"a.o":{"0":3},"o":{"0":4}}'},
+        ),
+    ],
+    ids=[
+        "two sources of one topic move together",
+        "several topics of one source move together",
+        "a new partition starts where the plan says",
+        "a new topic goes to the only source",
+        "fewer partitions are those that the plan spread them over",
+        "a partition of which nothing was read and that the destination lacks is left out",
+        "a missing partition that a person accepted is dropped",
+        "a checkpoint that has failed over moves under its new names",
+        "the same name on both sides",
+        "two topics whose names are exchanged get each other's offsets",
+    ],
+)
+def test_the_newest_entry_is_rewritten(
+    files: Files, moved: Moved, sources: list[Any], rows: list[PartitionPlan], texts: dict[str, str]
 ) -> None:
+    files.batch(0, *sources)
+    assert moved(*rows).edits == {"offsets/0": texts}
+
+
+def test_a_partition_that_came_with_the_batch_is_in_its_start_as_well(files: Files, moved: Moved) -> None:
     """Else Spark takes its first record there is for the start, and fails where that is not 0."""
     files.batch(0, {"o": {0: 30}})
     files.planned(1, {"o": {0: 40, 1: 5}, "p": {0: 6}})
-    rows = [row(0, 30, 3), row(1, None, 2, verdict=Verdict.NEW), row(0, None, 1, topic="p", verdict=Verdict.NEW)]
-    found = moved(*rows)
+    found = moved(row(0, 30, 3), new(1, 2), new(0, 1, "p"))
     assert found.edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":2},"a.p":{"0":1}}'}
 
 
-def test_a_new_topic_goes_to_the_only_source(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}}, "17")
-    new = row(0, None, 6, topic="q", verdict=Verdict.NEW)
-    assert moved(*both(), new).edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":4},"a.q":{"0":6}}'}
-    files.batch(1, {"o": {0: 30, 1: 31}}, {"p": {0: 1}})
-    with pytest.raises(Changed, match="does not read the topics q"):
-        moved(*both(), row(0, 1, 1, topic="p"), new)
-
-
-def test_fewer_partitions_are_what_the_plan_spread_them_over(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31, 2: 32}})
-    assert moved(*both(verdict=Verdict.REMAPPED)).edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":4}}'}
-    with pytest.raises(Changed, match="o-2 is in offsets/0, and not in the plan"):
-        moved(*both())
-
-
-def test_a_missing_partition_is_dropped_only_if_a_person_accepted_it(
-    files: Files, moved: Callable[..., Translation]
-) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}})
-    gone = row(1, 31, None, verdict=Verdict.MISSING)
-    with pytest.raises(NeedsPerson, match=r"a\.o-1 of job clicks must not start"):
-        refuse_undecided(job(row(0, 30, 3), gone), StartPolicy())
-    accepted = row(1, 31, None, verdict=Verdict.MISSING, by_hand=True)
-    refuse_undecided(job(row(0, 30, 3), accepted), StartPolicy())
-    assert moved(row(0, 30, 3), accepted).edits["offsets/0"] == {"0": '{"a.o":{"0":3}}'}
-
-
-def test_a_partition_of_which_nothing_was_read_and_that_the_destination_lacks_is_left_out(
-    files: Files, moved: Callable[..., Translation]
+def test_an_end_of_which_nothing_was_read_and_that_the_destination_lacks_is_left_out(
+    files: Files, moved: Moved
 ) -> None:
     """``check`` has no row for it, as nothing is to be handed out. Once it is there, the query reads it whole."""
-    files.batch(0, {"o": {0: 30, 1: 31, 2: 0}})
-    assert moved(*both()).edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":4}}'}
+    files.batch(0, {"o": {**O["o"], 2: 0}})
     files.planned(1, {"o": {0: 40, 1: 41, 2: 0}})
-    ends = [row(0, 40, 5, position="end"), row(1, 41, 6, position="end")]
-    assert moved(*both(position="start"), *ends).edits["offsets/1"] == {"0": '{"a.o":{"0":5,"1":6}}'}
+    assert moved(*ends(5, 6)).edits["offsets/1"] == {"0": '{"a.o":{"0":5,"1":6}}'}
     files.planned(1, {"o": {0: 40, 1: 41, 2: 1}})
     with pytest.raises(Changed, match="o-2 is in offsets/1, and not in the plan"):
-        moved(*both(position="start"), *ends)
-
-
-# ---------------------------------------------------------------- names
-
-
-def test_a_checkpoint_that_has_failed_over_moves_under_its_new_names(
-    files: Files, moved: Callable[..., Translation]
-) -> None:
-    files.batch(0, {"a.o": {0: 30, 1: 31}})
-    assert moved(*both()).edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":4}}'}
-
-
-def test_the_same_name_on_both_sides(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}})
-    assert moved(*both(there="o")).edits["offsets/0"] == {"0": '{"o":{"0":3,"1":4}}'}
-
-
-def test_two_topics_whose_names_are_exchanged_get_each_others_offsets(
-    files: Files, moved: Callable[..., Translation]
-) -> None:
-    """At ``a`` the query read ``o`` and the mirror of b's, ``b.o``; at ``b`` these are ``a.o`` and ``o``."""
-    files.batch(0, {"o": {0: 30}, "b.o": {0: 31}})
-    found = moved(row(0, 30, 3), row(0, 31, 4, topic="b.o", there="o"))
-    assert found.edits["offsets/0"] == {"0": '{"a.o":{"0":3},"o":{"0":4}}'}
+        moved(*ends(5, 6))
 
 
 # ---------------------------------------------------------------- what is refused
 
 
-def test_a_checkpoint_that_has_gone_on_is_refused(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 32}})
-    with pytest.raises(Changed, match="o-1 had offset 31 when the plan was made, and has offset 32 in offsets/0 now"):
-        moved(*both())
-    files.batch(1, {"o": {0: 30}})
-    with pytest.raises(Changed, match="o-1 had offset 31 when the plan was made, and has no offset in offsets/1 now"):
-        moved(*both())
+def a_new_topic(files: Files) -> list[PartitionPlan]:
+    files.batch(0, O, {"p": {0: 1}})
+    return [*both(), row(0, 1, 1, topic="p"), new(0, 6, "q")]
 
 
-def test_an_end_that_has_moved_is_refused(files: Files, moved: Callable[..., Translation]) -> None:
+def an_end_that_moved(files: Files) -> list[PartitionPlan]:
     files.batch(0, {"o": {0: 30}})
     files.planned(1, {"o": {0: 41}})
-    with pytest.raises(Changed, match="o-0 had offset 40 when the plan was made, and has offset 41 in offsets/1 now"):
-        moved(row(0, 30, 3, position="start"), row(0, 40, 13, position="end"))
+    return [row(0, 30, 3, position="start"), row(0, 40, 13, position="end")]
 
 
-def test_a_batch_that_was_committed_since_is_refused(files: Files, moved: Callable[..., Translation]) -> None:
+def a_batch_committed_since(files: Files) -> list[PartitionPlan]:
     files.batch(0, {"o": {0: 30}})
-    with pytest.raises(Changed, match="Batch 0 is committed, and was not"):
-        moved(row(0, 30, 3, position="start"), row(0, 30, 13, position="end"))
+    return [row(0, 30, 3, position="start"), row(0, 30, 13, position="end")]
 
 
-def test_a_checkpoint_of_another_query_is_refused(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"x": {0: 30}})
-    with pytest.raises(Changed, match="reads none of the topics of job clicks: o"):
-        moved(*both())
+def holding(*sources: Any, rows: list[PartitionPlan] | None = None) -> Callable[[Files], list[PartitionPlan]]:
+    def write(files: Files) -> list[PartitionPlan]:
+        files.batch(0, *sources)
+        return rows or both()
+
+    return write
 
 
-def test_a_source_moves_with_all_of_its_topics(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}, "p": {0: 1}})
-    with pytest.raises(ConfigError, match="Source 0 of the checkpoint reads o, p, and the plan's job has not p"):
-        moved(*both())
-
-
-def test_a_source_of_another_kind_that_names_a_topic_of_the_job_is_refused(
-    files: Files, moved: Callable[..., Translation]
+@pytest.mark.parametrize(
+    ("holds", "error", "match"),
+    [
+        (
+            holding({"o": {0: 30, 1: 32}}),
+            Changed,
+            "o-1 had offset 31 when the plan was made, and has offset 32 in offsets/0 now",
+        ),
+        (
+            holding({"o": {0: 30}}),
+            Changed,
+            "o-1 had offset 31 when the plan was made, and has no offset in offsets/0 now",
+        ),
+        (an_end_that_moved, Changed, "o-0 had offset 40 when the plan was made, and has offset 41 in offsets/1 now"),
+        (a_batch_committed_since, Changed, "Batch 0 is committed, and was not"),
+        (a_new_topic, Changed, "does not read the topics q"),
+        (holding({"o": {**O["o"], 2: 32}}), Changed, "o-2 is in offsets/0, and not in the plan"),
+        (holding({"x": {0: 30}}), Changed, "reads none of the topics of job clicks: o"),
+        (
+            holding({**O, "p": {0: 1}}),
+            ConfigError,
+            "Source 0 of the checkpoint reads o, p, and the plan's job has not p",
+        ),
+        (holding(O, '{"o":17}'), Refused, "Source 1 in offsets/0 names the topic o"),
+        (holding(O, {"o": {0: 35, 1: 31}}), NeedsPerson, "several sources that are not equally far"),
+        *((holding({"o": {0: 30}}, rows=[row(0, 30, n)]), ConfigError, "which is not an offset") for n in (-1, -2)),
+    ],
+)
+def test_a_checkpoint_that_the_plan_does_not_fit_is_refused(
+    files: Files, moved: Moved, holds: Callable[[Files], list[PartitionPlan]], error: type[Exception], match: str
 ) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}}, '{"o":17}')
-    with pytest.raises(Refused, match="Source 1 in offsets/0 names the topic o"):
-        moved(*both())
-
-
-def test_sources_that_are_not_equally_far_are_refused(files: Files, moved: Callable[..., Translation]) -> None:
-    files.batch(0, {"o": {0: 30, 1: 31}}, {"o": {0: 35, 1: 31}})
-    with pytest.raises(NeedsPerson, match="several sources that are not equally far"):
-        moved(*both())
-
-
-@pytest.mark.parametrize("offset", [-1, -2])
-def test_latest_and_earliest_are_never_written(files: Files, moved: Callable[..., Translation], offset: int) -> None:
-    files.batch(0, {"o": {0: 30}})
-    with pytest.raises(ConfigError, match="which is not an offset"):
-        moved(row(0, 30, offset))
+    rows = holds(files)
+    with pytest.raises(error, match=match):
+        moved(*rows)
 
 
 @pytest.mark.parametrize(
     ("verdict", "resume", "replay"),
-    [(Verdict.UNRESOLVED, None, None), (Verdict.LOST, 3, 0), (Verdict.BOUNDED, 3, 2_000_000)],
+    [
+        (Verdict.UNRESOLVED, None, None),
+        (Verdict.MISSING, None, 0),
+        (Verdict.LOST, 3, 0),
+        (Verdict.BOUNDED, 3, 2_000_000),
+    ],
 )
-def test_what_needs_a_person_is_not_copied(verdict: Verdict, resume: int | None, replay: int | None) -> None:
+def test_a_partition_that_needs_a_decision_is_not_copied(
+    verdict: Verdict, resume: int | None, replay: int | None
+) -> None:
     rows = job(row(0, 30, 3), row(1, 31, resume, verdict=verdict, replay=replay))
     with pytest.raises(NeedsPerson, match=rf"a\.o-1 of job clicks must not start \({verdict.value}\)"):
         refuse_undecided(rows, StartPolicy())
+    refuse_undecided(job(row(0, 30, 3), GONE), StartPolicy())
