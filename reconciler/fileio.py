@@ -180,6 +180,7 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
                 file.writelines((text,) if isinstance(text, str) else text)
                 file.flush()
                 os.fsync(file.fileno())
+            written.check()
             os.replace(name, path)
         except BaseException:
             Path(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The writes of a command, done and intended: reported if it ends early.
+"""The writes of a command, done and intended: reported if it ends early. None begins after a signal has interrupted it.
 
 This is a state of the process, begun again with every command. Names are for sentences: ``job "clicks" (4 offsets)``,
 the path of a file.
@@ -19,12 +19,45 @@ class _State(Enum):
     INTENDED = "Not written"
 
 
+class Interrupt(KeyboardInterrupt):
+    """A signal that ends the command; ``number`` says which.
+
+    Python's own handler raises KeyboardInterrupt without an instance, which confluent-kafka (2.16) turns into a
+    SystemError; and after one that has left an ``exec`` (dataclasses use it), ``python -m`` kills itself at exit.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 _states: dict[str, _State] = {}
+_signal: int | None = None
 
 
 def forget() -> None:
     """Begin again: a command starts."""
+    global _signal
     _states.clear()
+    _signal = None
+
+
+def interrupt(number: int) -> None:
+    """Note the signal that interrupts the command, and raise ``Interrupt``."""
+    global _signal
+    _signal = number
+    check()
+
+
+def is_interrupted() -> bool:
+    """Whether a signal came, also if what it raised got lost."""
+    return _signal is not None
+
+
+def check() -> None:
+    """Raise ``Interrupt`` if a signal came: called before each step that must not follow one."""
+    if _signal is not None:
+        raise Interrupt(_signal)
 
 
 def intend(*names: str) -> None:
@@ -41,6 +74,7 @@ def note(name: str) -> None:
 @contextmanager
 def writing(name: str) -> Iterator[None]:
     """Note a write. If the block fails, an error of this product says whether something may have been written."""
+    check()
     _states[name] = _State.BEGUN
     try:
         yield

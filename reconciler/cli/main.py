@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -84,14 +85,9 @@ def module_of(command: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (the contract's)."""
-    within_another = signals.is_handling()
-    if not within_another:
-        written.forget()
-    with signals.handled(exits=arguments is None):
+    with signals.handled() as is_outermost:
         try:
             code = _main(list(sys.argv[1:] if arguments is None else arguments))
-            if not within_another:
-                signals.end_handling()
             if arguments is None:
                 if code >= ExitCode.NEEDS_PERSON:
                     # An error's frames keep Kafka clients alive in cycles. A client that still runs when the process
@@ -99,14 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     gc.collect()
                 gc.freeze()  # the process is ending: spare it a last pass over all objects
             return code
-        except KeyboardInterrupt:
-            if within_another:
+        except KeyboardInterrupt as interrupt:
+            if not is_outermost:
                 raise
-            signals.end_handling()
             with suppress(OSError, ValueError):
                 sys.stdout.flush()  # what the interrupt left in the buffer comes before the last line
             log.error("Interrupted. %s", written.text())
-            return signals.INTERRUPTED
+            return 128 + getattr(interrupt, "number", signal.SIGINT)
 
 
 def _main(arguments: list[str]) -> int:
@@ -129,12 +124,11 @@ def _main(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except ReconcilerError as error:
-        if signals.is_interrupt(error) and error.exit_code is not ExitCode.UNKNOWN_OUTCOME:
-            raise signals.Interrupt from error
+        if error.exit_code is not ExitCode.UNKNOWN_OUTCOME:
+            written.check()  # the signal may have caused it
         return _failed(error, options)
     except Exception as error:
-        if signals.is_interrupt(error):
-            raise signals.Interrupt from error
+        written.check()  # a library may have put its own error in the interrupt's place
         if isinstance(error, OSError) and error.filename is not None and error.errno in ABOUT_FILES:
             return _failed(of_file(error.filename, error, "used"), options)
         if isinstance(error, OSError) and error.filename is None and error.errno in ABOUT_DISKS:

@@ -159,7 +159,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, sign: str, number: i
         else:
             running.send_signal(number)
         said, _ = running.communicate(timeout=90)
-    assert running.returncode == 130, said
+    assert running.returncode == 128 + number, said
     assert "Interrupted. " in said.splitlines()[-1]
     assert "Traceback" not in said
     assert nothing_left(tmp_path)

@@ -188,7 +188,7 @@ def test_a_hook_that_is_stopped_while_it_waits_has_written_nothing(
         hook.send_signal(sent)
         said = hook.stderr.read()
     assert hook.returncode == code, said
-    assert "Stopped: nothing was written, and the command was not started." in said
+    assert "Interrupted. Nothing was written." in said
     assert "Traceback" not in said
     assert (world.rows(), ran.exists(), list(plans.iterdir())) == (before, False, [])
 

@@ -10,13 +10,19 @@ from contextlib import contextmanager
 
 from reconciler import waits
 from reconciler.cli.terminal.output import can_rewrite, rewrite
-from reconciler.cli.terminal.signals import WaitingThread
 from reconciler.cli.terminal.text import duration
 from reconciler.waits import Waited
 
 FIRST_S = 1.5
 EVERY_S = 5.0
 LOOK_S = 0.25
+
+
+class WaitingThread(threading.Thread):
+    """A thread of the command line that waits for something, and imports nothing (see ``kafka.import_client``)."""
+
+    imports_nothing = True
+
 
 log = logging.getLogger("reconciler.waits")
 _current: threading.Event | None = None

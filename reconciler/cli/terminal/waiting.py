@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import logging
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.output import rewrite
 from reconciler.cli.terminal.text import duration
 from reconciler.hook.waiting import Waiting
@@ -78,24 +74,3 @@ def _lag(now: Waiting) -> str:
         return ""
     name = "lag" if now.behind == 1 else "longest lag"
     return f"; {name} {duration(now.by_ms / 1000)} ({now.farthest})"
-
-
-@contextmanager
-def stoppable(display: WaitDisplay) -> Iterator[None]:
-    """Report an interrupted wait before it unwinds. Ends the process with 143 on SIGTERM, 130 on SIGINT."""
-    number: int | None = None
-    try:
-        with signals.sigterm_interrupts():
-            try:
-                yield
-                signals.check()  # an interrupt that got lost must not lead to a write
-            finally:
-                number = signals.received()
-    except BaseException as stop:
-        if number is None and not signals.is_interrupt(stop):
-            raise
-        display.clear()
-        log.warning("Stopped: nothing was written, and the command was not started.")
-        if number == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM) from None
-        raise signals.Interrupt from None

@@ -1,4 +1,4 @@
-"""An interrupt ends a command even where Python or a library discards the exception."""
+"""SIGINT and SIGTERM: the first ends a command in order, and nothing is written after it; the second kills it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -16,21 +16,18 @@ from typing import Any, NoReturn
 
 import pytest
 
+from reconciler import written
 from reconciler.cli.main import main, module_of
 from reconciler.cli.terminal import signals
-from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
 from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError, Unreachable
+from reconciler.fileio import write_whole
 from reconciler.kafka.connection import Connection
 from reconciler.spark import session
 
 PATIENCE_S = 30.0
 WENT_ON = 99
 SHOW = module_of("show")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "AGAIN_S", 0.01)
+NOTHING = "Interrupted. Nothing was written.\n"
 
 
 @pytest.fixture
@@ -48,18 +45,32 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]],
     return run
 
 
-def until(happened: Callable[[], bool] = lambda: False) -> None:
-    """Wait as a command waits for a silent broker; give up after ``PATIENCE_S``, so that a lost interrupt shows."""
-    end = monotonic() + PATIENCE_S
-    while not happened() and monotonic() < end:
-        sleep(0.001)
-
-
 def arrive(number: int = signal.SIGINT) -> None:
     """Send a signal, and give Python time to call its handler."""
     signal.raise_signal(number)
     for _ in range(1_000):
         pass
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_command_with_its_own_code_after_the_cleanup(
+    command: Any, number: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cleaned = []
+
+    def body() -> None:
+        try:
+            arrive(number)
+        finally:
+            with suppress(ValueError):
+                raise ValueError
+            cleaned.append(True)
+
+    assert (command(body), cleaned) == (code, [True])
+    assert capsys.readouterr().err == NOTHING
+
+
+# ---------------------------------------------------------------- an interrupt that is discarded
 
 
 class Finalized:
@@ -85,48 +96,34 @@ def in_what_catches_everything() -> None:
         arrive()
 
 
-def in_what_catches_an_error_that_it_became() -> None:
-    with suppress(Exception):
-        try:
-            arrive()
-        except KeyboardInterrupt as interrupt:
-            raise SystemError("returned a result with an exception set") from interrupt
+def to_a_store(_: Path) -> None:
+    with written.writing("an offset"):
+        raise AssertionError("it was written")
 
 
+def to_a_file(folder: Path) -> None:
+    write_whole(folder / "plan.json", "text")
+
+
+@pytest.mark.parametrize("write", [to_a_store, to_a_file])
 @pytest.mark.parametrize(
-    "swallowed",
-    [
-        in_a_finalizer,
-        in_a_weak_references_callback,
-        in_what_catches_everything,
-        in_what_catches_an_error_that_it_became,
-    ],
+    "swallowed", [in_a_finalizer, in_a_weak_references_callback, in_what_catches_everything], ids=lambda it: it.__name__
 )
-@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_is_swallowed_is_raised_again(
-    command: Any, swallowed: Callable[[], None], capsys: pytest.CaptureFixture[str]
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_nothing_is_written_after_an_interrupt_that_was_swallowed(
+    command: Any,
+    tmp_path: Path,
+    swallowed: Callable[[], None],
+    write: Callable[[Path], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def body() -> None:
         swallowed()
-        until()
+        write(tmp_path)
 
     assert command(body) == 130
-    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
-
-
-def test_an_interrupt_that_is_swallowed_again_and_again_gets_through(command: Any) -> None:
-    lost = []
-
-    def body() -> None:
-        for _ in range(5):
-            try:
-                arrive() if not lost else until()
-            except KeyboardInterrupt as interrupt:
-                lost.append(interrupt)
-        until()
-
-    assert command(body) == 130
-    assert len(lost) == 5
+    assert capsys.readouterr().err.endswith(NOTHING)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_within_a_callback_of_the_kafka_client_ends_the_command(
@@ -143,193 +140,81 @@ def test_an_interrupt_within_a_callback_of_the_kafka_client_ends_the_command(
     monkeypatch.setattr(Connection, "_hear", hear)
 
     def body() -> None:
-        connection = Connection({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=PATIENCE_S)
-        consumer = connection.consumer({"group.id": "any"})
-        until(lambda: consumer.poll(0.05) is not None)
+        consumer = Connection({"bootstrap.servers": "127.0.0.1:1"}, timeout_s=PATIENCE_S).consumer({"group.id": "any"})
+        end = monotonic() + PATIENCE_S
+        while consumer.poll(0.05) is None and monotonic() < end:
+            sleep(0.001)
 
-    assert command(body) == 130
-    assert len(heard) == 1
-    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
-
-
-# ---------------------------------------------------------------- cleanup
+    assert (command(body), len(heard)) == (130, 1)
+    assert capsys.readouterr().err == NOTHING
 
 
-class Looks:
-    """Counts the timer's checks."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        look = signals._process.look
-
-        def counted(*arguments: object) -> None:
-            self.count += 1
-            look(*arguments)
-
-        monkeypatch.setattr(signals._process, "look", counted)
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    return Looks(monkeypatch)
-
-
-def test_cleanup_is_not_interrupted_again(command: Any, looks: Looks) -> None:
-    cleaned = []
-
-    def body() -> None:
-        try:
-            arrive()
-        finally:
-            try:
-                raise ValueError
-            except ValueError:
-                until(lambda: looks.count > 3)
-            until(lambda: looks.count > 6)
-            cleaned.append(True)
-
-    assert command(body) == 130
-    assert (cleaned, looks.count > 6) == ([True], True)
-
-
-def test_cleanup_that_does_not_end_is_interrupted(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "CLEANING_S", 0.05)
-    cleaned = []
-
-    def body() -> None:
-        try:
-            arrive()
-        finally:
-            try:
-                until()
-                cleaned.append(True)
-            finally:
-                monkeypatch.setattr(signals, "CLEANING_S", PATIENCE_S)  # for the way out, on a busy machine
-
-    assert (command(body), cleaned) == (130, [])
-
-
-def test_cleanup_of_a_write_is_not_cut_short(command: Any, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "CLEANING_S", 0.0)
-    back = []
-
-    def body() -> None:
-        with signals.writing():
-            try:
-                arrive()
-            finally:
-                until(lambda: looks.count > 6)
-                back.append(True)
-                monkeypatch.setattr(signals, "CLEANING_S", PATIENCE_S)  # for the way out, on a busy machine
-
-    assert (command(body), back) == (130, [True])
-
-
-def test_a_write_does_not_start_after_a_lost_interrupt(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "AGAIN_S", PATIENCE_S)
-    written = []
-
-    def body() -> None:
-        in_a_finalizer()
-        with signals.writing():
-            written.append(True)
-
-    assert (command(body), written) == (130, [])
-
-
-@pytest.mark.parametrize("error", [TypeError("not str"), SystemError("returned NULL"), ConfigError("It is not str.")])
-def test_an_interrupt_that_a_library_replaces_with_another_error_is_an_interrupt(
-    command: Any, error: Exception, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TypeError("not str"), 130),  # as confluent-kafka does: "Expected .name to be a unicode string type, not str"
+        (SystemError("returned NULL"), 130),
+        (ConfigError("It is not str."), 130),
+        (Unreachable("It is away."), 130),
+        (OutcomeUnknown("Perhaps."), 7),
+    ],
+)
+def test_an_error_that_an_interrupt_caused_is_one_unless_an_outcome_is_unknown(
+    command: Any, error: ReconcilerError, code: int
 ) -> None:
-    """As confluent-kafka does: "TypeError: Expected .name to be a unicode string type, not str"."""
-
     def body() -> None:
         with suppress(KeyboardInterrupt):
             arrive()
         raise error
 
-    assert command(body) == 130
-    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
-
-
-@pytest.mark.parametrize(("error", "code"), [(Unreachable("It is away."), 130), (OutcomeUnknown("Perhaps."), 7)])
-def test_only_an_unknown_outcome_takes_precedence_over_the_interrupt_that_caused_it(
-    command: Any, error: ReconcilerError, code: int
-) -> None:
-    def body() -> None:
-        try:
-            arrive()
-        finally:
-            raise error
-
     assert command(body) == code
 
 
-def test_an_interrupt_in_a_nested_command_ends_the_outer_one(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_in_a_nested_command_ends_the_outer_one(
+    command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def inner(_: object = None) -> NoReturn:
         arrive()
         raise AssertionError("not interrupted")
 
     def body() -> None:
-        pytest.MonkeyPatch().setattr(f"{SHOW}.run", inner)
+        monkeypatch.setattr(f"{SHOW}.run", inner)
         main(["show", "any.plan.json"])
 
     assert command(body) == 130
-    assert capsys.readouterr().err == "Interrupted. Nothing was written.\n"
+    assert capsys.readouterr().err == NOTHING
 
 
-# ---------------------------------------------------------------- SIGTERM
-
-
-@pytest.mark.parametrize("swallowed", [True, False])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_hook_that_is_stopped_while_it_waits_writes_nothing(
-    command: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int, swallowed: bool
-) -> None:
-    monkeypatch.setattr(signals, "AGAIN_S", PATIENCE_S)
-    written = []
-
-    def body() -> None:
-        with stoppable(WaitDisplay(terminal=False)):
-            try:
-                arrive(number)
-            except KeyboardInterrupt:
-                if not swallowed:
-                    raise
-        written.append(True)
-
-    if number == signal.SIGTERM:
-        with pytest.raises(SystemExit) as ended:
-            command(body)
-        assert ended.value.code == code
-    else:
-        assert command(body) == code
-    assert written == []
+# ---------------------------------------------------------------- handlers
 
 
 def test_signals_are_handled_as_before_once_a_command_has_ended(command: Any) -> None:
-    def state() -> list[object]:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-        return [*map(signal.getsignal, numbers), signal.getitimer(signal.ITIMER_REAL), sys.unraisablehook]
+    def handlers() -> list[object]:
+        return [*map(signal.getsignal, (signal.SIGINT, signal.SIGTERM))]
 
-    before = state()
+    before, within = handlers(), []
 
     def body() -> None:
-        with signals.sigterm_interrupts():
+        with suppress(KeyboardInterrupt):
             arrive(signal.SIGTERM)
+        within.extend(handlers())
 
-    assert command(body) == 130
-    assert state() == before
-    assert not signals.is_handling()
+    assert command(body) == WENT_ON
+    assert within == [signal.SIG_DFL] * 2, "a second one kills"
+    assert handlers() == before
 
 
+@pytest.fixture
+def _ignored() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ignored")
 def test_a_signal_that_is_ignored_stays_so(command: Any) -> None:
     """As under nohup, or for a background job of a shell script."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        assert command(arrive) == WENT_ON
-    finally:
-        signal.signal(signal.SIGINT, before)
+    assert command(arrive) == WENT_ON
 
 
 def test_starting_spark_keeps_the_sigint_handler() -> None:
@@ -339,12 +224,15 @@ def test_starting_spark_keeps_the_sigint_handler() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_signal_that_arrives_before_the_wait_ends_it() -> None:
-    with signals.StopSignals() as stop:
-        arrive(signal.SIGTERM)
-        assert stop.stopping
+def test_a_signal_ends_the_waits_of_a_command_that_runs_for_long() -> None:
+    with signals.StopSignals(reload=True) as stop:
+        arrive(signal.SIGHUP)
         stop.wait(PATIENCE_S * 100)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # a second one ends the process
+        assert (stop.stopping, stop.reload_once(), stop.reload_once()) == (False, True, False)
+        arrive(signal.SIGTERM)
+        stop.wait(PATIENCE_S * 100)
+        assert stop.stopping
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one kills"
 
 
 # ---------------------------------------------------------------- a process of its own
@@ -353,8 +241,7 @@ def test_a_signal_that_arrives_before_the_wait_ends_it() -> None:
 def process(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
     """Run ``reconciler show`` in a process of its own, with this body instead of the command's."""
     folder.joinpath("program.py").write_text(
-        "import os, queue, signal, sys, threading, time\n"
-        "from reconciler.cli.terminal import signals\n"
+        "import os, signal, sys, time\n"
         f"import {SHOW} as show\n"
         "from reconciler.cli.main import main\n"
         "def run(options):\n"
@@ -372,46 +259,17 @@ def process(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
 def test_the_exit_code_is_130_also_where_python_would_kill_itself(tmp_path: Path) -> None:
     """After a plain KeyboardInterrupt has left an exec, ``python -m`` kills itself with SIGINT at exit."""
     ended = process(tmp_path, "exec('signal.raise_signal(signal.SIGINT)\\nfor _ in range(1000): pass', globals())")
-    assert (ended.returncode, ended.stderr) == (130, "Interrupted. Nothing was written.\n")
+    assert (ended.returncode, ended.stderr) == (130, NOTHING)
 
 
-def test_running_threads_do_not_delay_the_exit_for_long(tmp_path: Path) -> None:
-    ended = process(
-        tmp_path,
-        """
-        signals.CLEANING_S = 0.1
-        threading.Thread(target=time.sleep, args=(3600,)).start()
-        signal.raise_signal(signal.SIGINT)
-        time.sleep(3600)
-        """,
-    )
-    assert (ended.returncode, ended.stderr) == (130, "Interrupted. Nothing was written.\n")
-
-
-UNNOTICED = """
-    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
-    with signals.sigterm_interrupts():
-        # That thread takes the signal, so that it does not end the main one's wait: as one that comes just before it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.NUMBER)).start()
-        WAIT
-"""
-
-
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("wait", ["threading.Event().wait()", "queue.SimpleQueue().get()", "os.read(os.pipe()[0], 1)"])
-def test_a_signal_that_the_wait_does_not_notice_ends_it(tmp_path: Path, number: str, wait: str) -> None:
-    ended = process(tmp_path, UNNOTICED.replace("NUMBER", number).replace("WAIT", wait))
-    assert (ended.returncode, ended.stderr) == (130, "Interrupted. Nothing was written.\n")
-
-
-def test_a_signal_that_another_thread_takes_ends_the_wait_of_a_command_that_goes_on(tmp_path: Path) -> None:
-    body = """
-        threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
-        with signals.StopSignals() as stop:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
-            stop.wait(3600)
-            assert stop.stopping
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_a_cleanup_that_does_not_end(tmp_path: Path, number: signal.Signals) -> None:
+    body = f"""
+        try:
+            os.kill(os.getpid(), {number:d})
+            time.sleep(3600)
+        finally:
+            os.kill(os.getpid(), {number:d})
+            time.sleep(3600)
     """
-    assert process(tmp_path, body).returncode == 0
+    assert process(tmp_path, body).returncode == -number

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a command that is waiting for a silent broker, also on a busy machine."""
+"""SIGTERM and SIGINT end a command that is waiting for a silent broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 
@@ -28,15 +27,6 @@ def silent() -> Iterator[socket.socket]:
         yield server
 
 
-@pytest.fixture(params=[False, True], ids=["", "beside two busy loops"])
-def _busy(request: pytest.FixtureRequest) -> Iterator[None]:
-    with ExitStack() as until_the_end:
-        for _ in range(2 if request.param else 0):
-            loop = until_the_end.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
-            until_the_end.callback(loop.kill)
-        yield
-
-
 def config(folder: Path, silent: socket.socket) -> Path:
     path = folder / "reconciler.toml"
     path.write_text(
@@ -47,19 +37,17 @@ def config(folder: Path, silent: socket.socket) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("_busy")
 @pytest.mark.parametrize(
-    ("words", "number", "code", "said"),
+    ("words", "number", "code"),
     [
-        (("drill", "--no-spark"), signal.SIGTERM, 130, ""),
-        (("drill", "--no-spark"), signal.SIGINT, 130, ""),
-        (("check",), signal.SIGINT, 130, ""),
-        (("hook", "--to", "destination", "--", "true"), signal.SIGTERM, 143, "Stopped: nothing was written"),
+        (("drill", "--no-spark"), signal.SIGTERM, 143),
+        (("check",), signal.SIGINT, 130),
+        (("hook", "--to", "destination", "--", "true"), signal.SIGTERM, 143),
     ],
     ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each),
 )
 def test_a_signal_ends_a_command_that_waits_for_a_silent_broker(
-    tmp_path: Path, silent: socket.socket, words: tuple[str, ...], number: signal.Signals, code: int, said: str
+    tmp_path: Path, silent: socket.socket, words: tuple[str, ...], number: signal.Signals, code: int
 ) -> None:
     temp = tmp_path / "temp"
     temp.mkdir()
@@ -77,7 +65,7 @@ def test_a_signal_ends_a_command_that_waits_for_a_silent_broker(
         finally:
             running.kill()
     assert (running.returncode, out) == (code, ""), err
-    assert said in err
+    assert "Interrupted. Nothing was written." in err
     assert "Traceback" not in err
     assert took_s < FEW_SECONDS
     assert list(temp.iterdir()) == []

@@ -170,5 +170,5 @@ def test_a_terminated_drill_cleans_up_and_the_next_one_does_after_a_kill(tmp_pat
         )
         assert interrupted(config, temp, signal.SIGKILL) == -signal.SIGKILL
         assert len(list(temp.iterdir())) == 1
-        assert interrupted(config, temp, signal.SIGTERM) == 130
+        assert interrupted(config, temp, signal.SIGTERM) == 143
     assert list(temp.iterdir()) == []

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, say, show, stack, wrap
 from reconciler.cli.terminal.prompts import confirm
@@ -121,8 +120,7 @@ def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace
             confirm(f"Write {counted(count, 'offset')}?", yes=options.yes)
             if not options.yes:
                 check_still(changes, chosen, config, outside)
-            with signals.writing():
-                write(changes, plan, options.plan, outside)
+            write(changes, plan, options.plan, outside)
     return changes, count
 
 

@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from reconciler import written
 from reconciler.cli import arguments, context
-from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.encoding import is_read
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
-from reconciler.cli.terminal.waiting import WaitDisplay, stoppable
+from reconciler.cli.terminal.waiting import WaitDisplay
 from reconciler.config.file import Cluster, Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
@@ -166,9 +166,9 @@ def run(options: argparse.Namespace) -> ExitCode:
                 _refuse_running(start, chosen)
                 checked = _check_or_wait(start, outside, by_hand, options)
                 figures.saw(checked, config.policy.start)
-                with signals.writing():
-                    variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
-        signals.check()
+                written.check()
+                variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
+        written.check()
         hook_environment.hand_over(options.env_file, variables)
     if program is None:
         show_text(hook_environment.lines(variables))
@@ -245,13 +245,10 @@ def _program(command: list[str]) -> str | None:
 def _check_or_wait(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
     """Check until the mirror has caught up or the time is up. Nothing is written before that."""
     display = WaitDisplay(terminal=options.log_format == "text" and can_rewrite())
-    with stoppable(display):
-        try:
-            return check_or_wait(
-                start.config, start.job, outside, by_hand, options.wait, pause=time.sleep, tell=display
-            )
-        finally:
-            display.clear()
+    try:
+        return check_or_wait(start.config, start.job, outside, by_hand, options.wait, pause=time.sleep, tell=display)
+    finally:
+        display.clear()
 
 
 def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:

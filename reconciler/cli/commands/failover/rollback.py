@@ -8,7 +8,6 @@ from functools import partial
 
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import say_left_alone, trusted_plan
-from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.prompts import confirm
@@ -84,10 +83,9 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace) -> None:
         _show(jobs)
         _refuse_skips(returns, options)
         confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
-        with signals.writing():
-            names = [change.job.name for change in jobs if change.returns]
-            noted = partial(note_rollback, options.plan, names, outside.now_ms())
-            write_rollback(jobs, plan, options.plan, config, outside, on_writing=noted)
+        names = [change.job.name for change in jobs if change.returns]
+        noted = partial(note_rollback, options.plan, names, outside.now_ms())
+        write_rollback(jobs, plan, options.plan, config, outside, on_writing=noted)
     say(f"{counted(len(returns), 'offset')} put back and read again.")
     say_left_alone(plan, plan.only(options.job))
 

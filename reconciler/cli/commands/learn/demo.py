@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say
-from reconciler.cli.terminal.signals import sigterm_interrupts, uninterrupted_cleanup
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.visible import command
 from reconciler.fileio import making
@@ -59,11 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    with sigterm_interrupts(), uninterrupted_cleanup():  # stopping the clusters has its own timeouts
-        return _run(options)
-
-
-def _run(options: argparse.Namespace) -> ExitCode:
     from reconciler.demo.scenario import play
     from reconciler.demo.stage import Stage
     from reconciler.lab.processes import kill_all

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from reconciler.cli import arguments
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_json
-from reconciler.cli.terminal.signals import sigterm_interrupts, uninterrupted_cleanup
 from reconciler.cli.terminal.table import Cell, count_cell, print_table
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, ExitCode
@@ -74,10 +73,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     from reconciler.lab.standing import StandingLab
 
     lab = StandingLab(options.folder, _say)
-    with sigterm_interrupts(), uninterrupted_cleanup():  # stopping servers has its own timeouts
-        return {"up": _up, "status": _status, "produce": _produce, "kill": _kill, "down": _down}[options.action](
-            lab, options
-        )
+    return {"up": _up, "status": _status, "produce": _produce, "kill": _kill, "down": _down}[options.action](
+        lab, options
+    )
 
 
 def _say(*lines: str) -> None:

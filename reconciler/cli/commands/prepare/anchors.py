@@ -15,7 +15,6 @@ from typing import TextIO
 
 from reconciler import written
 from reconciler.cli import arguments, context, outputs
-from reconciler.cli.terminal import signals
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_data
 from reconciler.clock import clock_ms
@@ -192,7 +191,6 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
             store = open_store(job.store)
             until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
-        until_the_end.enter_context(signals.writing())
         written.intend(*(name_of(job, len(changes)) for job, _, changes in work if changes))
         for job, store, changes in work:  # every job is checked before the first is written
             if changes:

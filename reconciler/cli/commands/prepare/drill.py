@@ -16,7 +16,6 @@ from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wrap
 from reconciler.cli.terminal.report import replay_text, stop_sentences, stopping_sink_sentences
-from reconciler.cli.terminal.signals import sigterm_interrupts
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.clock import stamp
 from reconciler.config.file import Config
@@ -84,7 +83,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     job = context.one_job(config, options.job)
     refuse_wrong(config, [job], sinks=True)
-    with sigterm_interrupts(), temporary_place(options.temp) as place, ExitStack() as until_the_end:
+    with temporary_place(options.temp) as place, ExitStack() as until_the_end:
         outside = until_the_end.enter_context(context.outside(config))
         given = arguments.pairs("option", options.option)
         batch, reader = _first_batch(config, options, given, place, until_the_end)
