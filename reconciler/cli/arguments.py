@@ -74,25 +74,7 @@ def add_jobs_of_plan(parser: argparse.ArgumentParser) -> None:
 
 def add_one_job(parser: argparse.ArgumentParser, of: str = "configuration") -> None:
     """--job, once: for commands that are about one job."""
-    parser.add_argument("--job", metavar="NAME", action=_Once, help=f"only this job of the {of}")
-
-
-class _Once(argparse.Action):
-    """An option whose second value would silently replace the first."""
-
-    what = "jobs"
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        before = getattr(namespace, self.dest)
-        if before is not None and before != values:
-            parser.error(f"{option} names two {self.what}, {before} and {values}: this command takes one")
-        setattr(namespace, self.dest, values)
-
-
-class _OneTime(_Once):
-    what = "times"
+    parser.add_argument("--job", metavar="NAME", help=f"only this job of the {of}")
 
 
 def add_plan(parser: argparse.ArgumentParser, purpose: str = "a file made by reconciler plan") -> None:
@@ -130,7 +112,6 @@ def add_decisions(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--set-time",
         metavar="TIME",
-        action=_OneTime,
         help="start all partitions of one job at the first offset of this time or later: a time with its zone, like "
         "2026-01-31T06:00:00Z, or epoch milliseconds",
     )

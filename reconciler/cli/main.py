@@ -10,7 +10,6 @@ import gc
 import importlib
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Collection, Sequence
@@ -22,7 +21,7 @@ from reconciler.cli.terminal.encoding import prepare_streams
 from reconciler.cli.terminal.help import CommandGroup
 from reconciler.cli.terminal.logs import set_up_logging
 from reconciler.cli.terminal.output import say
-from reconciler.cli.terminal.usage import Parser, UsageError, found_config, usage_message
+from reconciler.cli.terminal.usage import CONFIG_HERE, Parser, UsageError
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.fileio import ABOUT_DISKS, ABOUT_FILES, of_file
 
@@ -68,7 +67,6 @@ GROUPS = (
         {
             "demo": "run a whole failover on this machine, with real clusters",
             "lab": "keep two clusters and a mirror running on this machine, for trying things by hand",
-            "completion": "print a script that completes commands, options and job names in a shell",
         },
     ),
 )
@@ -117,8 +115,8 @@ def _main(arguments: list[str]) -> int:
         options = parsed
         options.words = arguments
         set_up_logging(options.log_format, debug=options.debug)
-        if found := found_config(options):
-            log.info("Configuration: ./%s, found here. Another is named with -c FILE.", found)
+        if getattr(options, "config", None) is CONFIG_HERE:
+            log.info("Configuration: ./%s, found here. Another is named with -c FILE.", CONFIG_HERE)
         with unanswered.shown():
             code = int(options.run(options))
         sys.stdout.flush()
@@ -169,72 +167,64 @@ def _drop_stdout() -> None:
 
 
 def full_parser() -> Parser:
-    """The parser with every command's options, for shell completion."""
-    return _parsers(COMMANDS)[0]
+    """The parser with every command's options: shtab makes completions of it."""
+    return _parser(COMMANDS)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace | ExitCode:
     """The options; or the exit code, after a complaint about the command line was printed."""
-    command = next((word for word in arguments if word in COMMANDS), None)
-    wanted = () if command is None else (command,)
-    if wanted and not _asks_for_help(arguments):
-        with suppress(UsageError):  # the whole parser repeats it, and lists the commands
-            return _parsers(wanted, whole=False)[0].parse_args(arguments)
-    parser, loaded = _parsers(wanted)
     if not arguments:
-        parser.print_help(sys.stderr)
+        _parser(()).print_help(sys.stderr)
         return ExitCode.USAGE
     if arguments[0] == "help":  # ``help COMMAND`` means ``COMMAND --help``
         arguments = [*arguments[1:], "--help"]
+    wanted = [word for word in arguments if word in COMMANDS][:1]
+    if wanted and not {"-h", "--help"}.intersection(arguments):
+        with suppress(UsageError):  # the whole parser repeats it, and lists the commands
+            return _parser(wanted, whole=False).parse_args(arguments)
     try:
-        return parser.parse_args(arguments)
+        return _parser(wanted).parse_args(arguments)
     except UsageError as error:
-        if loaded is not None and error.message.startswith("unrecognized"):  # argparse names the whole program
-            error = UsageError(loaded.format_usage(), loaded.prog, error.message)
-        shown = loaded or parser
-        actions = [each for each in help.actions(shown) if each.prog.rpartition(" ")[2] in arguments]
-        options = re.findall(r"--[a-z][\w-]+", "\n".join(each.format_help() for each in (shown, *actions)))
-        say(*usage_message(error, arguments, COMMANDS, options).split("\n"), stream=sys.stderr)
+        say(*str(error).split("\n"), stream=sys.stderr)
         return ExitCode.USAGE
 
 
-def _asks_for_help(arguments: Sequence[str]) -> bool:
-    return arguments[0] == "help" or "-h" in arguments or "--help" in arguments
-
-
-def _parsers(wanted: Collection[str], *, whole: bool = True) -> tuple[Parser, Parser | None]:
-    """The parser, and that of the last command of ``wanted``. Only the modules of ``wanted`` are imported.
+def _parser(wanted: Collection[str], *, whole: bool = True) -> Parser:
+    """The parser with the options of ``wanted``. Only the modules of these commands are imported.
 
     One that is not ``whole`` knows only these commands, and no help: it saves a start a tenth of its time.
     """
-    parser, loaded = _Overview(prog="reconciler", formatter_class=help.Formatter), None
-    parser.add_argument("--version", action="version", version=f"reconciler {__version__}")
+    parser = _Overview(prog="reconciler", formatter_class=help.Formatter)
+    _add_version(parser)
     _add_common(parser, default=True)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for name in COMMANDS if whole else wanted:
         summary = COMMANDS[name]
         subparser = subparsers.add_parser(name, help=summary, description=summary, formatter_class=help.Formatter)
         if name in wanted:
-            loaded = subparser
             module = importlib.import_module(module_of(name))
             module.add_arguments(subparser)
             if whole:
                 help.describe(subparser, module.HELP)
             subparser.set_defaults(run=module.run)
-        for each in (subparser, *help.actions(subparser)):
+        for each in (subparser, *subparser.actions.values()):
             _add_common(each, default=False)
-    return parser, loaded
+    return parser
 
 
 class _Overview(Parser):
     """The parser of the whole command line; its help groups the commands by the time when they are needed."""
 
     def format_help(self) -> str:
-        formatter = self._get_formatter()
-        formatter.start_section("options, before or after the command")
-        formatter.add_arguments([each for each in self._actions if each.option_strings])
-        formatter.end_section()
-        return help.overview(self.format_usage(), GROUPS, formatter.format_help())
+        options = argparse.ArgumentParser(usage=argparse.SUPPRESS, formatter_class=help.Formatter)
+        _add_version(options)
+        _add_common(options, default=True)
+        shown = options.format_help().replace("options:", "options, before or after the command:", 1)
+        return help.overview(self.format_usage(), GROUPS, shown)
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--version", action="version", version=f"reconciler {__version__}")
 
 
 def _add_common(parser: argparse.ArgumentParser, *, default: bool) -> None:

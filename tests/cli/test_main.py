@@ -25,9 +25,18 @@ def test_closed_streams_are_no_bug() -> None:
     assert ended.returncode == 2
 
 
-@pytest.mark.parametrize("buffered", ["PYTHONUNBUFFERED=", "PYTHONUNBUFFERED=1"])
-@pytest.mark.parametrize("words", ["check --explain", "--help", "--version", "help check"])
-def test_a_full_disk_is_no_bug_while_the_options_are_read(words: str, buffered: str) -> None:
+@pytest.mark.parametrize(
+    ("buffered", "words"),
+    [
+        ("PYTHONUNBUFFERED=", "--version"),
+        *(
+            (f"PYTHONUNBUFFERED={one}", words)
+            for words in ("check --explain", "--help", "help check")
+            for one in ("", "1")
+        ),
+    ],
+)
+def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: str) -> None:
     ended = in_shell(f'{buffered} "$@" {words} > /dev/full')
     assert ended.returncode == 2
     assert ended.stderr.startswith("The output cannot be written: No space left on device. Make room")
@@ -40,14 +49,12 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(words: str, buffered: 
             ("init", "--bootstrap-servers", "http://b:9092", "--yes"),
             "The bootstrap servers are no list of brokers. Write",
         ),
-        (("check", "--set-time", "1000", "--set-time", "2000"), "--set-time names two times, 1000 and 2000"),
         *(
             (("init", "--yes", f"--{option}", ""), f"--{option} is empty. Give it, or leave it out.")
             for option in (
                 *("store", "separator", "bootstrap-servers", "source-bootstrap-servers", "alias", "group", "topic"),
             )
         ),
-        (("failover", "-c", "x.toml", "start"), "One of start, end, status comes before the options."),
         (
             ("show", "p.json", "--starting-offsets", "--html", "p.html"),
             "argument --html: not allowed with argument --starting-offsets",
@@ -84,6 +91,7 @@ def test_a_mistyped_command_line_says_what_to_write(
         (("hook", "-c", "x", "--env-file", "a", "--env-file", "b"), "--env-file"),
         (("check", "-c", "x", "--config", "y"), "--config"),
         (("check", "-cx", "-cy"), "-c"),
+        (("check", "-c", "x", "--set-time", "1000", "--set-time", "2000"), "--set-time"),
         (("check", "-c", "x", "--format", "json", "--format", "text"), "--format"),
         (("config", "check", "-c", "x", "-c", "y"), "-c"),
         (("plan", "-c", "x", "-o", "p", "-o", "q"), "-o"),

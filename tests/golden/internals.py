@@ -21,7 +21,7 @@ from reconciler.cli.commands.failover import failover
 from reconciler.cli.commands.prepare import init
 from reconciler.cli.commands.prepare import mirror as mirror_command
 from reconciler.cli.main import COMMANDS, full_parser
-from reconciler.cli.terminal import help, unanswered
+from reconciler.cli.terminal import unanswered
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
 from reconciler.core.verdicts import Verdict
@@ -93,8 +93,7 @@ run_main = main.main
 
 def actions_of(command: str) -> list[str]:
     """The words of a command's own actions, like ``export`` of ``anchors``."""
-    (parser,) = [each for each in help.actions(full_parser()) if each.prog == f"reconciler {command}"]
-    return [each.prog.rpartition(" ")[2] for each in help.actions(parser)]
+    return [*full_parser().actions[command].actions]
 
 
 _OPEN_LOG, _SURVEYOR = opening.open_log, survey.Surveyor

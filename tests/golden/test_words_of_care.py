@@ -229,13 +229,11 @@ def test_a_cluster_and_stores_that_cannot_be_reached(world: World, goldens: Gold
     goldens.check("words/unreachable.txt", "\n".join(said))
 
 
-def test_watch_audit_and_completion_with_wrong_input(estate: Estate, goldens: Goldens) -> None:
+def test_watch_and_audit_with_wrong_input(estate: Estate, goldens: Goldens) -> None:
     said = estate.world.session(
         "watch -c reconciler.toml --every 0",
         "watch -c nowhere.toml --once",
         "watch -c reconciler.toml --listen here --once",
         "audit nowhere.json -c reconciler.toml",
-        "completion --jobs reconciler.toml",
-        "completion --jobs nowhere.toml",
     )
     goldens.check("words/other-commands.txt", said)

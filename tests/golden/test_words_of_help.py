@@ -27,7 +27,6 @@ NONSENSE = (
     "reconciler hook -c reconciler.toml --wait soon",
     "reconciler anchors -c reconciler.toml",
     "reconciler checkpoint clone a b",
-    "reconciler completion tcsh",
     "reconciler help nonsense",
 )
 

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.cli.terminal.usage import CONFIG_VARIABLE
+from reconciler.cli.terminal.usage import CONFIG_VARIABLE, Parser
 from reconciler.core.errors import ExitCode
 
 CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c; else ./reconciler.toml"}
@@ -62,7 +62,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=columns())
 
 
-def describe(parser: argparse.ArgumentParser, help_text: Help) -> None:
+def describe(parser: Parser, help_text: Help) -> None:
     """Put a command's help into its parser."""
     from reconciler.cli.terminal.glossary import TERMS  # 20 ms that the overview saves
 
@@ -70,15 +70,9 @@ def describe(parser: argparse.ArgumentParser, help_text: Help) -> None:
     words = [word for word in EXPLAINED if word in parser.format_help()]
     explained = [f"words:\n{_listed({word: TERMS[word] for word in words})}"] if words else []
     parser.epilog = "\n\n".join([*explained, *_sections(help_text)])
-    for inner in actions(parser):
+    for inner in parser.actions.values():
         inner.formatter_class = Formatter
         inner.epilog = inner.epilog or f"Examples and exit codes: {parser.prog} --help"
-
-
-def actions(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """The parsers of a command's own actions, like ``export`` of ``anchors``."""
-    found = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
-    return [inner for each in found for inner in each.choices.values()]
 
 
 def _sections(help_text: Help) -> Iterable[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
@@ -12,7 +11,9 @@ import pytest
 
 from reconciler.cli.main import COMMANDS, full_parser, main
 from reconciler.cli.terminal import help
+from reconciler.cli.terminal.usage import Parser, UsageError
 from reconciler.core.errors import ExitCode
+from tests import ROOT
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -79,27 +80,43 @@ def test_an_action_of_a_command_helps_too_and_takes_the_common_options(run: Run,
     assert "--debug" in out
 
 
-def every_parser(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def every_parser(parser: Parser) -> Iterator[Parser]:
     yield parser
-    for inner in help.actions(parser):
+    for inner in parser.actions.values():
         yield from every_parser(inner)
-
-
-def options_of(parser: argparse.ArgumentParser) -> set[str]:
-    return {each for action in parser._actions for each in action.option_strings if each.startswith("--")}
 
 
 def test_no_command_takes_the_beginning_of_an_options_name() -> None:
     """The next version may have another option that begins so."""
     parsers = list(every_parser(full_parser()))
     for parser in parsers:
-        for action in parser._actions:
-            action.required = False
-        names = options_of(parser)
+        names = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", parser.format_help()))
         begun = {name[:length] for name in names for length in range(3, len(name))} - names
         for word in sorted({each + value for each in begun for value in ("", "=kafka.sasl.password=x")}):
-            assert parser.parse_known_args([word])[1] == [word], f"{parser.prog} {word}"
+            with pytest.raises(UsageError, match=r"unrecognized arguments: --|required|There is no ./recon"):
+                parser.parse_known_args([word])
     assert {"reconciler", "reconciler check", "reconciler checkpoint clone"} <= {each.prog for each in parsers}
+
+
+def test_shtab_makes_completions_of_the_parser() -> None:
+    command = [sys.executable, "-m", "shtab", "-s", "bash", "reconciler.cli.main.full_parser"]
+    script = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    shell = 'source /dev/stdin; COMP_WORDS=(reconciler "$@"); COMP_CWORD=$#; _shtab_reconciler; echo "${COMPREPLY[@]}"'
+    for words, offered in (
+        ("roll", "rollback"),
+        ("check --form", "--format"),
+        ("check --accept rema", "remapped"),
+        ("check -c pypro", "pyproject.toml"),
+    ):
+        ended = subprocess.run(
+            ["bash", "--norc", "-c", shell, "bash", *words.split()],
+            input=script,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        )
+        assert (ended.stdout, ended.stderr) == (f"{offered}\n", "")
 
 
 def test_exit_codes_have_their_words_in_one_place() -> None:
@@ -110,40 +127,29 @@ def test_exit_codes_have_their_words_in_one_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "hint"),
+    ("line", "said"),
     [
-        ("chekc", "Did you mean check?"),
-        ("rolback x", "Did you mean rollback?"),
-        ("undo", "Did you mean rollback?"),
-        ("validate", "Did you mean config check?"),
-        ("zzzzzz", "All commands: reconciler --help"),
-        ("anchors exprot", "Did you mean export?"),
-        ("check -c x --accept remaped", "Did you mean remapped?"),
-        ("check -c x --ofrmat json", "Did you mean --format?"),
-        ("-c mine.toml", "A command is missing in front of the options, like: reconciler check -c mine.toml"),
-        ("config -c a.toml", "A command is missing in front of the options, like: reconciler config check -c a.toml"),
-        ("failover -c a.toml", "One of start, end, status comes before the options."),
+        ("chekc", "invalid choice: 'chekc' (choose from "),
+        ("anchors exprot", "invalid choice: 'exprot' (choose from "),
         ("check", "There is no ./reconciler.toml. Give the configuration with -c FILE, or set RECONCILER_CONFIG."),
-        ("check reconciler.toml", "Give the configuration with -c: -c reconciler.toml"),
-        ("--debug plan -o p.json mine.toml", "Give the configuration with -c: -c mine.toml"),
+        ("check -c x reconciler.toml", "unrecognized arguments: reconciler.toml"),
+        ("check -c x --ofrmat json", "Did you mean --format?"),
         ("init --topics events -o mine.toml", "Did you mean --topic?"),
-        ("check -c x --set-t 1000", "Did you mean --set-time?"),
-        ("audit -c x p.json --s x", "Did you mean --since or --source-option?"),
-        ("init --destination kafka-b:9092", "Did you mean --bootstrap-servers?"),
+        ("init --topic=--", "argument --topic: expected one argument"),
     ],
 )
-def test_a_slip_of_the_keyboard_is_met_with_what_was_probably_meant(run: Run, line: str, hint: str) -> None:
+def test_a_command_line_that_cannot_be_parsed_is_met_with_usage_and_complaint(run: Run, line: str, said: str) -> None:
     code, out, err = run(*line.split())
     assert (code, out) == (2, "")
     assert err.startswith("usage: reconciler")
-    assert err.splitlines()[-1] == hint
+    assert said in err.splitlines()[-1]
 
 
 def test_the_value_of_a_misspelt_option_is_not_repeated(run: Run) -> None:
     """It may be a secret, and stderr is often kept."""
     code, out, err = run("init", "--clients", "sasl.password=open sesame", "--client-x=sasl.password=barley")
     assert (code, out) == (2, "")
-    assert "unrecognized arguments: --clients … --client-x=…\n" in err
+    assert "unrecognized arguments: --clients, --client-x\n" in err
     assert "sesame" not in err
     assert "barley" not in err
     assert "sesame" not in run("init", "--stores", "postgresql://me:sesame@h/db?sslmode=require")[2]
@@ -158,7 +164,6 @@ def test_the_environment_names_the_configuration_where_the_command_line_does_not
     assert (code, "of-the-environment.toml" in err) == (2, True)
     code, _, err = run("check", "-c", "/nowhere/given.toml")
     assert (code, "given.toml" in err) == (2, True)
-    assert run("check", "mine.toml")[2].splitlines()[-1] == "Give the configuration with -c: -c mine.toml"
 
 
 def test_help_loads_no_room_that_works() -> None:
