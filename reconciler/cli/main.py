@@ -113,7 +113,6 @@ def _main(arguments: list[str]) -> int:
         if isinstance(parsed, ExitCode):
             return int(parsed)
         options = parsed
-        options.words = arguments
         set_up_logging(options.log_format, debug=options.debug)
         if getattr(options, "config", None) is CONFIG_HERE:
             log.info("Configuration: ./%s, found here. Another is named with -c FILE.", CONFIG_HERE)

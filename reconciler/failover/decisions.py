@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from reconciler.config.file import Config, Job
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import ByHand, WrongDecision
+from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan
 
+MOST_NAMES = 20
 PLACED = "set by hand"
 """The first words of a detail if a person set the offset or the time; a person accepted the other rows by hand."""
 
 
 class SeveralJobs(WrongDecision):
-    """A person's word fits several jobs. ``choices``: for each of them, the words that it can be given alone."""
+    """A person's word fits several jobs."""
 
-    def __init__(self, word: str, choices: Mapping[str, ByHand]) -> None:
-        names = ", ".join(choices)
-        what = f"{word} fits {len(choices):,} of the chosen jobs: {names}."
+    def __init__(self, word: str, jobs: Sequence[str]) -> None:
+        what = f"{word} fits {len(jobs):,} of the chosen jobs: {some(jobs, MOST_NAMES)}."
         super().__init__(what, hint="Decide for one job at a time, with --job.")
-        self.choices = dict(choices)
 
 
 def refuse_several_places(config: Config, jobs: Sequence[Job], by_hand: ByHand) -> None:
@@ -31,13 +30,12 @@ def refuse_several_places(config: Config, jobs: Sequence[Job], by_hand: ByHand) 
     The configuration tells: a job that cannot be judged now counts, too.
     """
     topics = {job.name: set(job_topics(config, job)) for job in jobs}
-    words = {name: _within(by_hand, known) for name, known in topics.items()}
     for (topic, partition), offset in by_hand.offsets.items():
         fitting = [name for name, known in topics.items() if topic in known]
         if len(fitting) > 1:
-            raise SeveralJobs(f"--set {topic}:{partition}={offset}", {name: words[name] for name in fitting})
+            raise SeveralJobs(f"--set {topic}:{partition}={offset}", fitting)
     if by_hand.time_ms is not None and len(topics) > 1:
-        raise SeveralJobs("--set-time", words)
+        raise SeveralJobs("--set-time", list(topics))
 
 
 def refuse_several_verdicts(by_hand: ByHand, found: Iterable[JobPlan]) -> None:
@@ -48,12 +46,7 @@ def refuse_several_verdicts(by_hand: ByHand, found: Iterable[JobPlan]) -> None:
         fits["skips"] = [job for job in jobs if any(row.skips for row in job.partitions)]
     for word, fitting in fits.items():
         if len(fitting) > 1:
-            raise SeveralJobs(f"--accept {word}", {job.name: within_job(by_hand, job) for job in fitting})
-
-
-def within_job(by_hand: ByHand, job: JobPlan) -> ByHand:
-    """The words that can be given with this job alone."""
-    return _within(by_hand, {name for row in job.partitions for name in (row.topic, row.source_topic)})
+            raise SeveralJobs(f"--accept {word}", [job.name for job in fitting])
 
 
 def accepts(by_hand: ByHand, verdict: Verdict, resume_offset: int | None) -> bool:
@@ -68,12 +61,3 @@ def is_placed(row: PartitionPlan) -> bool:
 
 def _has_accepted(job: JobPlan, verdict: Verdict) -> bool:
     return any(row.verdict is verdict and row.set_by_hand and not is_placed(row) for row in job.partitions)
-
-
-def _within(by_hand: ByHand, topics: set[str]) -> ByHand:
-    return replace(by_hand, offsets={at: offset for at, offset in by_hand.offsets.items() if at[0] in topics})
-
-
-def unaccepted_skips(job: JobPlan) -> list[PartitionPlan]:
-    """The partitions whose offset a person set beyond the proven one, without saying that it may skip."""
-    return [row for row in job.partitions if row.skips is not None and not row.skips_accepted]

@@ -24,6 +24,7 @@ def begin_anew(config: Config, jobs: Iterable[JobPlan], corrected: Iterable[str]
         if job.name in names
         and not config.chosen(job.name)[0].sinks
         and not traits(config.chosen(job.name)[0].store).corrected_in_copy
+        and not traits(config.chosen(job.name)[0].store).holds_commits  # a consumer group: no checkpoint, no batches
         and any((row.stored_offset or 0) > 0 for row in job.partitions)
     ]
 

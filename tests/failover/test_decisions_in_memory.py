@@ -198,7 +198,6 @@ def test_an_offset_that_fits_two_jobs_is_refused(memory: Memory, topic: str) -> 
     with pytest.raises(SeveralJobs, match=f"--set {topic}:0=2 fits 2 of the chosen jobs: clicks, views") as caught:
         two_jobs(memory, word)
     assert caught.value.exit_code is ExitCode.USAGE
-    assert list(caught.value.choices) == ["clicks", "views"]
     (job,) = two_jobs(memory, word, ("views",)).plan.jobs
     assert (job.name, job.partitions[0].resume_offset) == ("views", 2)
 
@@ -221,22 +220,6 @@ def test_a_verdict_that_two_jobs_have_is_accepted_for_one_at_a_time(memory: Memo
         two_jobs(memory, word)
     (job,) = two_jobs(memory, word, ("views",)).plan.jobs
     assert job.partitions[0].set_by_hand
-
-
-def test_the_choices_hold_the_words_that_fit_each_job(memory: Memory) -> None:
-    memory.deliver(range(10))
-    memory.save({0: stored(3)})
-    memory.log.create("a.orders", 1)
-    jobs = (
-        f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
-        '[[jobs]]\nname = "both"\ngroup = "both"\ntopics = ["events", "orders"]\nstore = "memory:"\n'
-    )
-    config = memory.config(jobs=jobs)
-    word = ByHand({("events", 0): 2, ("orders", 0): 0})
-    with pytest.raises(SeveralJobs) as caught:
-        check(config, config.jobs, memory.outside, word)
-    offsets = {name: choice.offsets for name, choice in caught.value.choices.items()}
-    assert offsets == {"clicks": {("events", 0): 2}, "both": word.offsets}
 
 
 def test_jobs_are_chosen_by_name_in_the_configurations_order(memory: Memory) -> None:

@@ -11,8 +11,8 @@ from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warnin
 from tests.in_memory import GROUP, Memory, stored
 
 
-def job(more: str = "") -> str:
-    return f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n{more}\n'
+def job(more: str = "", store: str = "memory:") -> str:
+    return f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "{store}"\n{more}\n'
 
 
 def anew(memory: Memory, more: str = "") -> list[str]:
@@ -36,6 +36,12 @@ def test_a_job_that_is_moved_and_names_no_sink_is_warned_of_once(moved: Memory) 
 
 def test_a_sink_that_is_known_is_compared_instead(moved: Memory, tmp_path: Path) -> None:
     assert anew(moved, f'sink = "files:{tmp_path}"') == []
+
+
+def test_a_consumer_group_has_no_checkpoint(moved: Memory) -> None:
+    checked = check(config := moved.config(jobs=job()), config.jobs, moved.outside)
+    assert begin_anew(moved.config(jobs=job(store="kafka-group:")), checked.plan.jobs, ["clicks"]) == []
+    assert begin_anew(config, checked.plan.jobs, ["clicks"]) != []
 
 
 def test_a_job_that_has_processed_nothing_begins_its_first_checkpoint(memory: Memory) -> None:

@@ -127,7 +127,7 @@ def text(node: ast.AST) -> str:
 
 
 ARGUMENTS = {
-    *("cli/arguments.py", "cli/choices.py", "cli/page/advice.py"),
+    *("cli/arguments.py", "cli/page/advice.py"),
     *("failover/check.py", "failover/decisions.py", "failover/passes.py"),
 }
 """Modules that quote what is given to ``--set``, TOPIC:PARTITION."""

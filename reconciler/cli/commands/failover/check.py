@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from reconciler.cli import arguments, choices, context
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.glossary import glossary
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
-from reconciler.cli.terminal.output import say, show, show_json_text, width, wrap
+from reconciler.cli.terminal.output import show, show_json_text, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ExitCode, worst
 from reconciler.failover.check import Checked
-from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.outside import ByHand
 from reconciler.failover.totals import outcome
 from reconciler.formats.plan import StartPolicy
@@ -66,10 +65,7 @@ class _Explain(argparse.Action):
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     by_hand = arguments.decisions(options)
-    try:
-        checked = context.check_jobs(config, options, by_hand)
-    except SeveralJobs as error:
-        return choices.refuse(error, options)
+    checked = context.check_jobs(config, options, by_hand)
     policy = config.policy.start
     code, plan = verdict_code(checked, policy), checked.shown(policy)
     if options.format == "json":
@@ -78,8 +74,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     else:
         show(plan_text(plan, policy))
         show(wrap("", *summary(checked, policy, by_hand)))
-        for line in choices.to_skip(checked.plan, by_hand, options):
-            say(f"To skip them: {line}")  # one line, to be copied
     return code
 
 

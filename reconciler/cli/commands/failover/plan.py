@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.cli import arguments, choices, context, outputs
+from reconciler.cli import arguments, context, outputs
 from reconciler.cli.page.advice import Files, apply_command, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.failover.check import Checked
-from reconciler.failover.decisions import SeveralJobs
 from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.totals import outcome
 from reconciler.fileio import LARGEST_FILE, locked, making, refuse_unwritable, write_whole
@@ -68,10 +67,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     _refuse_applied(options.output)
     refuse_unwritable(options.output, replaces=outputs.PLAN, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
-    try:
-        checked = context.check_jobs(config, options, by_hand)
-    except SeveralJobs as error:
-        return choices.refuse(error, options)
+    checked = context.check_jobs(config, options, by_hand)
     policy = config.policy.start
     code = worst(error.exit_code for error in checked.failed.values())
     if not checked.plan.jobs and checked.failed:
@@ -83,8 +79,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     show(plan_text(plan, policy, most=MOST_ROWS))
     if checked.stopped(policy):
         say("", f"Do not start: {checked.why_not} (apply refuses its job).", f"Plan: {options.output}")
-        for line in choices.to_skip(checked.plan, by_hand, options):
-            say(f"To skip them: {line}")
         code = worst([code, ExitCode.NEEDS_PERSON])
     else:
         # The command is not folded, however long its paths: it is meant to be copied.
