@@ -2,15 +2,13 @@
 
 Theory of operation. Jobs are checked in batches, each batch at its own time within the interval, so that neither the
 brokers nor the stores see all of them at once. A round is all batches once. The first round has no pauses: its results
-are waited for. A round that exceeds its interval is followed by the next one at once; that is counted, and logged when
-it starts and when it ends.
+are waited for. A round that exceeds its interval is followed by the next one at once, and counted.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,10 +24,6 @@ from reconciler.watch.metrics import Figures
 BATCH_EVERY_S = 1.0
 """Seconds between batches, about: smaller ones would cost more requests than the even load is worth."""
 LARGEST_BATCH = 50
-MOST_LINES = 5
-"""Outages that a round logs one by one; where hundreds of jobs fail alike, the metrics have them all."""
-OVERRUNS_LOGGED = 2
-"""Overruns in a row after which they are logged."""
 
 log = logging.getLogger("reconciler.watch")
 
@@ -66,7 +60,7 @@ class Setup:
     """The watcher's values, made from one reading of the configuration and replaced as a whole by the next.
 
     ``topics_of`` gives a job's topics by the destination's names. ``use`` is called before the first check, ``close``
-    after the last. ``once``: the jobs are checked only once, so the log has every trouble, and promises no other try.
+    after the last. ``once``: the jobs are checked only once, so the log promises no other try.
     """
 
     jobs: tuple[Job, ...]
@@ -113,7 +107,6 @@ class Watch:
         self._wait = wait
         self._now_ms = now_ms
         self._tidy = tidy
-        self._overruns = 0
         self.troubles: dict[str, ReconcilerError] = {}
         """Errors of the last complete round, by what failed."""
         self._setup = prepare()
@@ -147,8 +140,7 @@ class Watch:
         setup.use()
         self._batches = batches(setup.jobs, setup.every_s)
         self._schedule = Schedule(len(self._batches), setup.every_s, self._clock())
-        again_s, most = (None, sys.maxsize) if setup.once else (setup.every_s, MOST_LINES)
-        self._outages = Outages(again_s, self._clock, log, most=most, always=(CLUSTER,))
+        self._outages = Outages(None if setup.once else setup.every_s, self._clock, log)
         self._step = 0
         self._round_began = self._clock()
         self._spent_s = 0.0
@@ -180,16 +172,12 @@ class Watch:
 
     def _end_round(self) -> None:
         now, process = self._clock(), self._figures.process
-        self._outages.round_ended()
         if CLUSTER not in self._troubles:  # without it no store was asked, so none is known to be back
             self._outages.answered(self._troubles)
         self.troubles, self._troubles = self._troubles, {}
         self._schedule.begin_round(self._step, now)
-        took_s = now - self._round_began
-        is_away = CLUSTER in self.troubles  # which is logged already, and is not a matter of speed
-        is_overrun = took_s > self._setup.every_s and not is_away
-        if not is_away:
-            self._report_overrun(took_s, is_overrun=is_overrun)
+        is_away = CLUSTER in self.troubles  # which is not a matter of speed
+        is_overrun = now - self._round_began > self._setup.every_s and not is_away
         self._update(
             rounds=process.rounds + 1,
             overruns=process.overruns + is_overrun,
@@ -197,20 +185,6 @@ class Watch:
             round_ended_ms=self._now_ms(),
         )
         self._spent_s = 0.0
-
-    def _report_overrun(self, took_s: float, *, is_overrun: bool) -> None:
-        """Log the second overrun in a row, and the end of a row that was logged."""
-        every_s, was_logged = self._setup.every_s, self._overruns >= OVERRUNS_LOGGED
-        self._overruns = self._overruns + 1 if is_overrun else 0
-        if self._overruns == OVERRUNS_LOGGED:
-            log.warning(
-                "Rounds of checks take longer than the %g s between two of them, the last one %.1f s: the next begins "
-                "at once. Raise every or requests_per_second, or watch fewer jobs.",
-                every_s,
-                took_s,
-            )
-        elif was_logged and not is_overrun:
-            log.info("rounds of checks end in their %g s again", every_s)
 
     def _reload(self) -> None:
         """Use the file's jobs and settings from now on; keep the previous ones if it cannot be used."""
