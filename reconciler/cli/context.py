@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.arguments import pairs
-from reconciler.cli.terminal.copying import CopyDisplay
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
+from reconciler.cli.terminal.progress import CopyDisplay
 from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN

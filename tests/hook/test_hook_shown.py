@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.cli.terminal.text import duration
-from reconciler.cli.terminal.waiting import WaitDisplay
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.hook.environment import forget, hand_over, lines
 from reconciler.hook.waiting import Waiting

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from reconciler.checkpoints.copying import Copied
-from reconciler.cli.terminal import copying
-from reconciler.cli.terminal.copying import CopyDisplay, line
+from reconciler.cli.terminal import progress
+from reconciler.cli.terminal.progress import CopyDisplay, copied_text
 from reconciler.cli.terminal.text import in_bytes
 
 HALF, ALL = Copied(3214, 20_000, 1_288_490_189, 5_368_709_120), Copied(20_000, 20_000, 5_368_709_120, 5_368_709_120)
@@ -20,7 +20,7 @@ def test_a_terminal_has_one_line_that_goes_when_the_copy_is_made(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(copying, "REWRITE_S", 0.0)
+    monkeypatch.setattr(progress, "REWRITE_S", 0.0)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -40,7 +40,7 @@ def test_a_dumb_terminal_gets_a_logs_lines(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(copying, "FIRST_S", 0.0)
+    monkeypatch.setattr(progress, "COPY_FIRST_S", 0.0)
     display = CopyDisplay()
     display(HALF)
     display(ALL)
@@ -51,12 +51,12 @@ def test_a_dumb_terminal_gets_a_logs_lines(
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     now = [0.0]
-    monkeypatch.setattr(copying, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
     display = CopyDisplay()
     for now[0] in (0.0, 1.0, 10.0, 11.0, 29.0, 30.0, 40.0):
         display(HALF)
     display(ALL)
-    assert [record.message for record in caplog.records] == [line(HALF)] * 2 == [SHOWN] * 2
+    assert [record.message for record in caplog.records] == [copied_text(HALF)] * 2 == [SHOWN] * 2
 
 
 def test_sizes_have_units() -> None:

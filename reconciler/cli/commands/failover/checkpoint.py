@@ -13,9 +13,9 @@ from reconciler.checkpoints.restart import Checkpoint, without_id
 from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
-from reconciler.cli.terminal.copying import CopyDisplay
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show, show_json, wrap
+from reconciler.cli.terminal.progress import CopyDisplay
 from reconciler.cli.terminal.table import Cell, count_cell, print_table
 from reconciler.cli.terminal.text import in_bytes
 from reconciler.clock import stamp

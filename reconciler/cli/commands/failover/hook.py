@@ -19,7 +19,7 @@ from reconciler.cli import arguments, context
 from reconciler.cli.terminal.encoding import is_read
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
-from reconciler.cli.terminal.waiting import WaitDisplay
+from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.config.file import Cluster, Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict

@@ -1,22 +1,31 @@
-"""The display of a hook's wait: a line rewritten on a terminal, an occasional line in a log."""
+"""Progress: a line rewritten on a terminal, an occasional line in a log. Of a hook's wait, and of a copy."""
 
 from __future__ import annotations
 
 import logging
+from time import monotonic
+from typing import TYPE_CHECKING
 
-from reconciler.cli.terminal.output import rewrite
-from reconciler.cli.terminal.text import duration
-from reconciler.hook.waiting import Waiting
+from reconciler.cli.terminal.output import can_rewrite, rewrite
+from reconciler.cli.terminal.text import duration, in_bytes
+
+if TYPE_CHECKING:
+    from reconciler.checkpoints.copying import Copied
+    from reconciler.hook.waiting import Waiting
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 30.0
 """Between two lines of a log: doubled each time, since a wait may take hours."""
+COPY_FIRST_S = 10.0
+COPY_LONGEST_S = 300.0
+REWRITE_S = 0.1
 
-log = logging.getLogger("reconciler.hook")
+_waits = logging.getLogger("reconciler.hook")
+_copies = logging.getLogger("reconciler.checkpoint")
 
 
 class WaitDisplay:
-    """Shows the progress of a wait: in one line of ``stderr`` on a terminal, else in the log."""
+    """Shows the progress of a wait: in one line of ``stderr`` on a terminal, else in the _waits."""
 
     def __init__(self, *, terminal: bool) -> None:
         self._terminal = terminal
@@ -33,7 +42,7 @@ class WaitDisplay:
         if self._terminal:
             rewrite(_line(now))
         elif now.waited_s >= self._next_s:
-            log.info("%s", _line(now))
+            _waits.info("%s", _line(now))
             self._next_s = now.waited_s + self._pause_s
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
@@ -46,16 +55,16 @@ class WaitDisplay:
         self.clear()
         self._unreachable = now.trouble is not None
         if now.trouble is not None:
-            log.warning("%s Still waiting, for this too.", now.trouble.message)
+            _waits.warning("%s Still waiting, for this too.", now.trouble.message)
         else:
-            log.info("the connection is back")
+            _waits.info("the connection is back")
 
     def _end(self, now: Waiting) -> None:
         self.clear()
         if now.behind:
-            log.warning("timed out waiting: %s%s", _behind(now), _lag(now))
+            _waits.warning("timed out waiting: %s%s", _behind(now), _lag(now))
         else:
-            log.info("the mirror has delivered the missing records, after %s", duration(now.waited_s))
+            _waits.info("the mirror has delivered the missing records, after %s", duration(now.waited_s))
 
 
 def _line(now: Waiting) -> str:
@@ -74,3 +83,29 @@ def _lag(now: Waiting) -> str:
         return ""
     name = "lag" if now.behind == 1 else "longest lag"
     return f"; {name} {duration(now.by_ms / 1000)} ({now.farthest})"
+
+
+class CopyDisplay:
+    def __init__(self) -> None:
+        self._terminal = can_rewrite()
+        self._pause_s = REWRITE_S if self._terminal else COPY_FIRST_S
+        self._next_s: float | None = None
+
+    def __call__(self, now: Copied) -> None:
+        if self._next_s is None:
+            self._next_s = monotonic() + self._pause_s
+        if now.files == now.of_files:
+            if self._terminal:
+                rewrite()
+        elif monotonic() >= self._next_s:
+            if self._terminal:
+                rewrite(copied_text(now))
+            else:
+                _copies.info("%s", copied_text(now))
+                self._pause_s = min(2 * self._pause_s, COPY_LONGEST_S)
+            self._next_s = monotonic() + self._pause_s
+
+
+def copied_text(now: Copied) -> str:
+    """``copied 3,214 of 20,000 files, 1.2 GiB of 5.0 GiB``."""
+    return f"copied {now.files:,} of {now.of_files:,} files, {in_bytes(now.size)} of {in_bytes(now.of_size)}"
