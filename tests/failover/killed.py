@@ -83,9 +83,9 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self._server.communicate(timeout=PATIENCE_S)
 
-    def run(self, *arguments: object, kill_at: int | None = None) -> Outcome:
+    def run(self, *arguments: object, kill_at: int | None = None, by: int = signal.SIGKILL) -> Outcome:
         """One command; killed right before its step ``kill_at`` (the first is 1) if it comes so far."""
-        (outcome,) = self._ask([arguments], kill_at=kill_at)
+        (outcome,) = self._ask([arguments], kill_at=kill_at, by=by)
         return outcome
 
     def together(self, *commands: Sequence[object], meet_at: str | None = None) -> list[Outcome]:
@@ -183,6 +183,7 @@ def _fork(request: dict[str, Any], number: int, barrier: Any) -> int:
         for descriptor, kind in ((1, "out"), (2, "err")):
             os.dup2(_create(request, number, kind), descriptor)
         step = Steps(_create(request, number, "steps"), request.get("kill_at"), request.get("meet_at"), barrier)
+        step.by = request.get("by", signal.SIGKILL)
         if "meet_at" in request and request["meet_at"] is None:
             barrier.wait(MEETING_S)
         os._exit(_run(request["commands"][number], step))
@@ -222,12 +223,13 @@ class Steps:
         self._meet_at = meet_at
         self._barrier = barrier
         self._count = 0
+        self.by: int = signal.SIGKILL
 
     def __call__(self, name: str) -> None:
         self._count += 1
         os.write(self._record, name.encode() + b"\n")
         if self._count == self._kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.by)
         if self._meet_at is not None and name.startswith(self._meet_at):
             self._meet_at = None
             self._barrier.wait(MEETING_S)

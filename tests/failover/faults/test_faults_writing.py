@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,33 @@ def test_apply_killed_at_any_step_is_ended_by_the_next_and_undone_to_the_byte(
         goes_back(laid, world.run)
         laid.snapshot.unlink()
     assert reached(outcomes) >= SNAPSHOT | SQLITE | GROUP | {"end"}
+
+
+def test_apply_interrupted_at_any_step_says_what_it_has_written(laid: Laid, driver: Driver) -> None:
+    world = laid.world
+    world.plan(laid.config)
+    apply = ("apply", world.plan_file, "-c", laid.config, "--yes")
+    whole = driver.run(*apply)
+    assert (whole.code, laid.offsets()) == (0, laid.right)
+    stores = {"clicks": "offsets.db", "views": "other.db", "sums": "kafka"}
+    seen = set()
+    for number in sorted({whole.steps.index(name) + 1 for name in whole.steps} - {len(whole.steps)}):
+        goes_back(laid, world.run)
+        laid.snapshot.unlink()
+        ended = driver.run(*apply, kill_at=number, by=signal.SIGINT)
+        seen.add((ended.code, whole.steps[number - 1]))
+        assert ended.code in (130, 7), ended.output
+        written, _, others = ended.err.splitlines()[-1].partition("Not known whether written: ")
+        now = laid.bytes()
+        changed = {name for name, store in stores.items() if _of(store, now) != _of(store, laid.before)}
+        assert {name for name in stores if f'"{name}"' in written.partition("Not written")[0]} <= changed, ended.output
+        assert changed <= {name for name in stores if f'"{name}"' in f"{written}{others}".partition("Not written")[0]}
+        goes_on(laid, world.run)
+    assert {step for code, step in seen if code == 130} >= SNAPSHOT | SQLITE
+
+
+def _of(store: str, rows: Rows) -> Rows:
+    return {key: row for key, row in rows.items() if key[0] == store}
 
 
 def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Driver, thorough: bool) -> None:
