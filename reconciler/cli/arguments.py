@@ -138,17 +138,18 @@ def decisions(options: argparse.Namespace) -> ByHand:
             raise ConfigError(f"--set {text} is not TOPIC:PARTITION=OFFSET.", hint="For example: --set a.events:3=1200")
         if offsets.setdefault((topic, number), at) != at:
             raise ConfigError(f"--set gives two offsets for {topic}:{partition}.", hint="Leave one of them out.")
-    time_ms = None if options.set_time is None else _time_ms(options.set_time)
+    time_ms = None if options.set_time is None else time_ms_of("--set-time", options.set_time)
     verdicts = frozenset(Verdict(value) for value in options.accepted if value != SKIPS)
     return ByHand(offsets, verdicts, time_ms, SKIPS in options.accepted)
 
 
-def _time_ms(text: str) -> int:
+def time_ms_of(option: str, text: str) -> int:
+    """The option's time as epoch milliseconds. Raises ConfigError."""
     number = whole_number(text, LATEST_MS)
     found = zoned_ms(text) if number is None else number
     if found is None or found < 0:
         raise ConfigError(
-            f"--set-time {text} is not a time.",
+            f"{option} {text} is not a time.",
             hint="Write it with its zone, like 2026-01-31T06:00:00Z, or as epoch milliseconds.",
         )
     return found

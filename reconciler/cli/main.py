@@ -58,7 +58,7 @@ GROUPS = (
         "after it",
         "afterwards",
         {
-            "audit": "after a failover: count on Spark what a job lost, doubled and reordered",
+            "audit": "after a failover: count on Spark what a job lost and doubled",
         },
     ),
     CommandGroup(

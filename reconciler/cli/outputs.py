@@ -10,5 +10,5 @@ from reconciler.formats import anchor_lines, plan
 PLAN = FileKind.of_json("a plan", plan.FORMAT)
 ANCHORS = FileKind.of_json("an export of anchors", anchor_lines.FORMAT)
 PAGE = FileKind("an HTML page", re.compile(rb"(?:\xef\xbb\xbf)?\s*<!doctype html", re.IGNORECASE))
-AUDIT = FileKind("an audit's result", re.compile(rb'\{"(?:compared|clusters)":\['))
-"""Canonical JSON: the first key by name, of ``reconciler.audit/1`` or ``reconciler.audit-stays/1``."""
+AUDIT = FileKind("an audit's result", re.compile(rb'\{"clusters":\['))
+"""Canonical JSON: the first key by name, of ``reconciler.audit/1``."""

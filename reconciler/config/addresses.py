@@ -27,7 +27,7 @@ SAVES_SCHEMES = ("hbase", "zookeeper")
 """Stores whose address says which offset of a batch the job stores: ``saves=``."""
 SINKS_WITH_ROWS = frozenset({"files", "delta", "iceberg"})
 """Sinks whose address says where the rows are, and not only the batches."""
-SINK_COLUMNS = ("id", "key", "value", "fingerprint", "offset", "topic", "partition", "order", "topic_name")
+SINK_COLUMNS = ("id", "key", "value", "topic", "partition")
 """What ``sink_columns`` may name."""
 _NAME = re.compile(r"[\w.-]+")
 _ALONE = frozenset({"kafka-group"})

@@ -10,7 +10,7 @@ from reconciler.checkpoints.clone import _parsed
 from reconciler.cli.commands.prepare.anchors import _read_lines
 from reconciler.cli.context import read_plan
 from reconciler.core.errors import Changed
-from reconciler.spark.audit.errors import plan_of as plan_of_audit
+from reconciler.spark.audit.run import _plan_of as plan_of_audit
 from tests.formats.test_plan import part, plan_of
 
 MARK = b"\xef\xbb\xbf"

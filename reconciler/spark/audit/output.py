@@ -1,61 +1,57 @@
-"""The job's own output: the columns that identify a row's record, and the rows as sightings."""
+"""The job's own output: the columns that identify a row's record, and the rows of a sink.
+
+The file sink's folder is read through its own log, so that files of unfinished batches are left out. Tables are read by
+their own Spark reader where the session has its jars; without them, by the list of their Parquet files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 
-from pyspark.sql import Column, DataFrame
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from reconciler.core.errors import ConfigError
-from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS, OFFSET, By, content_of, hashed
-from reconciler.spark.audit.resumed_rows import ALL_PARTITIONS
-from reconciler.spark.audit.sightings import DESTINATION_SIDES, SOURCE_SIDES, Places, small_table
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.sinks.delta import DeltaSink
+from reconciler.sinks.files import FileSink
+from reconciler.sinks.iceberg import IcebergSink
+from reconciler.sinks.registry import open_sink
+from reconciler.spark.audit.naming import content_of, hashed
+from reconciler.spark.audit.stays import Stays
+from reconciler.spark.audit.tally import NOWHERE, small_table
 from reconciler.spark.columns import WHOLE_NUMBERS, refuse_unknown, require_type
+from reconciler.spark.session import spark_message
 
-NOWHERE = -1
-"""The number of a topic or partition that is not in the plan."""
-FROM_SOURCE = "s"
-"""``by`` of a row that names an offset of the source, if the source cannot be read."""
+_NO_SUCH_FORMAT = "DATA_SOURCE_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The output's column for each field, by name; nested fields have dots. One of four identifies the record:
+    """The output's column for each field, by name; nested fields have dots.
 
-    ``id``: bytes, text or whole numbers, the very value that ``[jobs.identity] id`` reads. ``key`` and ``value``: the
-    record's own bytes. ``fingerprint``: as in the formats, 32 hex digits or 16 bytes. ``offset`` with ``partition`` and
-    ``topic``: where the job read it; the topic's name then shows the cluster.
-
-    ``topic`` and ``partition`` are used with the others too, if given; ``topic_name`` is the topic if no column has it.
-    ``order``: the output's order within a partition, of any type that sorts; rows with the same value have no order
-    among them.
+    ``id``, the very value that ``[jobs.identity] id`` reads: bytes, text or whole numbers. Or ``key`` and ``value``:
+    the record's own bytes. ``topic`` and ``partition``, where the job read it, are used too, if both are given.
     """
 
     id: str | None = None
     key: str | None = None
     value: str | None = None
-    fingerprint: str | None = None
-    offset: str | None = None
     topic: str | None = None
     partition: str | None = None
-    order: str | None = None
-    topic_name: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.key is None) != (self.value is None):
-            raise ConfigError("A record's content is its key and value, and only one of them has a column.")
-        named = [self.id, self.value, self.fingerprint, self.offset]
-        if sum(name is not None for name in named) != 1:
+        if (self.key is None) != (self.value is None) or (self.id is None) == (self.value is None):
             raise ConfigError(
-                "Rows of the output are identified by exactly one of: id, key and value, fingerprint, offset.",
+                "Rows of the output are identified by either id, or key and value.",
                 hint="For example: --column id=event_id",
             )
-        if self.topic is not None and self.topic_name is not None:
-            raise ConfigError("The topic comes from a column or from topic_name, not from both.")
-        if self.offset is not None and (self.partition is None or (self.topic or self.topic_name) is None):
-            raise ConfigError("An offset needs a partition and a topic.", hint="Name their columns too.")
+        if self.partition is not None and self.topic is None:
+            raise ConfigError("A partition needs its topic.", hint="Name the column: --column topic=NAME")
 
     @classmethod
     def named(cls, given: Mapping[str, str]) -> Columns:
@@ -63,160 +59,142 @@ class Columns:
         refuse_unknown(cls, given)
         return cls(**given)
 
-    @property
-    def by(self) -> By:
-        if self.id is not None:
-            return By.ID
-        if self.offset is not None:
-            return By.OFFSET
-        return By.FINGERPRINT if self.fingerprint is not None else By.CONTENT
-
 
 @dataclass(frozen=True)
 class Output:
-    """The rows that the job has written, and their columns."""
+    """The rows that the job has written, and their columns. ``name`` is the output's, for the result."""
 
     frame: DataFrame
     columns: Columns
+    name: str = "the output"
 
-    def scoped(self, places: Places) -> Output:
-        """The same, with the topic's name if the plan has only one topic."""
-        columns = self.columns
-        if columns.topic is None and columns.topic_name is None and len(places.topics) == 1:
-            columns = replace(columns, topic_name=places.topics[0])
-        if columns.partition is not None and (columns.topic or columns.topic_name) is None:
-            raise ConfigError(
-                f"The output has partitions, but no topic: it may be any of {', '.join(places.topics)}.",
-                hint="Name the column with the topic: --column topic=NAME",
-            )
-        return Output(self.frame, columns)
+    def rows(self, found: Stays) -> DataFrame:
+        """``name`` of each row, null where it does not identify its record; and its ``unit``, null without columns.
 
-    @property
-    def scope(self) -> str | None:
-        """The column within which rows and records are matched: their place, their topic, or none."""
-        if self.columns.partition is not None:
-            return "place"
-        return "topic" if (self.columns.topic or self.columns.topic_name) is not None else None
-
-    def rows(self, places: Places, seen: DataFrame, *, source_lives: bool) -> DataFrame:
-        """``topic``, ``place``, ``by``, ``name`` of each row from the plan's topics, and ``seq``, its order.
-
-        ``seen`` are the logs' sightings, in which a row's offset is looked up. Raises ConfigError for columns that do
-        not exist or cannot be used.
+        Rows of other topics are left out, where a column has the topic. Raises ConfigError for columns that do not
+        exist or cannot be used.
         """
-        columns = self.columns
-        order = None if columns.order is None else self._column("order", columns.order, ())
-        kept = self.frame.select(
-            self._topic().alias("row_topic"),
-            self._partition().alias("row_partition"),
+        columns, frame = self.columns, self.frame
+        kept = frame.select(
             *(column.alias(name) for name, column in self._name_columns().items()),
-            (f.lit(None).cast("int") if order is None else order).alias("seq"),
+            self._column("topic", columns.topic, ("string",)).alias("topic"),
+            self._column("partition", columns.partition, (*WHOLE_NUMBERS, "decimal")).cast("int").alias("partition"),
         )
-        numbered = self._numbered(kept, places)
-        if columns.by is By.OFFSET:
-            return _found_by_offset(numbered, seen) if source_lives else _named_by_offset(numbered)
-        by = f.when(f.col("name").isNull(), NAMELESS).otherwise(ID if columns.by is By.ID else CONTENT)
-        named = numbered.withColumn("name", self._name())
-        return named.select("topic", "place", by.alias("by"), f.coalesce("name", f.lit(b"")).alias("name"), "seq")
+        if columns.topic is not None:
+            kept = kept.where(f.col("topic").isin(*found.roots))
+        name = hashed(f.col("id")) if columns.id is not None else content_of("key", "value")
+        if columns.partition is None:
+            return kept.select(name.alias("name"), f.lit(None).cast("int").alias("unit"))
+        return self._placed(kept.withColumn("name", name), found).select("name", "unit")
 
-    def names(self, topics: Collection[str]) -> DataFrame:
-        """``name`` of each row; null where a row does not identify its record. Rows of other topics are left out, where
-        a column has the topic. Raises ConfigError for columns that do not exist or cannot be used.
-        """
-        rows = self.frame if self.columns.topic is None else self.frame.where(self._topic().isin(*topics))
-        return rows.select(*(column.alias(name) for name, column in self._name_columns().items())).select(
-            self._name().alias("name")
-        )
-
-    # ------------------------------------------------------------ columns
-
-    def _topic(self) -> Column:
-        if self.columns.topic is None:
-            return f.lit(self.columns.topic_name).cast("string")
-        return self._column("topic", self.columns.topic, ("string",))
-
-    def _partition(self) -> Column:
-        if self.columns.partition is None:
-            return f.lit(None).cast("int")
-        return self._column("partition", self.columns.partition, (*WHOLE_NUMBERS, "decimal")).cast("int")
+    def _placed(self, rows: DataFrame, found: Stays) -> DataFrame:
+        numbers = {unit: number for number, unit in enumerate(found.units)}
+        units = [
+            (topic, unit.partition, number)
+            for topic, root in found.roots.items()
+            for unit, number in numbers.items()
+            if unit.topic == root
+        ]
+        table = small_table(rows.sparkSession, units, "of_topic string, of_partition int, unit int")
+        is_unit = f.coalesce(f.col("of_partition") == f.col("partition"), f.col("of_partition").isNull())
+        joined = rows.join(f.broadcast(table), (f.col("of_topic") == f.col("topic")) & is_unit, "left")
+        return joined.withColumn("unit", f.coalesce("unit", f.lit(NOWHERE)))
 
     def _name_columns(self) -> dict[str, Column]:
         columns = self.columns
         if columns.id is not None:
-            column = f.col(columns.id)
             is_binary = self._kind("id", columns.id, ("binary", "string", *WHOLE_NUMBERS)) == "binary"
-            return {"id": column if is_binary else column.cast("string").cast("binary")}
-        if columns.fingerprint is not None:
-            column = f.col(columns.fingerprint)
-            is_binary = self._kind("fingerprint", columns.fingerprint, ("binary", "string")) == "binary"
-            return {"fingerprint": column if is_binary else f.unhex(column)}
-        if columns.offset is not None:
-            return {"offset": self._column("offset", columns.offset, (*WHOLE_NUMBERS, "decimal")).cast("bigint")}
+            return {"id": f.col(columns.id) if is_binary else f.col(columns.id).cast("string").cast("binary")}
         named = {"key": columns.key, "value": columns.value}
-        return {
-            field: self._column(field, str(name), ("binary", "string")).cast("binary") for field, name in named.items()
-        }
+        return {field: self._column(field, name, ("binary", "string")).cast("binary") for field, name in named.items()}
 
-    def _name(self) -> Column:
-        if self.columns.by is By.ID:
-            return hashed(f.col("id"))
-        return f.col("fingerprint") if self.columns.by is By.FINGERPRINT else content_of("key", "value")
-
-    def _column(self, field: str, name: str, kinds: tuple[str, ...]) -> Column:
+    def _column(self, field: str, name: str | None, kinds: tuple[str, ...]) -> Column:
+        if name is None:
+            return f.lit(None).cast("string")
         self._kind(field, name, kinds)
         return f.col(name)
 
     def _kind(self, field: str, name: str, kinds: tuple[str, ...]) -> str:
         return require_type(self.frame, field, name, kinds, hint=f"Name the right one: --column {field}=COLUMN")
 
-    # ------------------------------------------------------------ places
 
-    def _numbered(self, kept: DataFrame, places: Places) -> DataFrame:
-        """The rows with the numbers of topic and place, and ``cluster``; rows of other topics are left out."""
-        planned, spark = places.planned, kept.sparkSession
-        if (self.columns.topic or self.columns.topic_name) is None:
-            return kept.select("*", *(f.lit(NOWHERE).alias(name) for name in ("topic", "place")))
-        both = sorted(set(planned.destinations) & set(planned.destinations.values()))
-        if both and self.columns.by is By.OFFSET:
-            raise ConfigError(
-                f"{', '.join(both)} has the same name at both clusters, and an offset does not show which it is from.",
-                hint="Identify the rows by id, key and value, or fingerprint.",
+# ---------------------------------------------------------------- rows of a place
+
+
+def spark_rows(spark: SparkSession, address: str, options: Mapping[str, str]) -> DataFrame:
+    """The rows at FORMAT:PATH, by any of Spark's sources. Raises ConfigError if they cannot be read."""
+    kind, mark, path = address.partition(":")
+    if not mark or not kind:
+        raise ConfigError(f"--output {address} is not FORMAT:PATH.", hint="For example: parquet:/srv/clicks/out")
+    with _reading("output"):
+        if kind == "table":
+            return spark.table(path)
+        reader = spark.read.format(kind).options(**options)
+        return reader.load(path) if path else reader.load()
+
+
+def sink_rows(
+    spark: SparkSession, address: str, columns: Columns, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """All rows of the sink at ``address``: ``files:``, ``delta:`` or ``iceberg:``. A sink that is not there has none.
+
+    ``options`` are for Spark's reader. Raises ConfigError for another sink and for one that Spark cannot read; Refused
+    and Unreachable as sinks do.
+    """
+    sink, more = open_sink(address), dict(options or {})
+    place = address.partition(":")[2].partition("?")[0]
+    if isinstance(sink, FileSink):
+        formats = sink.formats()
+        if len(formats) > 1:
+            raise Refused(
+                f"{sink.shown} has files of several formats: {', '.join(sorted(formats))}.",
+                hint="Name one: --output FORMAT:PATH",
             )
-        names = {name: planned.source_name(name) for name in (*planned.destinations, *planned.destinations.values())}
-        topics = [
-            (name, places.of_topics[of], "d" if name in planned.destinations else "s")
-            for name, of in names.items()
-            if of is not None
-        ]
-        of_topics = f.broadcast(small_table(spark, topics, "row_topic string, topic int, cluster string"))
-        found = kept.join(of_topics, "row_topic")
-        spread = [places.of_topics[place.topic] for place in places.all if place.partition == ALL_PARTITIONS]
-        there = [(places.of_topics[place.topic], place.partition, number) for number, place in enumerate(places.all)]
-        of_places = f.broadcast(small_table(spark, there, "topic int, at int, place int"))
-        at = f.when(f.col("topic").isin(spread), ALL_PARTITIONS).otherwise(f.col("row_partition"))
-        joined = found.withColumn("at", at).join(of_places, ["topic", "at"], "left")
-        return joined.withColumn("place", f.coalesce("place", f.lit(NOWHERE)))
+        kind, files = next(iter(formats), ""), [address.partition(":")[2]] if formats else []
+    elif isinstance(sink, DeltaSink | IcebergSink):
+        if isinstance(sink, DeltaSink):
+            with_jars = _by_delta(spark, place, more)
+            if with_jars is not None:
+                return with_jars
+            more["basePath"] = place  # partition columns stand in the paths alone
+        kind, files = "parquet", list(sink.data_files())
+    else:
+        raise ConfigError(
+            f"The rows of {sink.shown} are not known: it tells only batches.",
+            hint="Name the rows: --output FORMAT:PATH",
+        )
+    if not files:
+        return _nothing(spark, columns)
+    with _reading(f"sink {sink.shown}"):
+        return spark.read.format(kind).options(**more).load(files)
 
 
-def _named_by_offset(rows: DataFrame) -> DataFrame:
-    """Rows named by the offset itself: in the destination's log, or in the source's, which cannot be read."""
-    by = f.when(f.col("offset").isNull(), NAMELESS).when(f.col("cluster") == "s", FROM_SOURCE).otherwise(OFFSET)
-    name = offset_name("row_partition", "offset")
-    return rows.select("topic", "place", by.alias("by"), f.coalesce(name, f.lit(b"")).alias("name"), "seq")
+def _by_delta(spark: SparkSession, place: str, options: Mapping[str, str]) -> DataFrame | None:
+    """The table by Delta's own reader; None if the session has none."""
+    try:
+        return spark.read.format("delta").options(**options).load(place)
+    except (PySparkException, Py4JError) as error:
+        if _NO_SUCH_FORMAT in spark_message(error):
+            return None
+        raise _unreadable(f"sink {place}", error) from error
 
 
-def offset_name(partition: str, offset: str) -> Column:
-    """The name of a record of which only the offset is known."""
-    return f.encode(f.concat_ws(":", f.col(partition).cast("string"), f.col(offset).cast("string")), "UTF-8")
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise _unreadable(what, error) from error
 
 
-def _found_by_offset(rows: DataFrame, seen: DataFrame) -> DataFrame:
-    """Rows with the names of the records that the logs hold at their offsets."""
-    cluster = f.when(f.col("side").isin(*SOURCE_SIDES), "s").when(f.col("side").isin(*DESTINATION_SIDES), "d")
-    log = seen.select("topic", cluster.alias("cluster"), "part", "pos", f.col("by").alias("is"), "name")
-    at = rows.withColumnsRenamed({"row_partition": "part", "offset": "pos"})
-    found = at.join(log, ["topic", "cluster", "part", "pos"], "left")
-    own = f.concat_ws(":", "cluster", f.col("part").cast("string"), f.col("pos").cast("string"))
-    by = f.when(f.col("pos").isNull(), NAMELESS).otherwise(f.coalesce("is", f.lit(OFFSET)))
-    name = f.coalesce("name", f.encode(own, "UTF-8"))
-    return found.select("topic", "place", by.alias("by"), f.coalesce(name, f.lit(b"")).alias("name"), "seq")
+def _unreadable(what: str, error: Exception) -> ConfigError:
+    return ConfigError(f"The {what} cannot be read: {spark_message(error)}.", hint="Correct its address, or --option.")
+
+
+def _nothing(spark: SparkSession, columns: Columns) -> DataFrame:
+    """No rows, with the columns that were named."""
+    named = {name: field for field, name in asdict(columns).items() if name}
+    if any("." in name for name in named):
+        raise ConfigError("The sink has no rows, and so no nested columns.", hint="Correct the sink's address.")
+    kinds = [StructField(name, LongType() if field == "partition" else StringType()) for name, field in named.items()]
+    return spark.createDataFrame([], StructType(kinds))

@@ -1,237 +1,246 @@
-"""How often each record occurs in each place, and the figures that follow: sums over names, in Spark expressions.
-
-For one name, sp and su count its records before and after the cut of the source's log; db, da and dl those before the
-destination's cut, from it on, and after the audit's end; out counts its rows in the output. m = sp + su.
-"""
+"""Sightings of the logs and the output's rows, grouped by name; the figures; the findings. One pass over the data."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from types import SimpleNamespace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from reconciler.spark.audit.naming import CONTENT, ID, NAMELESS
-from reconciler.spark.audit.output import FROM_SOURCE
-from reconciler.spark.audit.sightings import AFTER, BEFORE, OUTPUT, PROCESSED, SIDES, UNPROCESSED
+from reconciler.spark.audit.extents import ClusterLog
+from reconciler.spark.audit.figures import FIGURES, Counts, Rules, judge
+from reconciler.spark.audit.naming import Naming
+from reconciler.spark.audit.result import Example, RecordPlace
+from reconciler.spark.audit.stays import Stays
+from reconciler.spark.columns import kept
+from reconciler.spark.ranges.reading import read
 
-FIRST = {PROCESSED: "at_sp", UNPROCESSED: "at_su", BEFORE: "at_db", AFTER: "at_da"}
-PART_SHIFT = 44
-"""Puts partition and offset into one number, so that their minimum needs no sort: exact for offsets below 2^44."""
-FIGURES = (
-    "lost",
-    "lost_not_at_destination",
-    "lost_in_front_of_resume",
-    "possibly_lost",
-    "doubled",
-    "read_again",
-    "possibly_doubled",
-    "only_at_destination",
-    "nameless",
-    "nameless_at_source",
-    "nameless_at_destination",
-    "output_unknown",
-    "order_unknown",
-)
+NAME_BYTES = 16
+"""Bytes of a name's hash that are kept: two of 10^9 names are equal with a chance of 10^-21."""
+OFFSET_BITS = 44
+"""``at`` is a reach's number and an offset in one number, whose minimum needs no sort: exact for offsets below 2^44."""
+OUTPUT, NOWHERE = -1, -1
+"""The cluster of the output's rows; the unit of a row that belongs to none."""
+SCHEMA = "scope int, name binary, cluster int, unit int, read int, ahead int, at bigint"
+"""Names are compared within a ``scope``. ``unit`` is its number in ``Stays.units``; null for rows without a place."""
+KINDS = ("lost", "possibly_lost", "doubled", "unknown_rows")
+"""The figures of which each is a finding; the others say more about them."""
+PER_TASK = 2_000_000
+"""Records that one task reads of a partition at most, so that its names fit into its share of the memory."""
+SUMMING_TASKS = 16
+"""Tasks that keep the findings and sums. Spark's 200 would cost more than the few rows that most have."""
+EXAMPLES = 20  # of each kind
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """The conditions that decide how figures are computed. ``shared`` and ``cut_off`` are numbers of topics.
+class Scope:
+    """What is fixed before the first record is read. ``apart``: names are compared within a unit. ``rules`` judge."""
 
-    ``offsets_only``: the source is dead and the output has only offsets, so a record that was read again has another
-    name. ``shared``: topics with the same name at both clusters, where local writers may have written among mirrored
-    records. ``cut_off``: topics whose source log no longer has its first record.
-    """
+    found: Stays
+    logs: Sequence[ClusterLog]
+    naming: Naming
+    rules: Rules
+    apart: bool
+    since_ms: int | None = None
 
-    source_lives: bool
-    has_output: bool
-    unique: bool
-    by_id: bool
-    offsets_only: bool = False
-    judges_order: bool = False
-    shared: tuple[int, ...] = ()
-    cut_off: tuple[int, ...] = ()
+    def of(self, unit: Column, name: Column) -> Column:
+        """The scope of a record or row. Those without a name are counted by unit."""
+        return unit if self.apart else f.when(name.isNull(), unit).otherwise(0)
 
 
-def tally(seen: DataFrame, scope: str | None, rows: DataFrame | None = None) -> DataFrame:
-    """One row per name within its scope: ``n0`` to ``n5``, its count on each of ``SIDES``, and its first offsets.
-
-    ``place`` is the first place where a log has it; a row of the output that is in no log has its own. ``unordered``:
-    some row of the output has no ``seq``.
-    """
-    at = f.shiftleft(f.col("part").cast("bigint"), PART_SHIFT) + f.col("pos")
-    all_seen = seen.select("topic", "place", "side", "by", "name", at.alias("at"), f.lit(False).alias("unordered"))
-    if rows is not None:
-        nothing = f.lit(None).cast("bigint").alias("at")
-        unordered = f.col("seq").isNull()
-        all_seen = all_seen.union(rows.select("topic", "place", f.lit(OUTPUT), "by", "name", nothing, unordered))
-    within = f.lit(0) if scope is None else f.col(scope)
-    in_log = f.col("side") != OUTPUT
-    return (
-        all_seen.groupBy(within.alias("scope"), "by", "name")
-        .agg(
-            *(f.sum(f.when(f.col("side") == side, 1).otherwise(0)).alias(f"n{side}") for side in range(len(SIDES))),
-            *(f.min(f.when(f.col("side") == side, f.col("at"))).alias(name) for side, name in FIRST.items()),
-            f.coalesce(f.min(f.when(in_log, f.col("place"))), f.min("place")).alias("place"),
-            f.coalesce(f.min(f.when(in_log, f.col("topic"))), f.min("topic")).alias("topic"),
-            f.max("unordered").alias("unordered"),
-        )
-        .drop("scope")
-    )
+def records_of(spark: SparkSession, log: ClusterLog, scope: Scope) -> DataFrame | None:
+    """The log's records with the Kafka source's columns; None if there are none."""
+    ranges = [reach.range for reach in log.reaches if reach.edges.start < reach.edges.end]
+    if not ranges:
+        return None
+    options = dict(log.cluster.options)
+    if scope.naming.needs_headers:
+        options["includeHeaders"] = "true"
+    tasks = sum(-(-(each.until_offset - each.from_offset) // PER_TASK) for each in ranges)
+    if tasks > len(ranges) and not any(name.lower() == "minpartitions" for name in options):
+        options["minPartitions"] = str(tasks)
+    records = read(spark, ranges, log.cluster.bootstrap_servers, options)
+    return records if scope.since_ms is None else records.where(f.unix_millis("timestamp") >= f.lit(scope.since_ms))
 
 
-def judged(tallied: DataFrame, rules: Rules) -> DataFrame:
-    """The tally with the ``FIGURES`` of each name."""
-    figures = _with_output(rules) if rules.has_output else _without_output(rules)
-    zero = f.lit(0).cast("bigint")
-    return tallied.select(
-        "*", *(f.coalesce(figures.get(name, zero), zero).cast("bigint").alias(name) for name in FIGURES)
-    )
-
-
-def together(judged_names: DataFrame) -> DataFrame:
-    """The names with a finding, and all others of a place as one row without a name: the same sums, in fewer rows."""
-    is_finding = f.col("lost") + f.col("possibly_lost") + f.col("doubled") > 0
-    named = [f.when(is_finding, f.col(column)).alias(column) for column in ("by", "name")]
-    counts = [*(f"n{side}" for side in range(len(SIDES))), *FIGURES]
-    return judged_names.groupBy("place", "topic", *named).agg(
-        *(f.sum(name).alias(name) for name in counts), *(f.min(name).alias(name) for name in FIRST.values())
-    )
-
-
-def sums(judged_names: DataFrame) -> list[dict[str, Any]]:
-    """The figures of each place, and how many records are on each side. One row per place."""
-    columns = [
-        *(f.sum(f"n{side}").alias(name) for side, name in enumerate(SIDES)),
-        *(f.sum(n).alias(n) for n in FIGURES),
+def sighted(records: DataFrame, log: ClusterLog, scope: Scope, number: int) -> DataFrame:
+    """Each record, as ``SCHEMA``: how many stays have read it, whether it lies ahead of the job, where it is."""
+    most = max((len(reach.read) for reach in log.reaches), default=0)
+    cuts = f.broadcast(_cuts(records.sparkSession, log, scope, most))
+    named = scope.naming.named(records, "topic", "partition", "offset")
+    joined = named.join(cuts, (named["topic"] == cuts["log_topic"]) & (named["partition"] == cuts["log_part"]))
+    offset, name = f.col("offset"), f.substring("name", 1, NAME_BYTES)
+    readings = [
+        f.when((offset >= f.col(f"start{turn}")) & (offset < f.col(f"end{turn}")), 1).otherwise(0)
+        for turn in range(most)
     ]
-    return [row.asDict() for row in judged_names.groupBy("place").agg(*columns).collect()]
+    return joined.select(
+        scope.of(f.col("unit"), f.col("name")).alias("scope"),
+        name.alias("name"),
+        f.lit(number).alias("cluster"),
+        "unit",
+        sum(readings, f.lit(0)).alias("read"),
+        f.when(offset >= f.col("until"), 1).otherwise(0).alias("ahead"),
+        (f.shiftleft(f.col("lane").cast("bigint"), OFFSET_BITS) + offset).alias("at"),
+    )
+
+
+def _cuts(spark: SparkSession, log: ClusterLog, scope: Scope, most: int) -> DataFrame:
+    bounds = "".join(f", start{turn} bigint, end{turn} bigint" for turn in range(most))
+    units = {unit: number for number, unit in enumerate(scope.found.units)}
+    rows = []
+    for lane, reach in enumerate(log.reaches):
+        pairs = [bound for each in reach.read for bound in (each.start, each.end)]
+        padding = [0] * (2 * most - len(pairs))
+        unit = units[scope.found.unit(reach.at)]
+        rows.append((reach.at.topic, reach.at.partition, lane, unit, reach.until, *pairs, *padding))
+    schema = "log_topic string, log_part int, lane int, unit int, until bigint"
+    return small_table(spark, rows, schema + bounds)
+
+
+def of_output(rows: DataFrame, scope: Scope) -> DataFrame:
+    """The output's rows, from their columns ``name`` and ``unit``, as ``SCHEMA``."""
+    return rows.select(
+        scope.of(f.col("unit"), f.col("name")).alias("scope"),
+        f.substring("name", 1, NAME_BYTES).alias("name"),
+        f.lit(OUTPUT).alias("cluster"),
+        "unit",
+        *(f.lit(0).alias(name) for name in ("read", "ahead")),
+        f.lit(None).cast("bigint").alias("at"),
+    )
+
+
+def sightings(spark: SparkSession, scope: Scope, rows: DataFrame | None) -> DataFrame:
+    """Every record of the logs, and every one of the output's rows."""
+    frames = [] if rows is None else [of_output(rows, scope)]
+    for number, log in enumerate(scope.logs):
+        records = records_of(spark, log, scope)
+        frames.append(small_table(spark, [], SCHEMA) if records is None else sighted(records, log, scope, number))
+    return reduce(DataFrame.union, frames)
 
 
 # ---------------------------------------------------------------- figures
 
 
-class _Counts:
-    """The counts of one name, and the sums that all rules use."""
-
-    def __init__(self) -> None:
-        self.sp, self.su, self.db, self.da, self.dl, self.out = (f.col(f"n{side}") for side in range(len(SIDES)))
-        self.m = self.sp + self.su
-        self.copies = self.db + self.da
-        self.known = self.m > 0
-        self.short = _above(self.su - self.da - self.dl)
-        """Unprocessed records that the job does not find after the resume offset."""
-        self.skipped = f.least(self.short, _above(self.db - self.sp))
-        """Those of these records that the destination has before it."""
-        self.absent = self.short - self.skipped
-        self.again = _above(self.da - self.su)
-        """Copies after the resume offset beyond those of unprocessed records."""
+def _column(value: Any) -> Column:
+    return value if isinstance(value, Column) else f.lit(value).cast("bigint")
 
 
-def _without_output(rules: Rules) -> dict[str, Column]:
-    n = _Counts()
-    if rules.source_lives:
-        doubled = f.when(n.known, n.again).otherwise(0)
-        return {
-            "lost": n.short,
-            "lost_not_at_destination": n.absent,
-            "lost_in_front_of_resume": n.skipped,
-            "doubled": doubled,
-            "read_again": f.when(n.sp > 0, doubled).otherwise(0),
-            "only_at_destination": f.when(n.known, 0).otherwise(n.copies + n.dl),
-            "order_unknown": f.when(n.known & (n.m != n.copies + n.dl), n.da).otherwise(0),
-        }
-    seen_before = f.when(n.db > 0, n.da).otherwise(_above(n.da - 1))
-    read_again = f.when(n.db > 0, n.da).otherwise(0)
-    if rules.unique:
-        named = f.col("by") == ID
-        return {
-            "doubled": f.when(named, seen_before).otherwise(0),
-            "read_again": f.when(named, read_again).otherwise(0),
-            "possibly_doubled": f.when(named, 0).otherwise(seen_before),
-        }
-    return {"possibly_doubled": seen_before}
+_COLUMNS = SimpleNamespace(
+    least=lambda one, other: f.least(_column(one), _column(other)),
+    greatest=lambda one, other: f.greatest(_column(one), _column(other)),
+    where=lambda condition, then, otherwise: f.when(condition, _column(then)).otherwise(_column(otherwise)),
+)
+"""What ``judge`` needs for Spark's columns."""
 
 
-def _with_output(rules: Rules) -> dict[str, Column]:
-    n = _Counts()
-    figures = _against_source(n, rules) if rules.source_lives else _against_destination(n, rules)
-    in_log = n.m + n.copies + n.dl > 0
-    nameless = f.col("by") == NAMELESS
-    of_log = in_log & ~nameless
-    if rules.by_id:
-        nameless = nameless | (f.col("by") == CONTENT)  # a record without an id cannot be looked for by id
-        of_log = of_log & ~nameless
-    from_source = f.col("by") == FROM_SOURCE  # only known: it should occur once
-    only_once = {"doubled": _above(n.out - 1)}
-    if rules.offsets_only:
-        figures["read_again"] = f.lit(0)
-    if rules.judges_order:
-        reference = n.m if rules.source_lives else n.copies + n.dl
-        figures["order_unknown"] = f.when((reference != n.out) | f.col("unordered"), n.out).otherwise(0)
-    zero = f.lit(0)
-    named = {
-        name: f.when(of_log, column).when(from_source, only_once.get(name, zero)).otherwise(zero)
-        for name, column in figures.items()
-    }
-    there = n.copies + n.dl
-    not_named = {
-        "nameless": n.m + there + n.out,
-        "nameless_at_source": n.m,
-        "nameless_at_destination": there,
-    }
-    unknown = f.when(~in_log & ~nameless & ~from_source, n.out).otherwise(0)
-    return {
-        **named,
-        **{name: f.when(nameless, column).otherwise(0) for name, column in not_named.items()},
-        "output_unknown": unknown,
-    }
+@dataclass(frozen=True)
+class Found:
+    """``sums``: by a unit's number, the ``FIGURES``; ``held{n}`` and ``nameless{n}``, the records of each cluster that
+    were compared and those without a name; ``rows`` and ``nameless``, the output's. ``names``: a row per finding."""
+
+    sums: Mapping[int, Mapping[str, int]]
+    names: DataFrame
+
+    def total(self, name: str) -> int:
+        return sum(each[name] for each in self.sums.values())
 
 
-def _against_source(n: _Counts, rules: Rules) -> dict[str, Column]:
-    """A record should be processed as often as the source has it, less the copies that are still ahead of the job."""
-    ahead = f.least(n.dl, _above(n.su - n.da))
-    lost = _above(n.m - ahead - n.out)
-    absent = f.least(lost, n.absent)
-    # Not in the source's log: written locally (the job reads it from the resume offset on), or deleted at the source.
-    lost_local, local = _above(n.da - n.out), n.copies + n.dl
-    may_be_deleted = f.col("topic").isin(*rules.cut_off) if rules.cut_off else f.lit(False)
-    possibly = f.when(may_be_deleted, _above(n.copies - n.out) - lost_local).otherwise(0)
-    doubled = f.when(n.known, _above(n.out - n.m)).otherwise(_above(n.out - local))
-    return {
-        "lost": f.when(n.known, lost).otherwise(lost_local),
-        "lost_not_at_destination": f.when(n.known, absent).otherwise(0),
-        "lost_in_front_of_resume": f.when(n.known, f.least(lost - absent, n.skipped)).otherwise(0),
-        "possibly_lost": f.when(n.known, 0).otherwise(possibly),
-        "doubled": doubled,
-        "read_again": f.least(doubled, n.again),
-        "only_at_destination": f.when(n.known, 0).otherwise(local),
-    }
+@contextmanager
+def tallied(
+    seen: DataFrame, clusters: int, rules: Rules, *, has_output: bool = True, kinds: Sequence[str] = KINDS
+) -> Iterator[Found]:
+    """Group the sightings by name, and judge each name. Findings of ``kinds`` stay on the executors' disks meanwhile.
 
-
-def _against_destination(n: _Counts, rules: Rules) -> dict[str, Column]:
-    """A record should be processed as often as the destination has it, or once if names are unique."""
-    once = f.least(n.copies, f.lit(1))
-    shared = f.col("topic").isin(*rules.shared) if rules.shared else f.lit(False)
-    # In a topic with the same name at both clusters, a record before the resume offset may be a local writer's.
-    surely = f.when(shared, n.da if not rules.unique else f.least(n.da, f.lit(1))).otherwise(
-        once if rules.unique else f.greatest(n.da, once)
+    All names of a unit without a finding become one row, so that its sums cost no second pass.
+    """
+    held, at = [f"held{n}" for n in range(clusters)], [f"at{n}" for n in range(clusters)]
+    is_cluster = [f.col("cluster") == n for n in range(clusters)]
+    of_rows = f.when(f.col("cluster") == OUTPUT, 1).otherwise(0)
+    counted = seen.groupBy("scope", "name").agg(
+        *(f.sum(f.when(each, 1).otherwise(0)).alias(name) for each, name in zip(is_cluster, held, strict=True)),
+        *(f.sum(name).alias(name) for name in ("read", "ahead")),
+        f.sum(of_rows if has_output else f.col("read")).alias("rows"),
+        *(f.min(f.when(each, f.col("at"))).alias(name) for each, name in zip(is_cluster, at, strict=True)),
+        f.coalesce(f.min("unit"), f.lit(NOWHERE)).alias("unit"),
     )
-    should = once if rules.unique else n.copies
-    most = f.least(n.copies + n.dl, f.lit(1)) if rules.unique else n.copies + n.dl
-    lost, doubled = _above(surely - n.out), _above(n.out - most)
-    possibly_doubled = f.lit(0) if rules.unique else _above(f.least(n.out, n.copies) - f.greatest(n.db, once))
-    return {
-        "lost": lost,
-        "possibly_lost": _above(should - n.out) - lost,
-        "doubled": doubled,
-        "read_again": f.least(doubled, n.da),
-        "possibly_doubled": possibly_doubled,
-    }
+    counts = Counts([f.col(name) for name in held], f.col("read"), f.col("ahead"), f.col("rows"))
+    figures, has_name = judge(counts, rules, _COLUMNS), f.col("name").isNotNull()
+    sides = {"": "rows", **{str(n): name for n, name in enumerate(held)}}
+    judged = counted.select(
+        *("unit", "name", *at),
+        *(f.when(has_name, f.col(name)).otherwise(0).alias(name) for name in sides.values()),
+        *(f.when(has_name, 0).otherwise(f.col(name)).alias(f"nameless{side}") for side, name in sides.items()),
+        *(f.when(has_name, _column(figures[name])).otherwise(0).alias(name) for name in FIGURES),
+    )
+    is_finding = sum((f.col(kind) for kind in kinds[1:]), f.col(kinds[0])) > 0
+    sums = [*sides.values(), *(f"nameless{side}" for side in sides), *FIGURES]
+    together = judged.groupBy("unit", f.when(is_finding, f.col("name")).alias("name")).agg(
+        *(f.sum(name).alias(name) for name in sums), *(f.min(name).alias(name) for name in at)
+    )
+    with kept(together.coalesce(SUMMING_TASKS), "DISK_ONLY") as names:
+        by_unit = names.groupBy("unit").agg(*(f.sum(name).alias(name) for name in sums)).collect()
+        found = {row["unit"]: {name: int(row[name] or 0) for name in sums} for row in by_unit}
+        yield Found(found, names.where(has_name))
 
 
-def _above(column: Column) -> Column:
-    """The number, or 0 if it is negative."""
-    return f.greatest(column, f.lit(0))
+# ---------------------------------------------------------------- findings
+
+
+def examples(counted: Found, scope: Scope) -> tuple[Example, ...]:
+    """The first findings of every kind, by their places in the logs."""
+    at = [f"at{number}" for number in range(len(scope.logs))]
+    order = [*(f.asc_nulls_last(name) for name in at), f.asc("name")]
+    found: list[Example] = []
+    for kind in (kind for kind in KINDS if counted.total(kind)):
+        chosen = counted.names.where(f.col(kind) > 0).orderBy(*order).limit(EXAMPLES)
+        for row in chosen.select("name", kind, *at).collect():
+            places = (_place(log, row[name]) for log, name in zip(scope.logs, at, strict=True) if row[name] is not None)
+            id_hash = bytes(row["name"])[:8].hex() if scope.naming.is_by_id else None
+            found.append(Example(kind, row[kind], id_hash, tuple(places)))
+    return tuple(found)
+
+
+def _place(log: ClusterLog, at: int) -> RecordPlace:
+    reach, offset = log.reaches[at >> OFFSET_BITS], at & (2**OFFSET_BITS - 1)
+    stays = (each.stay for each in reach.read if each.start <= offset < each.end)
+    return RecordPlace(log.cluster_id, *reach.at, offset, tuple(stays))
+
+
+def as_rows(counted: Found, scope: Scope) -> DataFrame:
+    """A row for every finding: ``kind``, ``count``, ``id_hash``, and for each cluster the record's first place."""
+    spark = counted.names.sparkSession
+    kinds = f.array(*(f.struct(f.lit(kind).alias("kind"), f.col(kind).alias("count")) for kind in KINDS))
+    id_hash = f.lower(f.hex(f.substring("name", 1, 8))) if scope.naming.is_by_id else f.lit(None).cast("string")
+    rows = counted.names.select("*", f.explode(kinds).alias("of")).where("of.count > 0")
+    rows = rows.withColumn("id_hash", id_hash)
+    places = []
+    for number, log in enumerate(scope.logs):
+        lanes = [(n, each.at.topic, each.at.partition) for n, each in enumerate(log.reaches)]
+        fields = f"lane{number} int, topic{number} string, partition{number} int"
+        lane = f.shiftright(f"at{number}", OFFSET_BITS).cast("int")
+        offset = f.col(f"at{number}").bitwiseAND(f.lit(2**OFFSET_BITS - 1))
+        cluster_id = f.when(f.col(f"at{number}").isNotNull(), log.cluster_id)
+        rows = rows.withColumns(
+            {f"lane{number}": lane, f"offset{number}": offset, f"cluster_id{number}": cluster_id}
+        ).join(f.broadcast(small_table(spark, lanes, fields)), f"lane{number}", "left")
+        places += [f"{field}{number}" for field in ("cluster_id", "topic", "partition", "offset")]
+    return rows.select("of.kind", "of.count", "id_hash", *places)
+
+
+def small_table(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str) -> DataFrame:
+    """A table of the driver's ``rows`` of numbers, texts and nulls.
+
+    Spark folds the JSON to constant rows while it plans. ``createDataFrame`` of a list would need Python on executors.
+    """
+    fields = [field.split() for field in schema.split(", ")]
+    text = json.dumps([dict(zip((name for name, _ in fields), row, strict=True)) for row in rows])
+    kinds = ",".join(f"{name}:{kind}" for name, kind in fields)
+    parsed = f.from_json(f.lit(text), f"array<struct<{kinds}>>")
+    return spark.range(0, 1, numPartitions=1).select(f.explode(parsed).alias("row")).select("row.*")

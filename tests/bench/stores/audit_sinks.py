@@ -1,4 +1,4 @@
-"""What an audit over several failovers costs at the size where Spark is needed: both logs and the sink's rows by id.
+"""What an audit costs at the size where Spark is needed: both logs and the sink's rows by id.
 
     python -m tests.bench.stores.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
 
@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.failovers.extents import ClusterLog, Reach
-from reconciler.spark.audit.failovers.run import examples
-from reconciler.spark.audit.failovers.tally import PER_TASK, of_sink, sighted, tallied
+from reconciler.spark.audit.extents import ClusterLog, Edges, Reach
+from reconciler.spark.audit.figures import Rules
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.output import Columns, Output
+from reconciler.spark.audit.result import StayRange
+from reconciler.spark.audit.stays import Stays, Unit
+from reconciler.spark.audit.tally import PER_TASK, Scope, examples, of_output, sighted, tallied
 from reconciler.spark.target import ClusterAccess
 from tests.bench.common import cpu_s, peak_mb, print_json
 from tests.spark.sessions import SMALL
@@ -73,18 +75,19 @@ def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str
         process = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
         before, began = cpu_s(process), time.perf_counter()
         logs = [log(records, failovers, cluster) for cluster in range(2)]
-        naming = Naming.of("key", None, True, by_partition=False)
+        naming = Naming.of("key", by_id=True, unique=True, apart=False)
+        scope = Scope(one_topic(), logs, naming, Rules(unique=True), apart=False)
         rows = Output(spark.read.parquet(str(place / "sink")), Columns(id="event_id"))
-        frames = [of_sink(rows.names([]))]
-        frames += [sighted(of_log(spark, records, number), each, naming, number) for number, each in enumerate(logs)]
-        with tallied(reduce(DataFrame.union, frames), len(logs), unique=True) as found:
-            shown = examples(found, logs, naming, 20)
+        frames = [of_output(rows.rows(scope.found), scope)]
+        frames += [sighted(of_log(spark, records, number), each, scope, number) for number, each in enumerate(logs)]
+        with tallied(reduce(DataFrame.union, frames), len(logs), scope.rules) as found:
+            shown = examples(found, scope)
             wall, cpu = time.perf_counter() - began, cpu_s(process) - before
             disk = sum(file.stat().st_size for file in (place / "spark").rglob("*") if file.is_file())
-        check(planted, found.sums, shown)
+        check(planted, found, shown)
         return {
             "records": records,
-            "rows_compared": sum(found.sums[name] for name in ("named", "named0", "named1")),
+            "rows_compared": sum(found.total(name) for name in ("rows", "held0", "held1")),
             "stays": failovers + 1,
             "wall_s": round(wall, 1),
             "cpu_s": round(cpu, 1),
@@ -106,11 +109,18 @@ def log(records: int, failovers: int, cluster: int) -> ClusterLog:
     for partition in range(PARTITIONS):
         shift = cluster * SHIFT * (partition + 1)
         stays = range(cluster, failovers + 1, 2)
-        read = tuple((cuts[stay] + shift, cuts[stay + 1] + shift) for stay in stays)
-        at = TopicPartition("events", partition)
-        reaches.append(Reach(at, shift, each + shift, shift, read, each + shift if failovers % 2 == cluster else None))
-    access = ClusterAccess.at("nowhere:9092")
-    return ClusterLog(access, f"cluster-{cluster}", tuple(reaches), failovers % 2 == cluster)
+        at, edges = TopicPartition("events", partition), Edges(shift, shift, each + shift)
+        read = (StayRange(stay, *at, cuts[stay] + shift, cuts[stay + 1] + shift) for stay in stays)
+        until = each + shift if failovers % 2 == cluster else None
+        reaches.append(Reach(at, edges, tuple(read), until))
+    return ClusterLog(ClusterAccess.at("nowhere:9092"), f"cluster-{cluster}", tuple(reaches))
+
+
+def one_topic() -> Stays:
+    """What the count needs of the plans: the units."""
+    units = tuple(Unit("events", partition) for partition in range(PARTITIONS))
+    none: Any = ()
+    return Stays("clicks", none, none, none, none, {"events": "events"}, frozenset(), units, {}, none)
 
 
 def of_log(spark: Any, records: int, cluster: int) -> Any:
@@ -144,10 +154,14 @@ def id_hash(number: int) -> str:
     return hashlib.sha256(id).hexdigest()[:16]
 
 
-def check(planted: dict[str, set[str]], sums: Any, shown: Any) -> None:
+def check(planted: dict[str, set[str]], counted: Any, shown: Any) -> None:
     found = {kind: {each.id_hash for each in shown if each.kind == kind} for kind in planted}
-    counts = {kind: sums[kind] for kind in planted}
-    if found != planted or counts != {kind: len(ids) for kind, ids in planted.items()} or sums["possibly_lost"]:
+    counts = {kind: counted.total(kind) for kind in planted}
+    if (
+        found != planted
+        or counts != {kind: len(ids) for kind, ids in planted.items()}
+        or counted.total("possibly_lost")
+    ):
         raise SystemExit(f"not what was planted: {json.dumps(counts)}")
 
 

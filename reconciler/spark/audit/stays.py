@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reconciler.core.errors import ConfigError
+from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
 
@@ -19,18 +20,30 @@ class Interval(NamedTuple):
     end: int | None
 
 
+class Unit(NamedTuple):
+    """What has figures of its own: a partition of the topic where the job was first, or all of them (None).
+
+    A topic is one unit if its partitions do not correspond between the clusters.
+    """
+
+    topic: str
+    partition: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterStays:
     """All stays on one cluster, by partition. ``cluster_id`` None: no plan names it.
 
-    ``sources`` are the rows whose stored offset is on this cluster. ``is_last``: the job is there now.
+    ``left``: the rows of each plan that led away. ``is_last``: the job is there now. ``undecided``: partitions without
+    an offset in a plan, and from where on nothing is expected of them.
     """
 
     cluster_id: str | None
     intervals: Mapping[TopicPartition, tuple[Interval, ...]]
-    topic_ids: Mapping[str, str]
-    sources: tuple[PartitionPlan, ...]
+    topic_ids: frozenset[tuple[str, str]]
+    left: tuple[tuple[PartitionPlan, ...], ...]
     is_last: bool
+    undecided: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +57,30 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """One job's stays. ``order`` has the cluster of each; ``announced`` is the sum of the plans' replay bounds.
+    """One job's stays. ``order`` has the cluster of each. Each of ``hops`` ends one stay and begins the next.
 
-    ``undecided`` are partitions without an offset in a plan; ``assumed`` says what no plan states. Each of ``hops``
-    ends one stay and begins the next.
+    ``roots``: the topic's name where the job was first, by each cluster's name of it. ``spread`` are the roots whose
+    partitions do not correspond. ``announced``: the plans' replay bounds. ``assumed``: what no plan states.
     """
 
     job: str
     digests: tuple[str, ...]
     clusters: tuple[ClusterStays, ...]
     order: tuple[str | None, ...]
-    announced: int
-    undecided: tuple[TopicPartition, ...]
-    assumed: tuple[str, ...]
     hops: tuple[Hop, ...]
+    roots: Mapping[str, str]
+    spread: frozenset[str]
+    units: tuple[Unit, ...]
+    announced: Mapping[Unit, int]
+    assumed: tuple[str, ...]
+
+    def unit(self, at: TopicPartition) -> Unit:
+        return _unit(at, self.roots, self.spread)
 
     @property
-    def topics(self) -> frozenset[str]:
-        """The job's topics on all clusters, also on one that is gone: rows from there name them, too."""
-        rows = [row for hop in self.hops for row in hop.rows]
-        return frozenset(name for row in rows for name in (row.source_topic, row.topic))
-
-
-def is_several(plans: Sequence[Plan]) -> bool:
-    """True if the plans lead to more than one cluster, so that they are of more than one failover."""
-    return len({plan.cluster_id for plan in plans}) > 1
+    def undecided(self) -> list[TopicPartition]:
+        """The partitions for which a plan has no offset."""
+        return sorted({row.key for hop in self.hops for row in hop.rows if row.resume_offset is None})
 
 
 def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
@@ -90,35 +102,34 @@ def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
         else:
             hops.append(hop)
     hops = _with_sources(hops)
-    assumed: list[str] = []
-    by_cluster: dict[str | None, dict[TopicPartition, list[Interval]]] = {}
-    order = [hops[0].source_id, *(hop.destination_id for hop in hops)]
-    for number, cluster_id in enumerate(order):
-        into = by_cluster.setdefault(cluster_id, {})
-        before, behind = hops[number - 1] if number else None, hops[number] if number < len(hops) else None
-        for at, interval in _stay(number, before, behind, assumed):
-            into.setdefault(at, []).append(interval)
-    clusters = tuple(
-        ClusterStays(
-            cluster_id,
-            {at: tuple(found) for at, found in sorted(intervals.items())},
-            _topic_ids(hops, cluster_id),
-            tuple(row for hop in hops if hop.source_id == cluster_id for row in hop.rows),
-            cluster_id == order[-1],
-        )
-        for cluster_id, intervals in by_cluster.items()
-    )
     rows = [row for hop in hops for row in hop.rows]
+    roots: dict[str, str] = {}
+    for row in rows:
+        roots.setdefault(row.topic, roots.setdefault(row.source_topic, row.source_topic))
+    spread = frozenset(roots[row.topic] for row in rows if row.verdict is Verdict.REMAPPED)
+    announced: dict[Unit, int] = {}
+    for row in rows:
+        unit = _unit(row.key, roots, spread)
+        announced[unit] = announced.get(unit, 0) + (row.replay_at_most or 0)
+    assumed: list[str] = []
+    order = (hops[0].source_id, *(hop.destination_id for hop in hops))
     return Stays(
         job=chosen[0][1].name,
         digests=tuple(plan.to_json()["sha256"] for plan, _ in chosen),
-        clusters=clusters,
-        order=tuple(order),
-        announced=sum(row.replay_at_most or 0 for row in rows),
-        undecided=tuple(sorted({row.key for row in rows if row.resume_offset is None})),
-        assumed=tuple(dict.fromkeys(assumed)),
+        clusters=_clusters(hops, order, assumed),
+        order=order,
         hops=tuple(hops),
+        roots=roots,
+        spread=spread,
+        units=tuple(sorted(announced, key=lambda unit: (unit.topic, unit.partition or 0))),
+        announced=announced,
+        assumed=tuple(dict.fromkeys(assumed)),
     )
+
+
+def _unit(at: TopicPartition, roots: Mapping[str, str], spread: frozenset[str]) -> Unit:
+    root = roots[at.topic]
+    return Unit(root, None if root in spread else at.partition)
 
 
 def _joined(hop: Hop, other: Hop, created_at: str) -> Hop:
@@ -148,6 +159,34 @@ def _with_sources(hops: Sequence[Hop]) -> list[Hop]:
     return found
 
 
+def _clusters(hops: Sequence[Hop], order: Sequence[str | None], assumed: list[str]) -> tuple[ClusterStays, ...]:
+    by_cluster: dict[str | None, dict[TopicPartition, list[Interval]]] = {}
+    for number, cluster_id in enumerate(order):
+        into = by_cluster.setdefault(cluster_id, {})
+        before, behind = hops[number - 1] if number else None, hops[number] if number < len(hops) else None
+        for at, interval in _stay(number, before, behind, assumed):
+            into.setdefault(at, []).append(interval)
+    return tuple(
+        _cluster(hops, cluster_id, {at: tuple(found) for at, found in sorted(intervals.items())}, order[-1])
+        for cluster_id, intervals in by_cluster.items()
+    )
+
+
+def _cluster(
+    hops: Sequence[Hop],
+    cluster_id: str | None,
+    intervals: Mapping[TopicPartition, tuple[Interval, ...]],
+    last: str | None,
+) -> ClusterStays:
+    left = [hop.rows for hop in hops if hop.source_id == cluster_id]
+    arrived = [row for hop in hops if hop.destination_id == cluster_id for row in hop.rows]
+    undecided = {row.key: 0 for row in arrived if row.resume_offset is None}
+    for row in (row for rows in left for row in rows if row.resume_offset is None):
+        undecided.setdefault(row.source_key, max(0, row.stored_offset or 0))
+    ids = frozenset((row.topic, row.topic_id) for row in arrived if row.topic_id is not None)
+    return ClusterStays(cluster_id, intervals, ids, tuple(left), cluster_id == last, undecided)
+
+
 def _stay(
     number: int, before: Hop | None, behind: Hop | None, assumed: list[str]
 ) -> Iterable[tuple[TopicPartition, Interval]]:
@@ -167,19 +206,4 @@ def _stay(
             assumed.append(f"No plan says where the job left {at}: taken to be its end.")
             yield at, Interval(number, start, None)
             continue
-        stored = ends[at]
-        if stored is not None or before is not None:  # else the job had read nothing, or there is no such partition
-            yield at, Interval(number, start, max(start, stored or 0))
-
-
-def _topic_ids(hops: Sequence[Hop], cluster_id: str | None) -> dict[str, str]:
-    """The ids of the cluster's topics. Raises ConfigError if a topic was recreated between two plans."""
-    found: dict[str, str] = {}
-    for hop in hops:
-        for row in hop.rows if hop.destination_id == cluster_id else ():
-            if row.topic_id is not None and found.setdefault(row.topic, row.topic_id) != row.topic_id:
-                raise ConfigError(
-                    f"{row.topic} was deleted and recreated between two of the plans.",
-                    hint="Audit the plans since then, without those before.",
-                )
-    return found
+        yield at, Interval(number, start, max(start, ends[at] or 0))

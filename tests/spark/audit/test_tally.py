@@ -1,0 +1,122 @@
+"""Names counted and judged on Spark, the output's rows, and the place for the findings."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import ConfigError
+from reconciler.spark.audit import Columns, Output, audit
+from reconciler.spark.audit.figures import FIGURES, Counts, Rules, judge
+from reconciler.spark.audit.output import sink_rows
+from reconciler.spark.audit.stays import stays
+from reconciler.spark.audit.tally import KINDS, OUTPUT, SCHEMA, tallied
+from tests.spark.audit.plans import THERE, plan, row
+from tests.spark.audit.test_stays import Numbers
+
+pytestmark = pytest.mark.system
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+UNITS = 3
+Names = dict[tuple[int, bytes], list[int]]
+
+
+def sample(seed: int) -> tuple[list[Any], Names]:
+    """Sightings, and each name's counts: held by either cluster, read, ahead, rows."""
+    chance, seen, names = random.Random(seed), list[Any](), defaultdict[Any, list[int]](lambda: [0] * 5)
+    for turn in range(900):
+        number = chance.randrange(300)
+        unit, name = number % UNITS, number.to_bytes(4, "big")
+        cluster = chance.choice([OUTPUT, 0, 1])
+        read, ahead = chance.choice([(0, 0), (1, 0), (2, 0), (0, cluster)])
+        if cluster == OUTPUT:
+            read = ahead = 0
+        seen.append((0, name, cluster, unit, read, ahead, None if cluster == OUTPUT else turn))
+        counts = names[unit, name]
+        counts[cluster if cluster != OUTPUT else 4] += 1
+        counts[2], counts[3] = counts[2] + read, counts[3] + ahead
+    return seen, names
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(unique=True),
+        Rules(from_first=True, all_read=False),
+        pytest.param(Rules(), marks=pytest.mark.thorough),
+    ],
+)
+def test_spark_counts_by_partition_as_the_pure_function_does(spark: Any, rules: Rules) -> None:
+    seen, names = sample(1)
+    nameless = [(2, None, OUTPUT, 2, 0, 0, None)] * 3 + [(1, None, 1, 1, 1, 0, 7)] * 2
+    judged = {key: judge(Counts(each[:2], *each[2:]), rules, Numbers()) for key, each in names.items()}
+    with tallied(spark.createDataFrame(seen + nameless, SCHEMA), 2, rules) as found:
+        for unit in range(UNITS):
+            own = {key: each for key, each in names.items() if key[0] == unit}
+            expected = sum((Counter(judged[key]) for key in own), Counter())
+            assert {name: found.sums[unit][name] for name in FIGURES} == {name: expected[name] for name in FIGURES}
+            for name, place in {"held0": 0, "held1": 1, "rows": 4}.items():
+                assert found.sums[unit][name] == sum(each[place] for each in own.values())
+        assert [found.sums[n]["nameless"] for n in range(UNITS)] == [0, 0, 3]
+        assert [found.sums[n]["nameless1"] for n in range(UNITS)] == [0, 2, 0]
+        kept = {bytes(row["name"]) for row in found.names.collect()}
+        assert kept == {name for (_, name), each in judged.items() if any(each[kind] for kind in KINDS)}
+
+
+def test_without_an_output_what_the_stays_read_is_taken_for_it_and_nothing_is_sorted(spark: Any) -> None:
+    seen, names = sample(2)
+    seen = [each for each in seen if each[2] != OUTPUT]
+    judged = [judge(Counts(each[:2], each[2], each[3], rows=each[2]), Rules(), Numbers()) for each in names.values()]
+    with tallied(spark.createDataFrame(seen, SCHEMA), 2, Rules(), has_output=False) as found:
+        for name in ("lost", "doubled", "unknown_rows"):
+            assert found.total(name) == sum(each[name] for each in judged)
+        steps = found.names._jdf.queryExecution().executedPlan().toString()
+    assert "HashAggregate" in steps
+    for step in ("SinglePartition", "collect_list", "collect_set", "SortAggregate", "CartesianProduct"):
+        assert step not in steps
+
+
+def test_rows_with_topic_and_partition_belong_to_that_partition_and_other_topics_are_left_out(spark: Any) -> None:
+    found = stays([plan(1, "A", "B", row(THERE, 0, 1, 1), row(THERE, 1, 1, 1))])
+    rows = [("events", 0), ("a.events", 1), ("a.events", 7), ("events", None), ("other", 0)]
+    frame = spark.createDataFrame([(*each, "id") for each in rows], "topic string, partition bigint, event string")
+    columns = Columns(id="event", topic="topic", partition="partition")
+    assert sorted(each["unit"] for each in Output(frame, columns).rows(found).collect()) == [-1, -1, 0, 1]
+    plain = Output(frame, replace(columns, partition=None)).rows(found)
+    assert [each["unit"] for each in plain.collect()] == [None] * 4
+    with pytest.raises(ConfigError, match="no column 'nothing'"):
+        Output(frame, Columns(id="nothing")).rows(found)
+
+
+def test_a_delta_table_is_read_without_its_jars_and_a_missing_sink_has_no_rows(spark: Any, tmp_path: Path) -> None:
+    deltalake, arrow = pytest.importorskip("deltalake"), pytest.importorskip("pyarrow")
+    for number in range(3):
+        deltalake.write_deltalake(
+            tmp_path / "t", arrow.table({"event": [f"{number}/{n}" for n in range(4)]}), mode="append"
+        )
+    deltalake.DeltaTable(tmp_path / "t").delete("event = '0/1'")
+    columns = Columns(id="event")
+    rows = sink_rows(spark, f"delta:{tmp_path}/t", columns)
+    assert sorted(row["event"] for row in rows.collect()) == sorted(
+        f"{a}/{b}" for a in range(3) for b in range(4) if (a, b) != (0, 1)
+    )
+    for address in (f"delta:{tmp_path}/none", f"files:{tmp_path}/none"):
+        assert sink_rows(spark, address, columns).count() == 0
+
+
+@pytest.mark.parametrize(("folder", "why"), [("there", "there exists already"), ("file/found", "file")])
+def test_a_place_for_the_findings_is_tried_before_anything_is_read(
+    spark: Any, tmp_path: Path, folder: str, why: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").write_text("")
+    known = [plan(1, "A", "B", row(THERE, 0, 1, 1))]
+    with pytest.raises(ConfigError, match=f"The findings cannot be written: .*{why}"):
+        audit(spark, known, destination=NOWHERE, source=NOWHERE, parquet=str(tmp_path / folder))
+    assert sorted(os.listdir(tmp_path)) == ["file", "there"]

@@ -1,0 +1,277 @@
+"""What an audit counts, and what it could not compare, which leaves its verdict unknown. On Spark; logs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from reconciler.core.errors import ConfigError, ExitCode, Unreachable
+from reconciler.formats.plan import PartitionPlan
+from reconciler.kafka.memory import MemoryLog
+from reconciler.ports import TopicPartition
+from reconciler.spark.audit import AuditResult, Columns, Output, audit, tally
+from reconciler.spark.audit.result import ComparedSide
+from reconciler.spark.target import ClusterAccess
+from tests.spark.audit.plans import BACK, THERE, anchored, plan, row
+from tests.spark.sent import BASE_MS
+
+pytestmark = pytest.mark.system
+
+ID = "header:message-id"
+RECORD = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
+)
+RECORDS, STORED = 20, 10
+"""Each partition's records; the first ten were processed at the source, and both logs have the same offsets."""
+
+
+class Logs:
+    """Two partitions of ``events`` at the source and of ``a.events`` at the destination, by bootstrap address."""
+
+    def __init__(self) -> None:
+        self.by_address = {"a:1": MemoryLog("A", {"events": 2}), "b:1": MemoryLog("B", {"a.events": 2})}
+
+    def fill(self, has_id: Callable[[int], bool] = lambda _: True, empty: Iterable[int] = ()) -> None:
+        """``has_id`` of a partition: whether its producer sets ids. ``empty``: the destination's without a record."""
+        for partition in range(2):
+            for number in range(RECORDS):
+                text = b"%d/%d" % (partition, number)
+                headers = (("message-id", text),) if has_id(partition) else ()
+                self.source.partition("events", partition).append(BASE_MS + number, b"k", text, headers)
+                if partition not in empty:
+                    self.destination.partition("a.events", partition).append(BASE_MS + number, b"k", text, headers)
+
+    @property
+    def source(self) -> MemoryLog:
+        return self.by_address["a:1"]
+
+    @property
+    def destination(self) -> MemoryLog:
+        return self.by_address["b:1"]
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    found = Logs()
+
+    def read(spark: Any, ranges: Iterable[Any], servers: str, options: Any = None) -> Any:
+        records = [
+            (
+                each.key,
+                each.value,
+                of.topic,
+                of.partition,
+                each.offset,
+                _time(each.timestamp_ms or 0),
+                0,
+                [*each.headers],
+            )
+            for of in ranges
+            for each in found.by_address[servers].partition(of.topic, of.partition).records
+            if of.from_offset <= each.offset < of.until_offset
+        ]
+        return spark.createDataFrame(records, RECORD)
+
+    def reader(self: ClusterAccess, *_: Any, **__: Any) -> MemoryLog:
+        if self.bootstrap_servers not in found.by_address:
+            raise Unreachable("Nobody answers.")
+        return found.by_address[self.bootstrap_servers]
+
+    monkeypatch.setattr(ClusterAccess, "reader", reader)
+    monkeypatch.setattr(tally, "read", read)
+    return found
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000)
+
+
+def put_out(partition: int, numbers: Iterable[int]) -> list[tuple[str, int, str | None]]:
+    """The output's rows of these records: the first ten were read at the source."""
+    names = [(number, "events" if number < STORED else "a.events") for number in numbers]
+    return [(name, partition, f"{partition}/{number}") for number, name in names]
+
+
+ALL = [*put_out(0, range(RECORDS)), *put_out(1, range(RECORDS))]
+
+
+def planned(partition: int, names: tuple[str, str] = THERE, resume: int | None = STORED, **more: Any) -> PartitionPlan:
+    anchor = anchored(STORED - 1, b"k", b"%d/%d" % (partition, STORED - 1))
+    return row(names, partition, STORED, resume, **{"anchor": anchor, **more})
+
+
+WHERE = Columns(id="event", topic="topic", partition="partition")
+
+
+def audited(
+    spark: Any,
+    rows: list[tuple[str, int, str | None]] | None,
+    id: str = ID,
+    *,
+    source: str | None = "a:1",
+    rows_planned: Sequence[PartitionPlan] = (planned(0), planned(1)),
+    until: Mapping[TopicPartition, int | None] | None = None,
+    columns: Columns = WHERE,
+) -> AuditResult:
+    output = None
+    if rows is not None:
+        output = Output(spark.createDataFrame(rows, "topic string, partition int, event string"), columns)
+    return audit(
+        spark,
+        [plan(1, "A", "B", *rows_planned)],
+        destination={"bootstrap.servers": "b:1"},
+        source=None if source is None else {"bootstrap.servers": source},
+        output=output,
+        id=id,
+        until=until,
+    )
+
+
+def reasons(found: AuditResult) -> set[str]:
+    return {each.reason for each in found.uncompared}
+
+
+def test_logs_of_which_every_record_was_compared_and_found_are_clean(spark: Any, logs: Logs) -> None:
+    logs.fill()
+    found = audited(spark, ALL)
+    assert (found.verdict, found.exit_code, found.uncompared, found.examples) == ("clean", ExitCode.OK, (), ())
+    assert [(each.compared, each.not_compared) for each in found.clusters] == [(40, 0)] * 2
+    assert [(each.partition, each.compared, each.rows) for each in found.partitions] == [
+        (partition, (20, 20), 20) for partition in range(2)
+    ]
+
+
+@pytest.mark.parametrize("source", ["a:1", pytest.param(None, marks=pytest.mark.thorough)])
+def test_a_mistyped_header_compares_nothing_and_is_not_clean_though_records_are_lost(
+    spark: Any, logs: Logs, source: str | None
+) -> None:
+    logs.fill()
+    found = audited(spark, put_out(0, range(15)), "header:message_id", source=source)
+    assert (found.verdict, found.exit_code) == ("unknown", ExitCode.NEEDS_PERSON)
+    assert [(each.compared, each.not_compared) for each in found.clusters] == [(0, 40)] * (2 if source else 1)
+    assert reasons(found) == {"nothing_read", "no_id"}
+    told = " ".join(each.text for each in found.uncompared)
+    assert f"{80 if source else 40} records of the logs have no id" in told
+    assert "No record of events-0, events-1 has one." in told
+    assert "Correct the job's id" in told
+
+
+def test_a_partition_whose_producer_sets_no_id_is_not_compared_and_the_others_are(spark: Any, logs: Logs) -> None:
+    logs.fill(has_id=lambda partition: partition == 0)
+    found = audited(spark, put_out(0, range(RECORDS)), source=None)
+    assert (found.verdict, reasons(found)) == ("unknown", {"no_id"})
+    assert [(each.compared, each.not_compared) for each in found.partitions] == [((20,), 0), ((0,), 20)]
+    lacking = audited(spark, put_out(0, range(RECORDS - 1)), source=None)
+    assert lacking.verdict == "unclean", "what was found outweighs what was not compared"
+
+
+def test_rows_without_an_id_are_told_apart_from_records_and_are_no_output(spark: Any, logs: Logs) -> None:
+    logs.fill()
+    found = audited(spark, [*ALL, *[("events", 0, None)] * 3], columns=Columns(id="event"))
+    assert (found.verdict, found.output) == ("clean", ComparedSide("the output", 40, 3))
+    assert "3 rows of the output have no id: not compared." in found.notes
+    found = audited(spark, [("events", 0, None)] * 3)
+    assert (found.verdict, reasons(found)) == ("unclean", {"nothing_read"})
+
+
+def test_rows_of_no_record_are_a_finding_only_where_the_logs_are_whole(spark: Any, logs: Logs) -> None:
+    logs.fill()
+    rows = [*ALL, ("events", 0, "of no record"), ("events", 7, "of no partition")]
+    found = audited(spark, rows)
+    assert (found.verdict, found.totals["unknown_rows"]) == ("unclean", 2)
+    assert [(each.topic, each.figures["unknown_rows"]) for each in found.partitions] == [
+        *[("events", 1), ("events", 0)],
+        (None, 1),
+    ]
+    assert {each.kind for each in found.examples} == {"unknown_rows"}
+    logs.source.partition("events", 0).delete_before(1)
+    found = audited(spark, rows)
+    assert (found.verdict, found.totals["unknown_rows"], found.examples) == ("clean", 2, ())
+    assert any("2 rows of the output match no record" in said for said in found.notes)
+
+
+@pytest.mark.parametrize("resume", [8, 12])
+def test_without_an_output_the_logs_show_what_a_resume_offset_skips_and_repeats(
+    spark: Any, logs: Logs, resume: int
+) -> None:
+    logs.fill()
+    found = audited(spark, None, rows_planned=[planned(0, resume=resume, replay=1), planned(1)])
+    names = ("lost", "lost_unread", "doubled", "doubled_as_announced")
+    figures = (0, 0, 2, 1) if resume == 8 else (2, 2, 0, 0)
+    assert tuple(found.partitions[0].figures[name] for name in names) == figures
+    assert not any(found.partitions[1].figures.values())
+    assert [each.places[0].offset for each in found.examples] == ([8, 9] if resume == 8 else [10, 11])
+
+
+def test_a_source_that_does_not_answer_is_not_clean_and_one_that_is_gone_may_be(spark: Any, logs: Logs) -> None:
+    logs.fill()
+    found = audited(spark, ALL, source="nobody:1")
+    assert (found.verdict, reasons(found)) == ("unknown", {"cluster_unanswered"})
+    assert audited(spark, ALL, source=None).verdict == "clean"
+    with pytest.raises(ConfigError, match="nothing can be compared"):
+        audited(spark, None, source=None)
+    with pytest.raises(Unreachable, match="Nobody answers"):
+        audited(spark, None, source="nobody:1")
+
+
+def test_records_that_retention_took_before_the_job_read_them_are_not_clean_without_the_source(
+    spark: Any, logs: Logs
+) -> None:
+    """With the source they are found in its log: as lost, or in the output."""
+    logs.fill()
+    logs.destination.partition("a.events", 1).delete_before(RECORDS)
+    rows = [*put_out(0, range(RECORDS)), *put_out(1, range(STORED))]
+    found = audited(spark, rows, source=None)
+    assert (found.verdict, reasons(found)) == ("unknown", {"records_deleted"})
+    assert audited(spark, rows).totals["lost"] == RECORDS - STORED
+    assert audited(spark, ALL).verdict == "clean"
+
+
+@pytest.mark.parametrize(
+    ("rows_planned", "reason"),
+    [
+        ([planned(0), planned(1, resume=None)], "no_offset"),
+        pytest.param([planned(0)], "not_in_plan", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_partition_that_the_plan_does_not_cover_is_not_clean(
+    spark: Any, logs: Logs, rows_planned: list[PartitionPlan], reason: str
+) -> None:
+    logs.fill()
+    covered = [*put_out(0, range(RECORDS)), *(put_out(1, range(STORED)) if len(rows_planned) > 1 else [])]
+    found = audited(spark, covered, rows_planned=rows_planned)
+    assert (found.verdict, reasons(found)) == ("unknown", {reason})
+
+
+def test_records_that_the_job_may_have_read_and_lost_are_not_clean(spark: Any, logs: Logs) -> None:
+    """Its store is the checkpoint that it has left: it does not show how far the job has read in the copy."""
+    logs.fill()
+    rows = [*put_out(0, range(RECORDS)), *put_out(1, range(STORED))]
+    places = [TopicPartition("a.events", number) for number in range(2)]
+    found = audited(spark, rows, until={places[0]: RECORDS, places[1]: None}, source=None)
+    assert (found.verdict, found.exit_code, found.totals["lost"]) == ("unknown", ExitCode.NEEDS_PERSON, 0)
+    assert [each.partitions for each in found.uncompared] == [("a.events-1",)]
+    assert audited(spark, rows, until=dict.fromkeys(places, RECORDS)).totals["lost"] == RECORDS - STORED
+
+
+def test_there_and_back_records_without_an_id_and_deleted_ones_are_not_clean(spark: Any, logs: Logs) -> None:
+    logs.fill(has_id=lambda partition: partition == 0)
+    back = [replace(planned(n, BACK, 15), anchor=None, stored_offset=15) for n in range(2)]
+    plans = [plan(1, "A", "B", planned(0), planned(1)), plan(3, "B", "A", *back)]
+    frame = spark.createDataFrame([(event,) for _, _, event in put_out(0, range(RECORDS))], "event string")
+
+    def found() -> AuditResult:
+        a, b = ({"bootstrap.servers": address} for address in logs.by_address)
+        return audit(spark, plans, destination=a, source=b, output=Output(frame, Columns(id="event")), id=ID)
+
+    before = found()
+    assert [(each.compared, each.not_compared) for each in before.clusters] == [(RECORDS, RECORDS)] * 2
+    assert (before.verdict, before.exit_code, reasons(before)) == ("unknown", ExitCode.NEEDS_PERSON, {"no_id"})
+    for log, topic in ((logs.source, "events"), (logs.destination, "a.events")):
+        log.partition(topic, 0).delete_before(12)
+    assert reasons(found()) == {"no_id", "records_deleted"}
