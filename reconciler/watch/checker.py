@@ -23,7 +23,7 @@ from reconciler.failover.outside import Outside
 from reconciler.mirror.record_times import lags_ms
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of
-from reconciler.watch.mirrored import LastKnown, MirrorFigures, MirrorWatch
+from reconciler.watch.mirrored import MirrorFigures, MirrorWatch
 
 log = logging.getLogger("reconciler.watch")
 
@@ -57,7 +57,7 @@ class JobChecker:
     An unreachable cluster is waited for as long as the search's deadline says, and half a round at most, so that an
     outage shows in the next round. ``once``: there is no next round, so each job is tried, however long the failures of
     others take. ``take`` counts requests against the rate limit. Once ``stopping`` returns True, nothing is waited for
-    any more. ``mirror`` holds what a checker of an earlier configuration read of the mirror.
+    any more.
     """
 
     def __init__(
@@ -70,7 +70,6 @@ class JobChecker:
         once: bool = False,
         take: Callable[[int], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
-        mirror: LastKnown | None = None,
     ) -> None:
         self._config = config
         self._outside = replace(outside, monotonic=self._patience)
@@ -83,7 +82,7 @@ class JobChecker:
         self._most_lost_s = math.inf if once else self._patience_s
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = StoreFuses(config.jobs, config.anchor_store, every_s / 2)
-        self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s, mirror or LastKnown())
+        self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s)
         self._suspects: set[str] = set()
         self._tries = 0
         self._last_try: dict[str, int] = {}

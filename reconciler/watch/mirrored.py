@@ -45,16 +45,6 @@ class MirrorFigures:
     delivered_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LastKnown:
-    """The last times that could be read, by the destination's brokers: by topic, and of heartbeats by the
-    topic's possible names. It outlives a reload of the configuration.
-    """
-
-    delivered_ms: dict[tuple[str, str], int] = field(default_factory=dict)
-    heartbeats: dict[tuple[str, ...], Heartbeats] = field(default_factory=dict)
-
-
 class MirrorWatch:
     """Follows the mirror's topics; read again after half of ``every_s`` at the earliest.
 
@@ -67,20 +57,18 @@ class MirrorWatch:
         clock: Callable[[], float],
         now_ms: Callable[[], int],
         every_s: float,
-        known: LastKnown,
     ) -> None:
         own = own_topics(config)
         topics = {config.topics.destination_of(topic) for job in config.jobs for topic in job.topics}
         groups = {job.group for job in config.jobs}
         self._checkpoints = Checkpoints(own.checkpoints, groups, topics)
-        self._at = config.destination.bootstrap_servers
-        self._heartbeats = known.heartbeats.setdefault((self._at, *own.heartbeats), Heartbeats(own.heartbeats))
+        self._heartbeats = Heartbeats(own.heartbeats)
         self._clock = clock
         self._now_ms = now_ms
         self._every_s = every_s
         self._due = clock()
         self._failing: set[str] = set()
-        self._known = known
+        self._delivered_ms: dict[str, int] = {}
         self._is_followed = False
 
     @property
@@ -110,16 +98,12 @@ class MirrorWatch:
         places = {at.destination for job in jobs for at in job.places if at.exists}
         asked = [place for place in places if place.partition < MOST_PARTITIONS]
         times = self._try("The newest delivered records", lambda: newest_ms(reader, asked))
-        if times is None:
-            known = self._known.delivered_ms
-            return {
-                topic: known[at] for topic in {place.topic for place in asked} if (at := (self._at, topic)) in known
-            }
         found: dict[str, int] = {}
-        for place, time_ms in times.items():
+        for place, time_ms in (times or {}).items():
             found[place.topic] = max(time_ms, found.get(place.topic, time_ms))
-        self._known.delivered_ms.update({(self._at, topic): time_ms for topic, time_ms in found.items()})
-        return found
+        self._delivered_ms.update(found)
+        topics = {place.topic for place in asked} if times is None else found
+        return {topic: self._delivered_ms[topic] for topic in topics if topic in self._delivered_ms}
 
     def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade] | None:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group

@@ -15,13 +15,11 @@ from reconciler.core.errors import Refused, Unreachable
 from reconciler.failover.check import check
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import following
-from reconciler.mirror.following import Checkpoints
 from reconciler.ports import ClusterInfo
 from reconciler.stores.memory import MemoryStore
 from reconciler.watch import mirrored
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import CheckFigures, TopicFigures
-from reconciler.watch.mirrored import LastKnown
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
 from tests.mirror.written import CHECKPOINTS, checkpoint_key, checkpoint_value, text, write_checkpoints, write_syncs
 
@@ -37,16 +35,14 @@ class Watched:
         self.memory = memory
         self._extra = extra
         self.now_ms = NOW
-        self._known = LastKnown()
         self.reload()
 
-    def reload(self, **destination: str) -> None:
-        """As if the configuration were read again, with another ``destination``."""
+    def reload(self) -> None:
+        """As if the configuration were read again."""
         config = self.memory.config(self._extra)
-        config = replace(config, destination=replace(config.destination, **destination))
         outside = replace(self.memory.outside, monotonic=lambda: self.memory.clock, now_ms=lambda: self.now_ms)
         self._jobs = config.jobs
-        self.checker = JobChecker(config, outside, check, every_s=EVERY_S, mirror=self._known)
+        self.checker = JobChecker(config, outside, check, every_s=EVERY_S)
 
     def round(self) -> TopicFigures:
         self.memory.clock += EVERY_S
@@ -175,13 +171,9 @@ def test_grades_that_cannot_be_read_again_are_unknown_and_times_stay(
         patched.setattr(mirrored, "newest_ms", fail)
         assert [is_unknown(), is_unknown()] == [True, True]
         watched.reload()
-        patched.setattr(Checkpoints, "read", fail)
-        assert is_unknown()
-        watched.reload(bootstrap_servers="another:9092")
-        assert watched.round().delivered_ms is None, "that was of the other cluster"
-        watched.reload()
-    assert caplog.text.count("their last figures stay") == 3  # by each configuration, once of each that failed
-    assert caplog.text.count("their figures are NaN until they can be") == 3
+        assert watched.round().delivered_ms is None, "a reload begins anew"
+    assert caplog.text.count("their last figures stay") == 2  # once by each configuration
+    assert caplog.text.count("their figures are NaN until they can be") == 2
     watched.memory.deliver(range(5, 10))
     assert watched.grade() == (0, 0)
 
@@ -242,8 +234,6 @@ def test_a_heartbeat_of_a_clock_that_is_ahead_counts_from_when_it_was_read(watch
     assert watched.checker.heartbeat_ms == NOW
     watched.now_ms = NOW + 3_600_000
     watched.round()
-    watched.reload()
-    watched.round()
     assert watched.checker.heartbeat_ms == NOW, "it is not read again"
     beat(watched, NOW + 3_590_000)
     watched.round()
@@ -285,17 +275,6 @@ def refuse_topic(monkeypatch: pytest.MonkeyPatch, topic: str, error: Exception) 
         return as_it_was(self, names)
 
     monkeypatch.setattr(MemoryLog, "describe", refuse)
-
-
-def test_the_age_of_heartbeats_is_known_after_a_reload_though_they_cannot_be_read_again(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    beat(watched, NOW - 3_600_000)
-    watched.round()
-    refuse_topic(monkeypatch, "a.heartbeats", Unreachable("No leader."))
-    watched.reload()
-    watched.round()
-    assert watched.checker.heartbeat_ms == NOW - 3_600_000
 
 
 def test_records_whose_reading_fails_are_read_by_the_next_round(

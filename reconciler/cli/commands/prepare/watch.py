@@ -27,7 +27,6 @@ from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.listener import ListenAddress, MetricsListener, check_tls
 from reconciler.watch.metrics import Figures
-from reconciler.watch.mirrored import LastKnown
 from reconciler.watch.schedule import Requested, Setup, Watch
 
 EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
@@ -119,7 +118,6 @@ class Process:
     requested: Requested
     wait: Callable[[float], object]
     figures: Figures = field(default_factory=lambda: Figures(clock_ms))
-    mirror: LastKnown = field(default_factory=LastKnown)
     listener: MetricsListener | None = None
 
     def listen(self, config: Config) -> MetricsListener:
@@ -181,7 +179,6 @@ class Process:
             once=options.once,
             take=self.limit.take,
             stopping=self.requested.stop,
-            mirror=self.mirror,
         )
 
         def topics_of(job: Job) -> frozenset[str]:
