@@ -35,7 +35,6 @@ PUBLIC = {
     "reconciler.spark.ranges.transactional": ["PostgresTransaction"],
     "reconciler.spark.ranges.idempotent": ["PostgresUpsert"],
     "reconciler.spark.ranges.hashed_files": ["HashNamedFiles"],
-    "reconciler.spark.ranges.output": ["files", "read"],
     "reconciler.spark.ranges.avro": ["decoded"],
 }
 
@@ -53,7 +52,7 @@ SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     ("reconciler.spark.ranges.runner", "RangeBatches"): (
         ("spark", "topics", "group", "bootstrap_servers"),
-        {**KAFKA, **IDENTITY, "store": None, "options": None, "min_partitions": None, "cache": True},
+        {**KAFKA, **IDENTITY, "store": None, "options": None, "min_partitions": None},
     ),
     ("reconciler.spark.audit", "audit"): (
         ("spark", "plans", "destination"),

@@ -1,393 +1,358 @@
-"""Exactly once, into files: a batch's files are named after the hash of its ranges, and count once.
+"""Exactly once, into files: a batch's folder is named by the hash of its ranges, and replaced if the batch is repeated.
 
     sink = HashNamedFiles("/srv/clicks")
     job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="kafka:9092",
                        store="files:/srv/clicks/_offsets")
     job.run(exactly_once(lambda frame, ranges: frame.selectExpr("CAST(value AS STRING) AS text"), into=sink))
-    output.read(spark, "/srv/clicks").count()
+    spark.read.parquet("/srv/clicks")
 
-Theory of operation. The steps of a batch, each atomic, and what a restart does if the run was killed after it
-(``settle``; the layout is that of ``output``):
+Theory of operation. A batch's files are in ``PATH/batch=NAME``; NAME is ``planning.name_of`` its ranges. Its steps:
 
-    1. begun: its ranges, and the rows before and after, are written      runs the very same ranges again
-    2. its files are written aside, then renamed                          the same: the others are removed in 5
-    3. staged: the catalogue names all its files                          the same, without writing files again
-    4. its offsets are saved (the store's compare-and-set)                finishes: 5 and 6
-    5. done: the staged files count from now on; others are removed       6
-    6. begun and staged are removed
+    1. ``PATH/_begun.json`` gets its ranges, and the stored rows before and after it
+    2. its files are written aside, then renamed to its folder, which replaces an earlier one
+    3. its offsets are saved (the store's compare-and-set)
+    4. ``_begun.json`` is removed
 
-The stored rows show whether step 4 happened, even if a failover has corrected them meanwhile
-(``interrupted.is_saved``). If it did not, and the job now reads another cluster, the batch is undone and its records
-are read there. It is undone, too, if compaction has removed its last records meanwhile: the rows after it would be
-others than those that were written in step 1. So it is if a person has corrected one of the rows before it: step 4
-cannot happen any more (``is_overtaken``); and if batches that count hold all of its records: then another run of the
-group has saved the rows that it would have saved (``holds_all``). If the rows do not show it, or batches that count
-contradict them (``is_contradicted``), the batch needs a decision: ``unfinished="keep"`` or ``"drop"``.
+A run that finds ``_begun.json`` asks the stored rows whether step 3 happened (``is_saved``):
 
-Of two runs of one group that write the same batch, the first that has staged all its files decides which files count;
-each run's files have names of their own, so that none replaces or removes another's that may count. A run whose batch
-another has undone meanwhile saves no offsets for it, even if the other has begun it again.
+- *It did*: the batch is done.
+- *It did not*: the very same ranges are run again, and the folder is replaced. If that is not possible (the job reads
+  another cluster now, a row was corrected, the log has lost some of the records), the folder is removed and the next
+  batch begins at the stored rows.
+- *The rows do not show it*: an operator decides (NeedsPerson). To keep the folder could double its records, and to
+  remove it could lose them.
 
-A batch that counts already is run again only if its stored offsets were set back, by a rollback for example. As long as
-the catalogue has it, its files stay as they are: the results of the same records are the same. Other ranges of the same
-records are another batch, whose rows count too.
+So each record is in one folder once no batch is under way. Not covered: offsets that were set back, and the replay of a
+failover. Those records are in an earlier batch's folder and in a new one, whose ranges differ. For results that must
+survive that, and for readers during a batch, use ``transactional``, or write to Delta or Iceberg.
 
-Who is protected: readers of the catalogue (``output.files``, ``output.read``) see each record once, at any moment. A
-plain ``spark.read.parquet(path)`` lists files: it may see a batch before its offsets are saved, in part, or as two runs
-have written it.
+``_begun.json`` also keeps out a second run: only one can begin a batch, and one that finds another's repeats it. A file
+system has no lock, so of two runs in the same moment both may write, and records may be doubled; none is skipped.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from reconciler.clock import clock_ms
-from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson
-from reconciler.folder import LocalFolder, open_folder
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused, Unreachable
 from reconciler.formats.decimal_text import some
+from reconciler.formats.json_fields import FieldError
+from reconciler.formats.range_manifests import line_of, parse_range
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.ranges import interrupted, output
-from reconciler.spark.ranges.hadoop import Directory
-from reconciler.spark.ranges.offsets import as_they_are, refuse_conflicts, require_atomic
-from reconciler.spark.ranges.output import BEGUN, CATALOGUE, DONE, LOST, STAGED, BatchPart, Catalogue, CatalogueEntry
+from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are, require_atomic
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
-WRITING = "_writing"
+FORMAT = "reconciler.begun/1"
+BEGUN, WRITING = "_begun.json", "_writing"
+"""Spark and others do not read names that begin with an underscore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A batch under way: its ranges, the stored rows that it replaces, and those that it saves.
+
+    ``attempt`` differs for each run that begins it.
+    """
+
+    name: str
+    group: str
+    attempt: str
+    ranges: tuple[OffsetRange, ...]
+    before: Mapping[TopicPartition, StoredOffset]
+    after: Mapping[TopicPartition, StoredOffset]
 
 
 class HashNamedFiles(RangeSink):
-    """A sink of Parquet files below ``path``, which belongs to one job.
+    """A sink of Parquet files below ``path``, which belongs to one job and is on any file system that Spark knows.
 
-    ``catalogue`` is the catalogue's address for fsspec if it is not in ``path``, for example ``webhdfs://…`` where
-    Spark's path is ``hdfs://…``. ``files`` is the number of files per batch (None: one per task). ``unfinished`` is a
-    person's decision on a batch whose offsets may or may not have been saved. ``options`` go to Spark's writer
-    (``compression``).
+    ``files`` is the number of files per batch (None: one per task). ``options`` go to Spark's writer (``compression``).
     """
 
-    needs_rows = True
-
-    def __init__(
-        self,
-        path: str,
-        *,
-        catalogue: str | None = None,
-        files: int | None = None,
-        unfinished: Literal["stop", "keep", "drop"] = "stop",
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        if unfinished not in ("stop", "keep", "drop"):
-            raise ConfigError(f"unfinished={unfinished!r} is not known.", hint='Use "stop", "keep" or "drop".')
+    def __init__(self, path: str, *, files: int | None = None, options: Mapping[str, str] | None = None) -> None:
         if files is not None and files < 1:
             raise ConfigError(f"files={files} is not a number of files.", hint="Give 1 or more, or None.")
         self._path = path.rstrip("/")
-        self._beside = catalogue is None
-        self._catalogue = Catalogue(open_folder(catalogue or f"{self._path}/{CATALOGUE}"))
         self._files = files
-        self._unfinished = unfinished
         self._options = dict(options or {})
-        self._again: CatalogueEntry | None = None
-        self._rows: Mapping[TopicPartition, Row] = {}
-        self._begun: CatalogueEntry | None = None
-        """The batch of this run as the catalogue has it: a rival may undo it, and begin it again with other rows."""
-        self._directory: Directory | None = None
-        self._store: OffsetStore | None = None
-        self._has_rewritten = False
+        self._begun: Begun | None = None
+        """The record as this run has last found or written it."""
 
     def check(self, store: OffsetStore) -> None:
         """Raise Refused for a store that may write only some of a batch's rows."""
         require_atomic(store, "a restart could not decide whether a batch was saved")
-        self._store = store
-
-    def has_rewritten(self) -> bool:
-        found, self._has_rewritten = self._has_rewritten, False
-        return found
 
     # ------------------------------------------------------------ before a batch
 
-    def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Finish or undo batches that were begun. Creates the catalogue's folder.
+    def unfinished(
+        self, spark: SparkSession, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row], edges: LogEdges
+    ) -> tuple[OffsetRange, ...] | None:
+        """Finish, repeat or undo the batch that was begun; see ``RangeSink``.
 
-        Raises NeedsPerson if the rows do not show which, and ConfigError for a path that means two places.
+        Raises NeedsPerson if the rows do not show which, and ConfigError if the path is another group's.
         """
-        directory = Directory(spark, self._path)
-        if self._directory is None:
-            self._require_one_place(directory)
-            if not self._catalogue.folder.exists():
-                self._catalogue.folder.make()
-        self._directory = directory
-        self._again = None
-        self._rows = rows
-        stored = {at: row.stored for at, row in rows.items()}
-        # The largest first: if it was saved, it may hold all of a smaller one, which then was not.
-        for entry in sorted(self._catalogue.begun(), key=lambda each: each.offsets, reverse=True):
-            if entry.group != group:
-                raise ConfigError(
-                    f"{self._path} is the output of group {entry.group}, not of {group}.",
-                    hint="Give each job its own path.",
-                )
-            saved, is_lost = interrupted.is_saved(entry, stored), self._mark_of(entry, LOST) is not None
-            others = [] if saved is False else self._catalogue.counted_beside(entry.name)
-            if saved and interrupted.is_contradicted(entry, stored, others):
-                saved = None
-            if saved is None and not is_lost:
-                if self._are_older(group, stored):
-                    self._has_rewritten = True
-                    return
-                saved = self._decided_by_person(entry)
-            if saved and not interrupted.holds_all(others, entry):
-                self._finish(entry)
-            elif saved or is_lost or self._again is not None or interrupted.is_overtaken(entry, stored):
-                self._undo(entry)
-            else:
-                self._again = entry
-
-    def unfinished(self, group: str, log: LogEdges) -> tuple[OffsetRange, ...] | None:
-        """The ranges to run again. If they can no longer be read, the batch is undone instead."""
-        entry, self._again = self._again, None
-        if entry is None:
+        self._directory, self._offsets = Directory(spark, self._path), offsets
+        self._begun = begun = self._recorded()
+        if begun is None:
             return None
-        ranges = tuple(part.range for part in entry.parts)
-        gone = [
-            each
-            for each in ranges
-            if each.from_offset < log.starts.get(each.at, 0) or each.until_offset > log.ends.get(each.at, 0)
-        ]
-        if name_of(ranges, log.cluster) != entry.name or gone:
-            self._undo(entry)
-            return None
-        return ranges
-
-    def _require_one_place(self, directory: Directory) -> None:
-        """Raise ConfigError where Spark would write elsewhere than beside the catalogue.
-
-        A path without a scheme is one of Hadoop's default file system to Spark, and one of this machine's disk here:
-        the driver on another machine would find no catalogue, and start over.
-        """
-        folder, scheme = self._catalogue.folder, directory.scheme
-        if self._beside and isinstance(folder, LocalFolder) and scheme != "file":
+        if begun.group != offsets.group:
             raise ConfigError(
-                f"The path {self._path} names no file system: Spark's default (fs.defaultFS) is {scheme}:, and the "
-                "catalogue would be on this machine's disk. No result was written.",
-                hint="Write file:///PATH for the disk; or path and catalogue with their schemes, like "
-                '"hdfs://HOST/clicks" and catalogue="webhdfs://HOST:9870/clicks/_batches", give that catalogue to '
-                "output.read(), too, and keep the offsets where every machine finds them: files:/PATH is on this "
-                f'disk. An output whose catalogue is on this disk already goes on with catalogue="{folder.shown}".',
+                f"{self._path} is the output of group {begun.group}, not of {offsets.group}.",
+                hint="Give each job its own path.",
             )
+        saved = is_saved(begun, {at: row.stored for at, row in rows.items()})
+        if saved is None and offsets.read() != rows:
+            return ()  # another run has saved a batch since they were read
+        if saved is None:
+            raise self._undecided(begun)
+        self._directory.remove(WRITING)
+        if saved:
+            self._forget()
+            return None
+        if _is_repeatable(begun, rows, edges):
+            return begun.ranges
+        self._undo(begun, offsets, rows)
+        return ()
 
-    def _are_older(self, group: str, stored: Mapping[TopicPartition, StoredOffset]) -> bool:
-        """Whether other runs have written the rows since they were read, and begun what these cannot tell."""
-        return self._store is not None and {row.key: row.stored for row in self._store.read(group)} != stored
+    def abandon(self, batch: RangeBatch, offsets: GroupOffsets) -> None:
+        if self._begun is not None:
+            self._undo(self._begun, offsets, batch.rows)
 
-    def _decided_by_person(self, entry: CatalogueEntry) -> bool:
-        if self._unfinished != "stop":
-            _log.warning("the batch %s of %s is decided by hand: %s", entry.name, self._path, self._unfinished)
-            return self._unfinished == "keep"
-        raise NeedsPerson(
-            f"The batch {entry.name} of {self._path} ({some([str(part.range) for part in entry.parts])}) was under way "
-            "when its run ended, and the stored offsets are neither all those before it nor all those after it.",
-            hint="If its records will be read again, or another run has saved a batch of its own since (two runs "
-            'overlapped), start once with HashNamedFiles(unfinished="drop"). Only if this very batch was saved and its '
-            "offsets were replaced since, so that its records lie before the stored ones and in no other batch, use "
-            'unfinished="keep".',
+    def _undo(self, begun: Begun, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row]) -> None:
+        """Remove the batch's folder. First its rows are written as they are: no other run can save it any more."""
+        offsets.save(as_they_are(rows[at] for at in begun.after if at in rows), f"undone: {begun.name}")
+        log.warning("the batch %s of %s, which was under way, is undone", begun.name, self._path)
+        self._directory.remove(_folder(begun.name))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Remove the record, unless another run has written its own since."""
+        if self._is_own():
+            self._directory.remove(BEGUN)
+        self._begun = None
+
+    def _undecided(self, begun: Begun) -> NeedsPerson:
+        folder, record = f"{self._path}/{_folder(begun.name)}", f"{self._path}/{BEGUN}"
+        return NeedsPerson(
+            f"The batch in {folder} ({some(list(map(str, begun.ranges)))}) was under way when its run ended, and the "
+            "stored offsets are neither those before it nor those after it.",
+            hint=f"If the stored offsets lie before its records, these will be read again: remove {folder} and "
+            f"{record}. If they lie behind them, remove only {record}. Then start the job again.",
         )
 
     # ------------------------------------------------------------ a batch
 
-    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> bool:
-        """False for a batch that was begun before with other last records, which compaction has removed since."""
-        after = {change.key: change.new for change in changes if change.new is not None}
-        before = {at: row.stored for at, row in batch.rows.items()}
-        parts = tuple(BatchPart(each, before.get(each.at), after.get(each.at)) for each in batch.ranges)
-        written_at_ms = max((new.written_at_ms or 0 for new in after.values()), default=0)
-        entry = CatalogueEntry(batch.name, batch.group, parts=parts, written_at_ms=written_at_ms)
-        if self._catalogue.put(batch.name + BEGUN, entry):
-            self._begun = output.loads(output.dumps(entry), batch.name + BEGUN)
-            return True
-        there = self._catalogue.find(batch.name + BEGUN)  # None: another run has just finished or undone it
-        if there is None or not _starts_alike(there, entry):
-            raise Changed(
-                f"Another run has begun the batch {batch.name} of {self._path} from other rows.",
-                hint="Run one job per group.",
-            )
-        if _ends(there) == _ends(entry):
-            self._begun = there
-            return True
-        self.abandon(batch)
-        return False
-
-    def abandon(self, batch: RangeBatch) -> None:
-        """Have ``settle`` undo the batch, unless the rows show that its offsets were saved after all."""
-        there = self._catalogue.find(batch.name + BEGUN)
-        if there is not None:
-            self._mark(there, LOST)
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
+        is_repeated = self._begun is not None
+        if is_repeated:
+            self._require_own(batch)
+        self._begun = Begun(
+            batch.name,
+            batch.group,
+            secrets.token_hex(8),
+            batch.ranges,
+            {change.key: batch.rows[change.key].stored for change in changes if change.key in batch.rows},
+            {change.key: change.new for change in changes if change.new is not None},
+        )
+        if not self._directory.write(BEGUN, dumps(self._begun), replace=is_repeated):
+            raise self._taken_over(batch)
+        now = self._offsets.read()
+        if any(now.get(change.key) != batch.rows.get(change.key) for change in changes):
+            self._forget()  # another run has saved a batch since this one was planned
+            raise self._taken_over(batch)
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
-        """Write the batch's files, unless they count already or a run has staged all of them."""
-        if self._catalogue.has(batch.name + DONE):
-            self._require_begun(batch)
-            _log.warning(
-                "the batch %s of %s counts already: its files stay, and the results of this run are not written",
-                batch.name,
-                self._path,
-            )
-            return
-        if self._begun is not None and self._mark_of(self._begun, STAGED) is not None:
-            _log.info("the files of batch %s of %s were written before", batch.name, self._path)
-            return
-        directory, attempt = self._opened(), f"{batch.name}-{secrets.token_hex(4)}"
-        aside = f"{WRITING}/{attempt}"
+        """Write the batch's folder, in place of an earlier one."""
+        aside = f"{WRITING}/{secrets.token_hex(8)}"
         frame = results if self._files is None else results.repartition(self._files)
-        names: list[str] = []
-        may_count = False
         try:
-            frame.write.options(**self._options).mode("overwrite").parquet(f"{self._path}/{aside}")
-            self._require_begun(batch)
-            for number, old in enumerate(directory.names(aside, "*.parquet")):
-                names.append(f"{attempt}-{number:05d}.parquet")
-                directory.move(f"{aside}/{old}", names[-1])
-            may_count = True  # also if the catalogue does not answer
-            may_count = self._staged(batch, tuple(names))
+            frame.write.options(**self._options).parquet(f"{self._path}/{aside}")
+            self._require_own(batch)
+            self._directory.replace(aside, _folder(batch.name))
         finally:
-            directory.remove(aside)
-            for name in () if may_count else names:
-                directory.remove(name)
-        self._require_begun(batch)
+            self._directory.remove(aside)
 
-    def _staged(self, batch: RangeBatch, names: tuple[str, ...]) -> bool:
-        """Have these files count with the batch; False if another run has staged its own, finished or undone it."""
-        if self._begun is None or not self._mark(self._begun, STAGED, names):
-            return False
-        if self._is_begun(batch):
-            return True
-        done = self._catalogue.find(batch.name + DONE)
-        if done is not None and set(names) <= set(done.files):
-            return True  # another run has found them here, and finished the batch with them
-        self._catalogue.folder.remove(batch.name + STAGED)
-        return False
+    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
+        self._require_own(batch)
+        save()
+        self._forget()
 
-    def _mark(self, begun: CatalogueEntry, kind: str, files: tuple[str, ...] = ()) -> bool:
-        """Write what is said of this very batch; False if it was written before. A mark of one that was begun under
-        this name earlier, and undone, is replaced: its run wrote it too late."""
-        entry = replace(begun, files=files)
-        if self._catalogue.put(begun.name + kind, entry):
-            return True
-        if self._mark_of(begun, kind) is not None:
-            return False
-        self._catalogue.folder.remove(begun.name + kind)
-        return self._catalogue.put(begun.name + kind, entry)
+    def _recorded(self) -> Begun | None:
+        text = self._directory.read(BEGUN)
+        found = None if text is None else loads(text, f"{self._path}/{BEGUN}")
+        if text is not None and found is None:
+            self._directory.remove(BEGUN)  # its run was killed before it wrote anything else
+        return found
 
-    def _mark_of(self, begun: CatalogueEntry, kind: str) -> CatalogueEntry | None:
-        """What was written of this very batch. A mark of an earlier version of this product does not say which."""
-        found = self._catalogue.find(begun.name + kind)
-        return found if found is None or not found.parts or replace(found, files=()) == begun else None
+    def _is_own(self) -> bool:
+        """False if another run has finished, repeated or undone the batch meanwhile."""
+        now = self._recorded()
+        return now is not None and self._begun is not None and now.attempt == self._begun.attempt
 
-    def _is_begun(self, batch: RangeBatch) -> bool:
-        """False if another run has finished or undone what this one has begun; it may have begun it again."""
-        return self._begun is not None and self._catalogue.find(batch.name + BEGUN) == self._begun
-
-    def _require_begun(self, batch: RangeBatch) -> None:
-        if not self._is_begun(batch):
+    def _require_own(self, batch: RangeBatch) -> None:
+        if not self._is_own():
             raise self._taken_over(batch)
 
     def _taken_over(self, batch: RangeBatch) -> Changed:
         return Changed(
-            f"Another run of group {batch.group} has finished or undone the batch {batch.name} of {self._path}.",
+            f"Another run of group {batch.group} writes to {self._path}. This run saved nothing of its batch.",
             hint="Run one job per group. Started again, this one continues after the other's batch.",
         )
 
-    def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
-        self._require_begun(batch)  # another run may have undone it since, and removed its files
-        assert self._begun is not None, "begun"
-        if self._mark_of(self._begun, STAGED) is None and self._catalogue.find(batch.name + DONE) is None:
-            raise self._taken_over(batch)
-        if self._mark_of(self._begun, LOST) is not None:
-            raise Changed(
-                f"Another run of group {batch.group} has given up the batch {batch.name} of {self._path}.",
-                hint="Run one job per group. Started again, this one undoes the batch and plans it again.",
-            )
+
+def _folder(name: str) -> str:
+    return f"batch={name}"
+
+
+def _is_repeatable(begun: Begun, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> bool:
+    """Whether the same ranges can be read here, and be saved over the rows that they began from."""
+    is_held = all(
+        each.from_offset >= edges.starts.get(each.at, 0) and each.until_offset <= edges.ends.get(each.at, 0)
+        for each in begun.ranges
+    )
+    offsets_now = {at: rows[at].stored.offset for at in begun.after if at in rows}
+    offsets_then = {at: begun.before[at].offset for at in begun.after if at in begun.before}
+    return is_held and offsets_now == offsets_then and name_of(begun.ranges, edges.cluster) == begun.name
+
+
+# ---------------------------------------------------------------- whether the batch was saved
+
+
+def is_saved(begun: Begun, rows: Mapping[TopicPartition, StoredOffset]) -> bool | None:
+    """Whether the stored offsets are those after the begun batch: True, False, or None if the rows do not show it.
+
+    One partition is enough, since all were saved in one step. If a failover has replaced rows by others in another
+    numbering, the anchors decide: a corrected row names the same record as the row that it replaces.
+    """
+    answers = set()
+    for at, after in begun.after.items():
+        is_after, is_before = _same(rows.get(at), after), _same(rows.get(at), begun.before.get(at))
+        if is_after != is_before:
+            answers.add(is_after)
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _same(now: StoredOffset | None, then: StoredOffset | None) -> bool:
+    if now is None or then is None or now.is_unread or then.is_unread:
+        return all(each is None or each.is_unread for each in (now, then))
+    one, other = now.anchor, then.anchor
+    if one is None or other is None:
+        return (now.offset, one) == (then.offset, other)
+    if (one.cluster_id, one.topic_id) == (other.cluster_id, other.topic_id):
+        return now.offset == then.offset
+    return one.fingerprint is not None and _record(one) == _record(other)
+
+
+def _record(anchor: Anchor) -> tuple[object, ...]:
+    return anchor.fingerprint, anchor.id, anchor.timestamp_ms
+
+
+# ---------------------------------------------------------------- the record's text
+
+
+def dumps(begun: Begun) -> str:
+    def lines(rows: Mapping[TopicPartition, StoredOffset]) -> list[str]:
+        return [line_of(at.topic, at.partition, stored) for at, stored in rows.items()]
+
+    ranges = [[each.topic, each.partition, each.from_offset, each.until_offset] for each in begun.ranges]
+    content = {"format": FORMAT, "name": begun.name, "group": begun.group, "attempt": begun.attempt, "ranges": ranges}
+    return json.dumps({**content, "before": lines(begun.before), "after": lines(begun.after)})
+
+
+def loads(text: str, shown: str) -> Begun | None:
+    """None for a text that was not written to its end. Raises Refused for another format."""
+
+    def rows(lines: list[str]) -> dict[TopicPartition, StoredOffset]:
+        found = [parse_range(line, None) for line in lines]
+        return {each.key: each.stored for each in found if each.stored is not None}
+
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    try:
+        if content["format"] != FORMAT:
+            raise FieldError("format", f"is not {FORMAT}")
+        ranges = tuple(OffsetRange(*each) for each in content["ranges"])
+        before, after = rows(content["before"]), rows(content["after"])
+        return Begun(content["name"], content["group"], content["attempt"], ranges, before, after)
+    except (FieldError, KeyError, TypeError) as error:
+        raise Refused(f"{shown} cannot be read: {error}.", hint="Find out which program wrote it.") from error
+
+
+# ---------------------------------------------------------------- files
+
+
+class Directory:
+    """A directory on any file system that Spark knows, through Hadoop in Spark's JVM. Names are relative to it."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm, self.path = jvm, path
+        self._fs = jvm.org.apache.hadoop.fs.Path(path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    def read(self, name: str) -> str | None:
+        """A file's text; None if it does not exist."""
+        if not self._exists(name):
+            return None
+        stream = self._fs.open(self._at(name))
         try:
-            save()
-        except Changed:
-            # Its offsets were not saved, but another run may have saved the very same: the next run sees that.
-            if self._is_begun(batch):
-                self.abandon(batch)
-            raise
-        if self._is_begun(batch) and self._begun is not None:  # else another run has seen the offsets, and finished it
-            self._finish(self._begun)
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
 
-    # ------------------------------------------------------------ the steps after the offsets
+    def write(self, name: str, text: str, *, replace: bool) -> bool:
+        """Write a file; False if it exists and is not to be replaced."""
+        if not replace and not self._fs.createNewFile(self._at(name)):
+            return False
+        stream = self._fs.create(self._at(name), True)
+        stream.write(text.encode())
+        stream.close()
+        return True
 
-    def _finish(self, entry: CatalogueEntry) -> None:
-        staged = self._mark_of(entry, STAGED)
-        # Nothing is staged where the batch counted before, or an earlier version of this product wrote its files.
-        files = staged.files if staged is not None else tuple(self._files_of(entry.name))
-        self._catalogue.put(entry.name + DONE, replace(entry, files=files))
-        done = self._catalogue.find(entry.name + DONE)  # perhaps another run's
-        if done is not None:
-            for name in set(self._files_of(entry.name)) - set(done.files):
-                self._opened().remove(name)
-        self._forget(entry.name)
+    def replace(self, name: str, to: str) -> None:
+        """Rename a directory, in place of the one that has the new name.
 
-    def _undo(self, entry: CatalogueEntry) -> None:
-        self._fence(entry)
-        _log.warning("the batch %s of %s, which was under way, is undone", entry.name, self._path)
-        self._catalogue.folder.remove(entry.name + STAGED)  # first, so that it never names files that are gone
-        if not self._catalogue.has(entry.name + DONE):  # else it counted before, and its offsets were set back
-            for name in self._files_of(entry.name):
-                self._opened().remove(name)
-        self._forget(entry.name)
-
-    def _fence(self, entry: CatalogueEntry) -> None:
-        """Rewrite the rows that the batch would replace, as they are: a run that still wants to save it is too late.
-
-        Raises Changed if they are not those any more by which the batch is undone: perhaps it was saved just now.
+        Each step leaves whole directories only, even if another run does the same meanwhile.
         """
-        replaced = (self._rows.get(part.range.at) for part in entry.parts if part.after is not None)
-        changes = as_they_are(row for row in replaced if row is not None)
-        if changes and self._store is not None:
-            self._has_rewritten = True
-            written = self._store.write(entry.group, changes, reason=f"undone: {entry.name}", now_ms=clock_ms())
-            refuse_conflicts(written.conflicts, entry.group, self._store)
+        old, inside = f"{name}-old", f"{to}/{name.rpartition('/')[2]}"
+        if self._exists(to) and not self._rename(to, old):
+            raise self._disturbed(to)
+        if not self._rename(name, to):
+            if not self._exists(to):
+                self._rename(old, to)
+            raise self._disturbed(to)
+        if self._exists(inside):  # Hadoop moves a directory into an existing one: another run's
+            self.remove(inside)
+            raise self._disturbed(to)
+        self.remove(old)
 
-    def _forget(self, name: str) -> None:
-        for aside in self._opened().names(WRITING, f"{name}-*"):  # of runs that were killed while they wrote
-            self._opened().remove(f"{WRITING}/{aside}")
-        for kind in (STAGED, LOST, BEGUN):
-            self._catalogue.folder.remove(name + kind)
+    def remove(self, name: str) -> None:
+        """Remove a file, or a directory with its content; no error if it does not exist."""
+        self._fs.delete(self._at(name), True)
 
-    def _files_of(self, name: str) -> list[str]:
-        return self._opened().names(pattern=f"{name}-*.parquet")
+    def _exists(self, name: str) -> bool:
+        return bool(self._fs.exists(self._at(name)))
 
-    def _opened(self) -> Directory:
-        assert self._directory is not None
-        return self._directory
+    def _rename(self, name: str, to: str) -> bool:
+        return bool(self._fs.rename(self._at(name), self._at(to)))
 
-
-def _starts_alike(one: CatalogueEntry, other: CatalogueEntry) -> bool:
-    """True for the same ranges, from the same stored offsets where the batch saves others; times do not matter."""
-    saved = {part.range for part in one.parts if part.after is not None}
-    (first, second) = [
-        (
-            each.name,
-            each.group,
-            [(part.range, part.before and part.before.offset if part.range in saved else None) for part in each.parts],
+    def _disturbed(self, to: str) -> Unreachable:
+        return Unreachable(
+            f"{self.path}/{to} could not be replaced: another program renamed or removed files there.",
+            hint="Run one job per group, then run this again.",
         )
-        for each in (one, other)
-    ]
-    return first == second
 
-
-def _ends(entry: CatalogueEntry) -> list[int | None]:
-    """The offsets that will be stored after the batch, by part."""
-    return [None if part.after is None else part.after.offset for part in entry.parts]
+    def _at(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.path}/{name}")

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args, get_type_hints
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
+from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, Row, TopicPartition
-from reconciler.spark.ranges.sharing import taken
 
 CORRECT_THEM = (
     "Start the job by `reconciler hook -c FILE -- COMMAND`, or run `reconciler plan` and `reconciler apply`, which "
@@ -93,6 +92,9 @@ class Policy:
 NO_CAPS = Caps()
 BY_DEFAULT = Policy()
 
+EmptyStretches = Mapping[tuple[TopicPartition, str | None], tuple[int, int]]
+"""By partition and its topic's id, offsets that hold no record: from one up to, and without, the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogEdges:
@@ -109,25 +111,13 @@ class RangePlan:
 
     ``begin`` lists partitions whose row must be created before anything is read, so that the next start does not take
     them for new: at an offset (they start at the latest), or None (at the earliest, when new ones would not).
-    ``lost``: records that retention removed unread. ``left``: stored partitions that no longer exist. ``behind``:
-    offsets that remain for later runs. ``elsewhere``: topics with newer rows in another cluster's numbering, of which
-    their names do not tell whether they are this job's.
+    ``lost``: records that retention removed unread. ``left``: stored partitions that no longer exist.
     """
 
     ranges: tuple[OffsetRange, ...] = ()
     begin: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     lost: tuple[OffsetRange, ...] = ()
     left: tuple[TopicPartition, ...] = ()
-    behind: int = 0
-    elsewhere: tuple[str, ...] = ()
-
-    def beginnings(
-        self, rows: Mapping[TopicPartition, Row], *, needs_rows: bool
-    ) -> Mapping[TopicPartition, int | None]:
-        """``begin``; with ``needs_rows`` also every partition of a batch that has no row for any of its partitions."""
-        if not needs_rows or any(each.at in rows for each in self.ranges):
-            return self.begin
-        return {**self.begin, **{each.at: None for each in self.ranges if each.at not in self.begin}}
 
 
 def plan(
@@ -138,10 +128,10 @@ def plan(
     group: str,
     caps: Caps = NO_CAPS,
     policy: Policy = BY_DEFAULT,
-    empty: Mapping[TopicPartition, tuple[int, int]] | None = None,
+    empty: EmptyStretches | None = None,
 ) -> RangePlan:
-    """The ranges that the next batch reads. ``rows`` are all rows of the group; ``empty`` has stretches (from, up to)
-    that are known to hold no record: a range that would begin within one begins after it.
+    """The ranges that the next batch reads. ``rows`` are all rows of the group. A range that would begin within one of
+    the ``empty`` stretches begins after it.
 
         plan(rows, log, ["events"], group="clicks", caps=Caps(per_run=100_000)).ranges
 
@@ -156,15 +146,15 @@ def plan(
     left = _fewer(own, partitions, policy)
     stored = {at: row.stored for at, row in own.items() if at not in left}
     _refuse_foreign(stored, log)
-    elsewhere = _gone_on_elsewhere(rows, own, log, group)
+    _refuse_gone_on_elsewhere(rows, own, log, group)
     begin = _begin(stored, partitions, log, policy)
     from_, lost = _starts(stored, partitions, begin, log, policy, empty or {})
     waiting = {at: max(0, log.ends[at] - offset) for at, offset in sorted(from_.items())}
-    shared = taken(waiting, caps, turn=sum(from_.values()))
+    shared = _taken(waiting, caps, turn=sum(from_.values()))
     ranges = tuple(
         OffsetRange(at.topic, at.partition, from_[at], from_[at] + count) for at, count in shared.items() if count
     )
-    return RangePlan(ranges, begin, lost, left, sum(waiting.values()) - sum(shared.values()), elsewhere)
+    return RangePlan(ranges, begin, lost, left)
 
 
 def name_of(ranges: Iterable[OffsetRange], cluster: ClusterInfo) -> str:
@@ -214,44 +204,34 @@ def _refuse_not_handed_over(
         )
 
 
-def _gone_on_elsewhere(
+def _refuse_gone_on_elsewhere(
     rows: Mapping[TopicPartition, Row], own: Mapping[TopicPartition, Row], log: LogEdges, group: str
-) -> tuple[str, ...]:
-    """Raise NeedsPerson if the group has newer rows of a mirror of the job's topics, or of what they mirror.
+) -> None:
+    """Refuse to read on here if the group has newer rows of a mirror of the job's topics, or of what they mirror.
 
-    A hand-over back here would have written all of the job's rows later. Returns the topics for which it cannot be
-    told: the names are not those of a mirror, or the times of writing are not known.
+    A hand-over back here would have written all of the job's rows later. Rows without a time of writing say nothing.
     """
-    if not own:
-        return ()
     topics = {at.topic for at in own}
-    newest = max((row.stored.written_at_ms or 0) for row in own.values())
-    gone: set[str] = set()
-    doubtful: set[str] = set()
-    for at, row in rows.items():
-        if at.topic in topics or _numbered_here(row.stored, log, at):
-            continue
-        written, mirrors = row.stored.written_at_ms, any(_is_mirror(at.topic, topic) for topic in topics)
-        if mirrors and (written is None or not newest):
-            doubtful.add(at.topic)
-        elif written is not None and newest and written > newest:
-            (gone if mirrors else doubtful).add(at.topic)
-    if gone:
+    newest = max((row.stored.written_at_ms or 0 for row in own.values()), default=0)
+    gone = {
+        at.topic for at in mirrors_elsewhere(rows, topics, log) if newest < (rows[at].stored.written_at_ms or newest)
+    }
+    if gone and newest:
         raise NeedsPerson(
             f"Group {group} has offsets of {some(sorted(gone))} that are numbers of another cluster and newer than all "
             f"those of {some(sorted(topics))}: the job went on there and was not handed back, so it would read again "
             "what it has read there.",
             hint=f"{CORRECT_THEM} If those offsets are another job's, give each job a group of its own.",
         )
-    return tuple(sorted(doubtful))
 
 
 def mirrors_elsewhere(rows: Mapping[TopicPartition, Row], topics: Iterable[str], log: LogEdges) -> list[TopicPartition]:
     """The group's rows of these topics' mirrors, or of what they mirror, that are numbers of another cluster."""
+    names = tuple(topics)
     return [
         at
         for at, row in rows.items()
-        if not _numbered_here(row.stored, log, at) and any(_is_mirror(at.topic, topic) for topic in topics)
+        if not _numbered_here(row.stored, log, at) and any(_is_mirror(at.topic, topic) for topic in names)
     ]
 
 
@@ -333,10 +313,10 @@ def _starts(
     begin: Mapping[TopicPartition, int | None],
     log: LogEdges,
     policy: Policy,
-    empty: Mapping[TopicPartition, tuple[int, int]],
+    empty: EmptyStretches,
 ) -> tuple[dict[TopicPartition, int], tuple[OffsetRange, ...]]:
     def past_empty(at: TopicPartition, offset: int) -> int:
-        since, until = empty.get(at, (0, 0))
+        since, until = empty.get((at, log.cluster.topic_id(at.topic)), (0, 0))
         return until if since <= offset <= until <= log.ends[at] else offset
 
     found: dict[TopicPartition, int] = {}
@@ -371,21 +351,34 @@ def lost_sentence(lost: Sequence[OffsetRange]) -> str:
     )
 
 
-def lost_while_reading(ranges: Sequence[OffsetRange], *, saved: bool = False) -> ReconcilerError:
-    """The error for records that vanished, or offsets that were never there, while Spark read a batch.
-
-    ``saved``: its offsets were saved before, as at most once does it.
-    """
-    prevent = "Read in smaller batches (Caps), or raise the topic's retention."
-    return NeedsPerson(
-        f"Spark could not read all of {some(list(map(str, ranges)))}: records were removed while they were read. "
-        + (
-            "The offsets after the batch are saved: at most once does not repeat it." if saved else "Nothing was saved."
-        ),
-        hint=prevent if saved else f"Run this again: the policy for retention (overtaken) then decides. {prevent}",
-    )
-
-
 def named(partitions: Iterable[TopicPartition]) -> str:
     """Partitions for a sentence: the first ones, in order."""
     return some([str(at) for at in sorted(partitions)])
+
+
+# ---------------------------------------------------------------- how far a batch reads
+
+
+def _taken(waiting: Mapping[TopicPartition, int], caps: Caps, *, turn: int) -> dict[TopicPartition, int]:
+    """How many offsets of each partition the next batch takes, of those that wait. ``turn`` as in ``shares``."""
+    most = caps.per_partition
+    wants = [count if most is None else min(count, most) for count in waiting.values()]
+    if caps.per_run is not None:
+        wants = shares(wants, caps.per_run, turn=turn)
+    return dict(zip(waiting, wants, strict=True))
+
+
+def shares(wants: Sequence[int], total: int, *, turn: int = 0) -> list[int]:
+    """Shares of ``total``, none above its want, as even as possible (P4). ``turn`` rotates who gets the remainder.
+
+    shares([10, 2, 10], 12)  # [5, 2, 5]
+    """
+    given, left = [0] * len(wants), min(total, sum(wants))
+    while left:
+        hungry = [index for index, want in enumerate(wants) if given[index] < want]
+        first, each = turn % len(hungry), max(1, left // len(hungry))
+        for index in hungry[first:] + hungry[:first]:
+            more = min(each, wants[index] - given[index], left)
+            given[index] += more
+            left -= more
+    return given

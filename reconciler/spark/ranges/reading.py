@@ -1,28 +1,29 @@
-"""The edges of the log, a DataFrame of exactly the planned ranges, and the proof that Spark read all of them.
+"""The edges of the log, a DataFrame of exactly the planned ranges, and their last records.
 
 - R1  The partitions are assigned by number, and each has a start and an end: none is read from a default.
 - R2  ``failOnDataLoss`` stays on: a missing offset fails the batch, and Spark's error becomes one of this product.
-- R3  Where a partition's last record comes before the planned end, the log must hold nothing in between, also if that
-      last record was read from the log itself: a log that was cut, or lost the whole range, is not an empty range.
+- R3  Where a partition's last record comes before the planned end, the log must still hold the offsets in between: a
+      log that was cut, or lost the whole range, is not an empty range.
 - R4  The topics have the same ids when the batch is saved as when it was planned: Spark's offsets name no topic id.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from reconciler.core.errors import Changed, ConfigError, ReconcilerError
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, ReconcilerError
+from reconciler.formats import json_fields
+from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark import last_records as point_reads
 from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.last_records import OffsetSpan
-from reconciler.spark.ranges.planning import LogEdges, OffsetRange, lost_while_reading, named
+from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 from reconciler.spark.session import DATA_LOSS
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ def look(reader: LogReader, topics: Iterable[str]) -> LogEdges:
     seen = reader.describe(wanted)
     while True:
         partitions = _partitions(seen)
-        if not partitions:
-            return LogEdges(seen, {}, {})
-        starts = reader.log_starts(partitions)
-        ends = reader.log_ends(partitions)
+        starts = reader.log_starts(partitions) if partitions else {}
+        ends = reader.log_ends(partitions) if partitions else {}
         now = reader.describe(wanted)
         if not all(now.numbers_as(seen, topic) for topic in wanted):
             raise Changed(
@@ -90,23 +89,18 @@ def options_for(
     check_options(options or {})
     if not ranges:
         raise ValueError("no ranges to read")
-    by_topic: dict[str, list[OffsetRange]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
     for each in sorted(ranges):
-        by_topic.setdefault(each.topic, []).append(each)
-
-    def dumped(content: Mapping[str, object]) -> str:
-        return json.dumps(content, separators=(",", ":"))
-
+        starts.setdefault(each.topic, {})[str(each.partition)] = each.from_offset
+        ends.setdefault(each.topic, {})[str(each.partition)] = each.until_offset
+    assigned = {topic: [int(partition) for partition in of] for topic, of in starts.items()}
     return {
         **(options or {}),
         "kafka.bootstrap.servers": bootstrap_servers,
-        "assign": dumped({topic: [each.partition for each in of] for topic, of in by_topic.items()}),
-        "startingOffsets": dumped(
-            {t: {str(each.partition): each.from_offset for each in of} for t, of in by_topic.items()}
-        ),
-        "endingOffsets": dumped(
-            {t: {str(each.partition): each.until_offset for each in of} for t, of in by_topic.items()}
-        ),
+        "assign": json_fields.compact(assigned),
+        "startingOffsets": json_fields.compact(starts),
+        "endingOffsets": json_fields.compact(ends),
         "failOnDataLoss": "true",
     }
 
@@ -141,40 +135,19 @@ def data_loss_as_error(ranges: Sequence[OffsetRange], *, saved: bool = False) ->
 
 
 def last_records(ranges: Sequence[OffsetRange], reader: LogReader, *, timeout_s: float = TIMEOUT_S) -> list[LastRecord]:
-    """Each range's last record, read from the log. Raises Unreachable and Refused."""
-    wanted = {each.at: OffsetSpan(each.from_offset, each.until_offset) for each in ranges}
-    return list(point_reads.last_records(reader, wanted, timeout_s=timeout_s).values())
+    """Each range's last record, read from the log (R3). The reader must leave out the same records as Spark.
 
-
-def check_read(ranges: Sequence[OffsetRange], ends: Iterable[LastRecord], reader: LogReader) -> None:
-    """Raise unless ``ends`` are the last records of ``ranges``, one for each that has any (R3).
-
-    The reader must leave out the same records as Spark. Raises Changed, and NeedsPerson for a range that the log no
-    longer holds.
+    Raises Unreachable and Refused, and NeedsPerson for a range that the log no longer holds.
     """
-    last = {end.at: end.offset for end in ends}
-    planned = {each.at: each for each in ranges}
-    astray = [
-        at
-        for at, offset in last.items()
-        if at not in planned or not planned[at].from_offset <= offset < planned[at].until_offset
-    ]
-    if astray:
-        raise _not_as_planned(astray, "it returned records outside of the ranges")
-    after = {at: last.get(at, each.from_offset - 1) + 1 for at, each in planned.items()}
-    short = [at for at, offset in after.items() if offset < planned[at].until_offset]
-    chunks = reader.read([ReadRequest(at, after[at], 1) for at in short]) if short else []
-    answers = dict(zip(short, chunks, strict=True))
-    gone = [planned[at] for at, chunk in answers.items() if chunk.out_of_range]
+    wanted = {each.at: OffsetSpan(each.from_offset, each.until_offset) for each in ranges}
+    found = point_reads.last_records(reader, wanted, timeout_s=timeout_s)
+    after = {each: found[each.at].offset + 1 if each.at in found else each.from_offset for each in ranges}
+    short = [each for each, offset in after.items() if offset < each.until_offset]
+    chunks = reader.read([ReadRequest(each.at, after[each], 1) for each in short]) if short else []
+    gone = [each for each, chunk in zip(short, chunks, strict=True) if chunk.out_of_range]
     if gone:
         raise lost_while_reading(gone)
-    unread = [
-        at
-        for at, chunk in answers.items()
-        if any(record.offset < planned[at].until_offset for record in chunk.records[:1])
-    ]
-    if unread:
-        raise _not_as_planned(unread, "it left out records that the log holds")
+    return list(found.values())
 
 
 def check_topics(cluster: ClusterInfo, reader: LogReader) -> None:
@@ -193,10 +166,18 @@ def check_topics(cluster: ClusterInfo, reader: LogReader) -> None:
         )
 
 
-def _not_as_planned(partitions: Sequence[TopicPartition], difference: str) -> Changed:
-    return Changed(
-        f"Spark did not read the planned ranges of {named(partitions)}: {difference}. Nothing was saved.",
-        hint="The topic may have been recreated, or compacted, meanwhile: run this again.",
+def lost_while_reading(ranges: Sequence[OffsetRange], *, saved: bool = False) -> ReconcilerError:
+    """The error for records that vanished, or offsets that were never there, while Spark read a batch.
+
+    ``saved``: its offsets were saved before, as at most once does it.
+    """
+    prevent = "Read in smaller batches (Caps), or raise the topic's retention."
+    return NeedsPerson(
+        f"Spark could not read all of {some(list(map(str, ranges)))}: records were removed while they were read. "
+        + (
+            "The offsets after the batch are saved: at most once does not repeat it." if saved else "Nothing was saved."
+        ),
+        hint=prevent if saved else f"Run this again: the policy for retention (overtaken) then decides. {prevent}",
     )
 
 

@@ -17,7 +17,7 @@ ranges (``reading``). The semantics decide the order:
 - *at most once*: save, then the function. A crash between them loses the batch's effects, and never repeats them.
 - *at least once*: the function, then save. A crash between them repeats the batch.
 - *exactly once*: the function returns the results, and a sink writes them so that a repeated batch changes nothing
-  (``idempotent``), counts its files once (``hashed_files``), or commits in one transaction with the offsets
+  (``idempotent``), replaces its files (``hashed_files``), or commits in one transaction with the offsets
   (``transactional``).
 
 Every save is a compare-and-set on the rows that the batch was planned from: of two runs of one group, one saves.
@@ -26,22 +26,18 @@ Every save is a compare-and-set on the rows that the batch was planned from: of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
-from reconciler.core.errors import ConfigError, Refused
-from reconciler.formats.decimal_text import some
-from reconciler.ports import ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.columns import kept
-from reconciler.spark.identity_columns import BatchIdentity, ColumnSpec, LastRecord
+from reconciler.core.errors import ConfigError
+from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
+from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are
 from reconciler.spark.ranges.planning import (
     BY_DEFAULT,
-    CORRECT_THEM,
     NO_CAPS,
     Caps,
     LogEdges,
@@ -53,7 +49,7 @@ from reconciler.spark.ranges.planning import (
     name_of,
     plan,
 )
-from reconciler.spark.ranges.sinks import RangeBatch, RangeSink, settled
+from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 
 if TYPE_CHECKING:
@@ -106,13 +102,10 @@ class RangeBatches:
 
     ``store`` is a store's address, or an opened store; leave it out where the sink keeps the offsets itself
     (``PostgresTransaction``). ``options`` are further options of Spark's Kafka source (``kafka.*`` for a login,
-    ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster. ``anchors``, ``timestamp``,
-    ``id``, ``unit`` and ``frame`` are as for ``recording()``. With ``min_partitions`` Spark splits ranges over more
-    tasks.
-
-    Only where ``id`` or ``timestamp`` is a column, or ``kafka_client`` may not read the topics, is the batch searched
-    for its last records; ``cache`` then keeps it until the function is done (in memory, else on disk), and without it
-    Spark reads Kafka twice. A function that runs several actions should cache the frame itself.
+    ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster, with which the last record of
+    each range is read. ``anchors`` is as for ``recording()``; ``timestamp``, ``id``, ``unit`` and ``frame`` are texts
+    as in ``[jobs.identity]``. With ``min_partitions`` Spark splits ranges over more tasks. Spark reads a batch once for
+    each action: a function that runs several should cache the frame.
 
     Raises ConfigError for settings that contradict each other.
     """
@@ -130,12 +123,11 @@ class RangeBatches:
         policy: Policy = BY_DEFAULT,
         options: Mapping[str, str] | None = None,
         kafka_client: Mapping[str, str] | None = None,
-        timestamp: ColumnSpec = "record",
-        id: ColumnSpec = "none",
+        timestamp: str = "record",
+        id: str = "none",
         unit: str = "ms",
         frame: str = "none",
         min_partitions: int | None = None,
-        cache: bool = True,
         now_ms: Callable[[], int] = clock_ms,
     ) -> None:
         if type(spark).__module__.startswith("pyspark.sql.connect"):
@@ -145,6 +137,11 @@ class RangeBatches:
             )
         if isinstance(topics, str):
             raise ConfigError("topics must be a list, and is one text.", hint=f"Write topics=[{topics!r}].")
+        if not isinstance(id, str) or not isinstance(timestamp, str):
+            raise ConfigError(
+                "Range batches read id and timestamp from a batch's last records, and have no column for them.",
+                hint='Give texts as in [jobs.identity]: id="header:message-id", or "python:module:function".',
+            )
         identity = BatchIdentity(timestamp=timestamp, id=id, unit=unit, frame=frame)
         options = dict(options or {})
         if min_partitions is not None:
@@ -164,16 +161,12 @@ class RangeBatches:
         )
         self._committed_only = reading.reads_committed(options)
         self._caps, self._policy = caps, policy
-        self._cache = cache
-        self._opened: dict[int, tuple[RangeSink | None, GroupOffsets]] = {}
-        """By the sink's ``id``. The sink is kept with it: another one would get the id of one that is gone."""
+        self._opened: dict[RangeSink | None, GroupOffsets] = {}
         self._reader: LogReader | None = None
         self._is_alone = False
         """Whether this process has shut out runs of the group at the other cluster of a failover."""
-        self._searches = identity.has_columns
         self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
-        """By partition and its topic's id, offsets that hold no record: from one up to, and without, the other."""
-        self._elsewhere_logged: tuple[str, ...] = ()
+        """``planning.EmptyStretches`` that this process has found."""
 
     # ------------------------------------------------------------ running
 
@@ -197,19 +190,17 @@ class RangeBatches:
         if semantics.name == "at-most-once":
             context = self._spark.sparkContext
             reading.require_single_attempts(context.master, dict(context.getConf().getAll()))
-        offsets = self._offsets(semantics.sink)
-        while True:
-            batch = self._plan(offsets, semantics.sink)
-            if batch is None:
-                return None
-            with self._read(batch, semantics) as (frame, ends):
-                is_finished = bool(ends) and self._finish(semantics, offsets, batch, frame, ends)
-            if is_finished or not ends:
-                self._note_empty(batch, ends)
-            if is_finished:
+        offsets, sink = self._offsets(semantics.sink), semantics.sink
+        while (batch := self._plan(offsets, sink)) is not None:
+            ends = reading.last_records(batch.ranges, self._log())
+            self._note_empty(batch, ends)
+            if ends:
+                with reading.data_loss_as_error(batch.ranges, saved=semantics.name == "at-most-once"):
+                    self._finish(semantics, offsets, batch, ends)
                 return batch
-            if not ends and semantics.sink is not None:
-                semantics.sink.abandon(batch)
+            if sink is not None:
+                sink.abandon(batch, offsets)
+        return None
 
     def close(self) -> None:
         """Close the connections to cluster and store. A process that ends with its job need not call it."""
@@ -217,7 +208,7 @@ class RangeBatches:
             self._reader.close()
             self._reader = None
         if isinstance(self._target.store, str):
-            for _, offsets in self._opened.values():
+            for offsets in self._opened.values():
                 offsets.store.close()
         self._opened.clear()
 
@@ -225,20 +216,17 @@ class RangeBatches:
 
     def _plan(self, offsets: GroupOffsets, sink: RangeSink | None) -> RangeBatch | None:
         """The next batch, after the rows that it needs have been saved; None if there is nothing to read."""
-        # Read once: what the sink repeats because of these rows must be saved over them.
-        rows = offsets.read() if sink is None else settled(sink, self._spark, offsets)
+        rows = offsets.read()  # once: a batch that is repeated because of these rows must be saved over them
         edges = reading.look(self._log(), self._topics)
+        again = None if sink is None else sink.unfinished(self._spark, offsets, rows, edges)
+        if again is not None and not again:
+            return self._plan(offsets, sink)
         planned = self._ranges(rows, edges)
-        if begin := planned.beginnings(rows, needs_rows=sink is not None and sink.needs_rows):
-            offsets.save_beginnings(begin, edges, self._log())
+        if planned.begin and again is None:
+            offsets.save_beginnings(planned.begin, edges, self._log())
             rows = offsets.read() | rows
             planned = self._ranges(rows, edges)
-        self._warn_of(planned)
-        ranges, group = planned.ranges, self._target.group
-        if sink is not None:
-            ranges = sink.unfinished(group, edges) or ranges
-            if sink.has_rewritten():
-                return self._plan(offsets, sink)
+        ranges = again or planned.ranges
         if not ranges:
             return None
         if sink is not None and not self._is_alone:
@@ -247,62 +235,30 @@ class RangeBatches:
                 as_they_are(rows[at] for at in mirrors_elsewhere(rows, self._topics, edges)), "went on elsewhere"
             )
             self._is_alone = True
-        return RangeBatch(ranges, name_of(ranges, edges.cluster), group, edges.cluster, rows, planned.lost)
+        return RangeBatch(ranges, name_of(ranges, edges.cluster), self._target.group, edges.cluster, rows, planned.lost)
 
     def _ranges(self, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> RangePlan:
-        empty, group = self._known_empty(edges.cluster), self._target.group
-        return plan(rows, edges, self._topics, group=group, caps=self._caps, policy=self._policy, empty=empty)
-
-    def _warn_of(self, planned: RangePlan) -> None:
-        """Log what the plan leaves out, and once for each set of topics that the group may have gone on elsewhere."""
+        """The plan; what it leaves out is logged."""
+        planned = plan(
+            rows,
+            edges,
+            self._topics,
+            group=self._target.group,
+            caps=self._caps,
+            policy=self._policy,
+            empty=self._empty,
+        )
         if planned.lost:
             log.warning("%s; going on after them, as Policy(overtaken) says.", lost_sentence(planned.lost))
         if planned.left:
             log.warning("%d stored partitions that the cluster does not have are left out.", len(planned.left))
-        if planned.elsewhere and planned.elsewhere != self._elsewhere_logged:
-            self._elsewhere_logged = planned.elsewhere
-            log.warning(
-                "group %s also has offsets of %s, which are numbers of another cluster. If this job read on there, its "
-                "offsets here are behind, and it reads those records again: stop it. %s",
-                self._target.group,
-                some(list(planned.elsewhere)),
-                CORRECT_THEM,
-            )
-
-    @contextmanager
-    def _read(self, batch: RangeBatch, semantics: Semantics) -> Iterator[tuple[DataFrame, list[LastRecord]]]:
-        """The batch's records, and the last one of each partition."""
-        cluster = self._target.cluster
-        frame = reading.read(self._spark, batch.ranges, cluster.bootstrap_servers, cluster.options)
-        ends = self._last_records(batch)
-        with kept(frame, "MEMORY_AND_DISK") if ends is None and self._cache else nullcontext():
-            if ends is None:
-                with reading.data_loss_as_error(batch.ranges):
-                    ends = self._target.identity.last_records(frame)
-            reading.check_read(batch.ranges, ends, self._log())
-            with reading.data_loss_as_error(batch.ranges, saved=semantics.name == "at-most-once"):
-                yield frame, ends
-
-    def _last_records(self, batch: RangeBatch) -> list[LastRecord] | None:
-        """The last records of the batch's ranges, from the log; None if only Spark can read them."""
-        if self._searches:
-            return None
-        try:
-            return reading.last_records(batch.ranges, self._log())
-        except Refused as error:
-            self._searches = True
-            log.warning(
-                "each batch of group %s is searched for its last records, one more pass over it, because its range "
-                "could not be read from Kafka: %s",
-                batch.group,
-                error,
-            )
-            return None
+        return planned
 
     def _finish(
-        self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, frame: DataFrame, ends: list[LastRecord]
-    ) -> bool:
-        """False if the sink abandoned the batch, which must be planned again."""
+        self, semantics: Semantics, offsets: GroupOffsets, batch: RangeBatch, ends: Sequence[LastRecord]
+    ) -> None:
+        cluster, sink = self._target.cluster, semantics.sink
+        frame = reading.read(self._spark, batch.ranges, cluster.bootstrap_servers, cluster.options)
         changes = offsets.changes(batch.rows, ends, batch.cluster)
 
         def save() -> None:
@@ -311,14 +267,13 @@ class RangeBatches:
         def check() -> None:
             reading.check_topics(batch.cluster, self._log())
 
-        if semantics.sink is not None:
-            if semantics.sink.begin(batch, changes) is False:  # a sink of the user's own may return None
-                return False
+        if sink is not None:
+            sink.begin(batch, changes)
             results = semantics.function(frame, batch.ranges)
             _require_frame(results)
-            semantics.sink.stage(results, batch)
+            sink.stage(results, batch)
             check()
-            semantics.sink.commit(batch, offsets.dated(changes), save)
+            sink.commit(batch, offsets.dated(changes), save)
         elif semantics.name == "at-most-once":
             check()
             save()
@@ -327,16 +282,6 @@ class RangeBatches:
             semantics.function(frame, batch.ranges)
             check()
             save()
-        return True
-
-    # ------------------------------------------------------------ gaps, beginnings
-
-    def _known_empty(self, cluster: ClusterInfo) -> dict[TopicPartition, tuple[int, int]]:
-        return {
-            at: stretch
-            for (at, topic_id), stretch in self._empty.items()
-            if at.topic in cluster.topics and topic_id == cluster.topic_id(at.topic)
-        }
 
     def _note_empty(self, batch: RangeBatch, ends: Iterable[LastRecord]) -> None:
         """Remember the gaps after the ranges' last records, so that a cap does not end in the same gap again."""
@@ -352,12 +297,12 @@ class RangeBatches:
     # ------------------------------------------------------------ store and cluster
 
     def _offsets(self, sink: RangeSink | None) -> GroupOffsets:
-        if id(sink) not in self._opened:
+        if sink not in self._opened:
             offsets = GroupOffsets(self._open(sink), self._target)
             if sink is not None:
                 sink.check(offsets.store)  # a second run asks again if it refuses
-            self._opened[id(sink)] = sink, offsets
-        return self._opened[id(sink)][1]
+            self._opened[sink] = offsets
+        return self._opened[sink]
 
     def _open(self, sink: RangeSink | None) -> OffsetStore:
         own, store = sink.store if sink is not None else None, self._target.store

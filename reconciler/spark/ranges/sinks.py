@@ -31,14 +31,10 @@ class RangeBatch:
 
 
 class RangeSink:
-    """Writes the results. For each batch: ``settle``, ``unfinished``, then ``begin``, ``stage``, ``commit``.
+    """Writes the results. For each batch: ``unfinished``, then ``begin``, ``stage``, ``commit``.
 
-    By default a sink accepts any store, has nothing to settle, and saves the offsets after the results.
+    By default a sink accepts any store, repeats nothing, and saves the offsets after the results.
     """
-
-    needs_rows = False
-    """Whether one of a batch's partitions at least must have a stored row before it is begun: one that says that it is
-    unread is written for those that have none."""
 
     @property
     def store(self) -> OffsetStore | None:
@@ -48,26 +44,20 @@ class RangeSink:
     def check(self, store: OffsetStore) -> None:
         """Raise ConfigError or Refused if exactly once cannot be kept with offsets in this store."""
 
-    def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Finish or undo the batches that a killed run left, judged by the stored rows."""
+    def unfinished(
+        self, spark: SparkSession, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row], edges: LogEdges
+    ) -> tuple[OffsetRange, ...] | None:
+        """The ranges of a batch that was begun and must be run again unchanged, over these very rows.
 
-    def has_rewritten(self) -> bool:
-        """Whether stored rows were written since it got them, by itself too: they must be read, and settled, again."""
-        return False
-
-    def unfinished(self, group: str, log: LogEdges) -> tuple[OffsetRange, ...] | None:
-        """Ranges of a batch that was begun and must be run again unchanged, if there is one."""
+        None if there is no such batch; empty if it was undone, and the rows must be read again.
+        """
         return None
 
-    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> bool:
-        """Called before anything is written. ``changes`` are the rows that will be saved with the batch.
+    def begin(self, batch: RangeBatch, changes: Sequence[Change]) -> None:
+        """Called before anything is written. ``changes`` are the rows that will be saved with the batch."""
 
-        False if the batch cannot be run as it was begun before: it is abandoned, and must be planned again.
-        """
-        return True
-
-    def abandon(self, batch: RangeBatch) -> None:
-        """The batch has no records: if it was begun when it had, the next ``settle`` undoes it."""
+    def abandon(self, batch: RangeBatch, offsets: GroupOffsets) -> None:
+        """Undo the batch if it was begun when it still had records; it has none any more."""
 
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         """Write the results where readers do not see them yet, or so that writing them again changes nothing."""
@@ -76,12 +66,3 @@ class RangeSink:
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
         """Make the results visible, and save the offsets: by ``save``, or together in the sink's own store."""
         save()
-
-
-def settled(sink: RangeSink, spark: SparkSession, offsets: GroupOffsets) -> dict[TopicPartition, Row]:
-    """The group's rows, after the sink has settled by these very ones what killed runs left."""
-    while True:
-        rows = offsets.read()
-        sink.settle(spark, offsets.group, rows)
-        if not sink.has_rewritten():
-            return rows

@@ -14,9 +14,8 @@ one connection. So:
       anchors and history), then ``merge`` from the staged rows. A conflict rolls all of it back.
 - T3  The staged rows are counted within that transaction, and there must be as many as the tasks wrote: a crash of the
       server empties unlogged tables, and a standby that takes over never had their rows.
-- T4  A staging table is dropped after its batch. The next run drops the tables of a killed one, unless the session that
-      created the table is alive: that session holds an advisory lock. Safety does not depend on the lock: a rival whose
-      table is gone fails, and none of its rows are written.
+- T4  A staging table is dropped after its batch. The next batch drops the tables of killed runs, unless a task is still
+      writing there. A rival whose table is dropped fails, and none of its rows are written.
 
 The offsets are in this product's own tables. With ``?table=…`` in the address they are in an existing table of yours,
 and their anchors in this product's own tables, still in one transaction. ``reconciler check`` reads both: its store is
@@ -27,20 +26,20 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
-from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Change, OffsetStore, WriteResult
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.offsets import refuse_conflicts
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 from reconciler.stores.registry import require_installed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from reconciler.stores.postgresql.connection import Database, Session
 
@@ -50,13 +49,13 @@ ATTEMPT = "reconciler_attempt"
 TIMEOUT_S = 600.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Staged:
     """A batch's staging table, its name as SQL, and the number of rows of each attempt that Spark took."""
 
     table: str
     columns: tuple[str, ...]
-    attempts: dict[int, int] = field(default_factory=dict)
+    attempts: dict[int, int]
 
 
 class PostgresTransaction(RangeSink):
@@ -97,23 +96,14 @@ class PostgresTransaction(RangeSink):
 
     # ------------------------------------------------------------ the sink
 
-    def settle(self, spark: SparkSession, group: str, rows: Mapping[TopicPartition, Row]) -> None:
-        """Drop the tables of killed runs (T4). Results and offsets were committed together, or not at all."""
-        if self._staged is not None:  # the last batch failed before its end
-            self._drop(self._staged.table)
-            self._staged = None
-        self._sweep(group)
-
     def stage(self, results: DataFrame, batch: RangeBatch) -> None:
         fields = postgresql_rows.fields_of(results)
-        self._staged = _Staged(self._make(batch.group, fields), fields.names)
-        copied = postgresql_rows.on_executors(
-            results, _copier(self._libpq, self._staged.table, fields), self._parsed.place
-        )
-        self._staged.attempts = dict(copied)
+        table = self._make(batch.group, fields)
+        copied = postgresql_rows.on_executors(results, _copier(self._libpq, table, fields), self._parsed.place)
+        self._staged = _Staged(table, fields.names, dict(copied))
 
     def commit(self, batch: RangeBatch, changes: Sequence[Change], save: Callable[[], None]) -> None:
-        staged = self._staged
+        staged, self._staged = self._staged, None
         assert staged is not None
 
         def work(db: Session) -> WriteResult:
@@ -132,7 +122,6 @@ class PostgresTransaction(RangeSink):
             # Only a rolled-back transaction returns conflicts.
             refuse_conflicts(self._database.transaction(work).conflicts, batch.group, self._store)
         finally:
-            self._staged = None
             self._drop(staged.table)
 
     # ------------------------------------------------------------ within the transaction
@@ -157,15 +146,20 @@ class PostgresTransaction(RangeSink):
     # ------------------------------------------------------------ staging tables
 
     def _make(self, group: str, fields: postgresql_rows.FrameColumns) -> str:
+        """Create the batch's staging table, and drop those that killed runs of the group left (T4)."""
         from reconciler.stores.postgresql.connection import quoted
 
-        number = secrets.randbits(31)
-        table = quoted(self._schema or None, f"{self._prefix(group)}{number:08x}")
+        prefix = f"reconciler_staged_{blake2b(f'{group}:{self._table}'.encode(), digest_size=8).hexdigest()}_"
+        table = quoted(self._schema or None, f"{prefix}{secrets.token_hex(4)}")
+        left = "SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_tables"
+        for (name,) in self._database.transaction(
+            lambda db: db.all(f"{left} WHERE starts_with(tablename, %s)", (prefix,)), only_reads=True
+        ):
+            self._drop(name)
 
         def work(db: Session) -> None:
             types = self._types(db, fields)
             columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in zip(fields.names, types, strict=True))
-            db.all("SELECT pg_advisory_lock(%s, %s)", (_LOCKS, number))
             db.run(_plain(f"CREATE UNLOGGED TABLE {table} ({ATTEMPT} bigint NOT NULL, {columns})"))
 
         self._database.transaction(work)
@@ -190,34 +184,12 @@ class PostgresTransaction(RangeSink):
             )
         return [found.get(name, kind) for name, kind in zip(fields.names, fields.types, strict=True)]
 
-    def _prefix(self, group: str) -> str:
-        """The prefix of the group's staging tables for this table."""
-        return f"reconciler_staged_{blake2b(f'{group}:{self._table}'.encode(), digest_size=8).hexdigest()}_"
-
-    def _sweep(self, group: str) -> None:
-        from reconciler.stores.postgresql.connection import quoted
-
-        found = self._database.transaction(
-            lambda db: db.all(
-                "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-                " WHERE starts_with(c.relname, %s) AND c.relkind = 'r' AND c.relpersistence = 'u'",
-                (self._prefix(group),),
-            ),
-            only_reads=True,
-        )
-        for schema, name in found:
-            self._drop(quoted(schema, name), only_if_abandoned=True)
-
-    def _drop(self, table: str, *, only_if_abandoned: bool = False) -> None:
-        """Drop a staging table. One that cannot be dropped now stays for the next run and does no harm."""
-        number = int(table.rpartition("_")[2].strip('"'), 16)
+    def _drop(self, table: str) -> None:
+        """Drop a staging table. One that cannot be dropped now stays for the next batch and does no harm."""
 
         def work(db: Session) -> None:
-            if only_if_abandoned and db.one("SELECT pg_try_advisory_lock(%s, %s)", (_LOCKS, number)) != (True,):
-                return
             db.run("SELECT set_config('lock_timeout', '2s', true)")
             db.run(_plain(f"DROP TABLE IF EXISTS {table}"))
-            db.all("SELECT pg_advisory_unlock(%s, %s)", (_LOCKS, number))
 
         try:
             self._database.transaction(work)
@@ -227,10 +199,6 @@ class PostgresTransaction(RangeSink):
     def close(self) -> None:
         self._database.close()
         self._store.close()
-
-
-_LOCKS = 0x4F465352
-"""The first half of the advisory locks' keys: the letters OFSR. The second is the staging table's number."""
 
 
 class _Joined:

@@ -8,8 +8,8 @@ Starts a broker, writes JSON records of 250 bytes into four partitions, and runs
   with the batch searched. The seconds are those of the foreachBatch function.
 - ``stream``, with a sink instead of foreachBatch; ``observing`` it; ``observed``, with Spark looking for the last
   records. The seconds are those of the whole batch.
-- ``plain``, Spark's batch reader with the same offsets and no product; ``ranges``, range batches, at least once; and
-  ``searched``, the same with the batch searched. The seconds are those of the whole batch.
+- ``plain``, Spark's batch reader with the same offsets and no product; ``ranges``, range batches, at least once. The
+  seconds are those of the whole batch.
 
 A query's first batch is a warm-up. CPU is that of this process and of Spark's, without Kafka's. Prints a table with
 medians, and the same as JSON with the machine and the versions.
@@ -50,7 +50,7 @@ TOPIC, PARTITIONS, RECORD_BYTES, BEGIN_MS = "events", 4, 250, 1_780_000_000_000
 BASES = {
     "without": ("read", "checkpoint", "received"),
     "stream": ("observing", "observed"),
-    "plain": ("ranges", "searched"),
+    "plain": ("ranges",),
 }
 """The kinds without the product, and those that are compared with each."""
 KINDS = tuple(kind for base, others in BASES.items() for kind in (base, *others))
@@ -284,7 +284,6 @@ def by_ranges(
         caps=Caps(per_run=size),
         id="json:$.id",
     )
-    job._searches = kind == "searched"
     semantics = at_least_once(lambda frame, ranges: work(frame, 0))
     for _ in range(batches):
         clock.time(lambda: job.run_once(semantics))

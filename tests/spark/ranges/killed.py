@@ -169,14 +169,14 @@ class _Steps:
 def _watch(step: _Steps) -> None:
     """Make these methods steps: right before each is called."""
     from reconciler.folder import LocalFolder
-    from reconciler.spark.ranges.hadoop import Directory
+    from reconciler.spark.ranges.hashed_files import Directory
     from reconciler.spark.ranges.offsets import GroupOffsets
     from reconciler.stores.postgresql.connection import Database
 
     watched: dict[type, tuple[str, ...]] = {
         GroupOffsets: ("save",),
         LocalFolder: ("publish", "remove"),
-        Directory: ("move", "remove"),
+        Directory: ("write", "_rename", "remove"),
         Database: ("_commit",),
     }
     for kind, names in watched.items():

@@ -1,4 +1,4 @@
-"""Batches into files that are run again: with fewer records, by compaction or a cut log, or after they counted."""
+"""Batches into files that are run again: with fewer records, by compaction or a cut log, or by another function."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.folder import open_folder
+from reconciler.core.errors import ConfigError
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, ClusterInfo, TopicPartition
-from reconciler.spark.ranges import output
-from reconciler.spark.ranges.hashed_files import HashNamedFiles
+from reconciler.spark.ranges.hashed_files import BEGUN, HashNamedFiles, loads
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
 from reconciler.stores.registry import open_store
 
@@ -46,25 +45,23 @@ class Job:
     def compact(self, *offsets: int) -> None:
         self.log.partition("events", 0).compact(offsets)
 
-    def run(self, *, kill: bool = False, files: int = 1) -> int:
+    def run(self, *, kill: bool = False, files: int = 1, plus: int = 0, group: str = "clicks") -> int:
         """How many batches were run."""
-        job = RangeBatches(
-            self.spark, topics=["events"], group="clicks", bootstrap_servers="nowhere:1", store=self.store
-        )
+        job = RangeBatches(self.spark, topics=["events"], group=group, bootstrap_servers="nowhere:1", store=self.store)
         job._reader = self.log
         self.log.asked = 0
 
         def results(frame: Any, ranges: Any) -> Any:
             (read,) = ranges
             held = [record.offset for record in self.log.partition("events", 0).records]
-            offsets = [(n,) for n in held if read.from_offset <= n < read.until_offset]
+            offsets = [(n + plus,) for n in held if read.from_offset <= n < read.until_offset]
             return self.spark.createDataFrame(offsets, "offset bigint")
 
         sink = (Killed if kill else HashNamedFiles)(str(self.folder / "out"), files=files)
         return job.run(exactly_once(results, into=sink))
 
     def written(self) -> Counter[int]:
-        return Counter(row[0] for row in output.read(self.spark, str(self.folder / "out")).collect())
+        return Counter(row.offset for row in self.spark.read.parquet(str(self.folder / "out")).collect())
 
     def stored(self) -> int:
         (row,) = open_store(self.store).read("clicks")
@@ -108,34 +105,24 @@ def test_the_log_was_cut_within_its_range(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 1)])
-def test_a_batch_that_counts_already_is_run_again_into_another_number_of_files(
-    job: Job, first: int, second: int
-) -> None:
+def test_a_batch_of_the_same_ranges_replaces_the_files_of_an_earlier_one(job: Job, first: int, second: int) -> None:
     """As after a rollback of the stored offsets."""
     assert job.run(files=first) == 1
     (job.folder / "offsets.db").unlink()
-    assert job.run(files=second) == 1
-    assert (job.written(), job.stored()) == (Counter(range(10)), 10)
-
-
-def test_a_batch_that_counts_already_keeps_its_files_if_it_is_undone(job: Job) -> None:
-    assert job.run() == 1
-    (job.folder / "offsets.db").unlink()
-    with pytest.raises(KeyboardInterrupt):
-        job.run(kill=True)
-    job.compact(*range(10))
-    assert job.run() == 0
-    assert job.written() == Counter(range(10))
+    assert job.run(files=second, plus=100) == 1
+    assert (job.written(), job.stored()) == (Counter(range(100, 110)), 10)
 
 
 def test_its_offsets_were_saved_by_another_run(job: Job) -> None:
-    (begun,) = output.Catalogue(open_folder(f"{job.folder}/out/_batches")).begun()
-    (part,) = begun.parts
+    begun = loads((job.folder / "out" / BEGUN).read_text(), "here")
+    assert begun is not None
     job.compact(9)
-    assert part.after is not None
     store = open_store(job.store)
-    (row,) = store.read("clicks")  # unread, as the killed run has written it before its first batch
-    change = Change(AT, row.version, part.after)
-    assert not store.write("clicks", [change], reason="test", now_ms=1).conflicts
+    assert not store.write("clicks", [Change(AT, None, begun.after[AT])], reason="test", now_ms=1).conflicts
     assert job.run() == 0
     assert (job.written(), job.stored()) == (Counter(range(10)), 10)
+
+
+def test_a_path_with_a_batch_of_another_group_is_refused(job: Job) -> None:
+    with pytest.raises(ConfigError, match="is the output of group clicks, not of others"):
+        job.run(group="others")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from reconciler.spark.ranges import output
 from tests.spark.ranges.killed import Driver, JobEnd
 from tests.spark.ranges.world import collected, ids, sent, staging_tables
 from tests.spark.sent import Kafka
@@ -94,10 +93,9 @@ def test_results_and_offsets_in_one_transaction_count_once(killed: Killed, psql:
 @pytest.mark.thorough
 def test_files_named_by_their_ranges_count_once(killed: Killed, spark: Any) -> None:
     steps = killed.at_every_step("files")
-    assert {"results", "Directory.move", "GroupOffsets.save", "LocalFolder.publish", "LocalFolder.remove"} <= set(steps)
+    assert {"results", "Directory.write", "Directory._rename", "GroupOffsets.save", "Directory.remove"} <= set(steps)
     killed.at_any_moment("files")
-    assert collected(output.read(spark, killed.job["out"])) == ids(range(killed.count))
-    assert collected(spark.read.parquet(killed.job["out"])) == ids(range(killed.count)), "nothing is left beside them"
+    assert collected(spark.read.parquet(killed.job["out"])) == ids(range(killed.count))
 
 
 def test_rows_under_a_unique_key_count_once(killed: Killed, psql: Any) -> None:

@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
-from reconciler.ports import Change, ClusterInfo, Row, TopicInfo, TopicPartition
-from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan
+from reconciler.ports import ClusterInfo, Row, TopicInfo, TopicPartition
+from reconciler.spark.ranges.planning import Caps, LogEdges, OffsetRange, Policy, RangePlan, name_of, plan, shares
 from reconciler.spark.ranges.reading import look
-from reconciler.spark.ranges.runner import RangeBatches
-from reconciler.spark.ranges.sharing import shares
-from reconciler.stores.memory import MemoryStore
 
 HERE, THERE = "cluster-here", "cluster-there"
 
@@ -159,49 +156,23 @@ def test_a_job_that_went_on_at_another_cluster_does_not_read_on_here_uncorrected
     assert "a group of its own" in str(caught.value.hint)
 
 
-def test_a_job_that_was_handed_over_goes_on_beside_its_older_rows_of_the_other_cluster():
-    rows = written(a_row(10), 1_000), written(a_row(900, cluster=THERE, topic=MIRRORED), 999)
-    found = planned(a_log((0, 30), (0, 5)), *rows, written(a_row(2, 1), 500))
-    assert (spans(found), found.elsewhere) == ([(0, 10, 30), (1, 2, 5)], ())
-
-
-def test_another_jobs_newer_rows_of_another_cluster_do_not_stop_this_one():
-    newer = written(a_row(900, cluster=THERE, topic="audit"), 999)
-    found = planned(a_log((0, 30)), written(a_row(10), 1), newer)
-    assert (spans(found), found.elsewhere) == ([(0, 10, 30)], ("audit",)), "they may be a mirror's, by its own policy"
-    older = written(a_row(900, cluster=THERE, topic="audit"), 1)
-    assert planned(a_log((0, 30)), written(a_row(10), 1), older).elsewhere == ()
-
-
-def test_a_job_says_once_that_it_may_have_read_on_elsewhere(
-    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    store, log, spark = MemoryStore(request.node.nodeid), MemoryLog(HERE, {"events": 1}), object()
-    log.partition("events", 0).append(1_000, b"key")
-    here = Anchor(0, 1, None, "0" * 32, HERE, log.describe(["events"]).topic_id("events"))
-    there = written(a_row(900, cluster=THERE, topic="audit"), 999)[1].stored
-    rows = {TopicPartition("events", 0): StoredOffset(1, here, 1), TopicPartition("audit", 0): there}
-    store.write("clicks", [Change(at, None, row) for at, row in rows.items()], reason="test", now_ms=1)
-    job = RangeBatches(spark, topics=["events"], group="clicks", bootstrap_servers="nowhere:1", store=store)  # type: ignore[arg-type]
-    job._reader = log
-    for _ in range(2):
-        assert job._plan(job._offsets(None), None) is None, "nothing is left to read"
-    assert caplog.text.count("group clicks also has offsets of audit, which are numbers of another cluster") == 1
-
-
-@pytest.mark.parametrize(("mine", "others"), [(None, 999), (1, None), (None, None)])
-def test_without_times_of_writing_the_mirrors_rows_are_only_told_of(mine: int | None, others: int | None):
-    rows = written(a_row(10), mine), written(a_row(900, cluster=THERE, topic=MIRRORED), others)
-    found = planned(a_log((0, 30)), *rows)
-    assert (spans(found), found.elsewhere) == ([(0, 10, 30)], (MIRRORED,))
-
-
-def test_rows_of_this_clusters_other_topics_are_other_jobs():
-    other = written(a_row(900, topic=MIRRORED, topic_id="id-2"), 999)
-    log = a_log((0, 30))
-    both = replace(log.cluster, topics={**log.cluster.topics, MIRRORED: TopicInfo(MIRRORED, "id-2", (0,))})
-    found = planned(replace(log, cluster=both), written(a_row(10), 1), other)
-    assert (spans(found), found.elsewhere) == ([(0, 10, 30)], ())
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        (1_000, written(a_row(900, cluster=THERE, topic=MIRRORED), 999)),
+        (1, written(a_row(900, cluster=THERE, topic="audit"), 999)),
+        (None, written(a_row(900, cluster=THERE, topic=MIRRORED), 999)),
+        (1, written(a_row(900, cluster=THERE, topic=MIRRORED), None)),
+        (1, written(a_row(900, topic=MIRRORED, topic_id="id-2"), 999)),
+    ],
+    ids=["an older mirror's", "another job's", "mine have no time", "it has no time", "this cluster's"],
+)
+def test_a_job_goes_on_beside_rows_that_do_not_show_a_hand_over(mine: int | None, other: tuple[TopicPartition, Row]):
+    log = a_log((0, 30), (0, 5))
+    topics = {**log.cluster.topics, MIRRORED: TopicInfo(MIRRORED, "id-2", (0,))}
+    rows = written(a_row(10), mine), written(a_row(2, 1), None if mine is None else mine - 1), other
+    found = planned(replace(log, cluster=replace(log.cluster, topics=topics)), *rows)
+    assert spans(found) == [(0, 10, 30), (1, 2, 5)]
 
 
 def test_offsets_without_anchors_are_accepted():
@@ -221,7 +192,6 @@ def test_caps_bound_a_batch_and_a_partition():
     assert spans(planned(log, caps=Caps(per_partition=10))) == [(0, 0, 10), (1, 0, 8), (2, 0, 10)]
     found = planned(log, caps=Caps(per_run=60))
     assert spans(found) == [(0, 0, 26), (1, 0, 8), (2, 0, 26)]
-    assert found.behind == 208 - 60
     with pytest.raises(ConfigError):
         Caps(per_run=0)
 
@@ -230,16 +200,16 @@ def test_what_retention_takes_of_a_stretch_without_records_is_not_lost():
     """As a transaction's marker behind the last record, in a topic that is idle for longer than its retention."""
     at, log = TopicPartition("events", 0), a_log((30, 40))
     for known, read in (((20, 30), [(0, 30, 40)]), ((20, 35), [(0, 35, 40)])):
-        found = planned(log, a_row(20), empty={at: known})
+        found = planned(log, a_row(20), empty={(at, "id-1"): known})
         assert (spans(found), found.lost) == (read, ())
     with pytest.raises(NeedsPerson, match=r"up to 5 records .* are gone \(events-0:25-30\)"):
-        planned(log, a_row(20), empty={at: (20, 25)})
+        planned(log, a_row(20), empty={(at, "id-1"): (20, 25)})
     with pytest.raises(NeedsPerson, match="up to 11 records"):
-        planned(log, a_row(19), empty={at: (20, 30)})
+        planned(log, a_row(19), empty={(at, "id-1"): (20, 30)})
 
 
 def test_only_stretches_known_to_be_empty_are_skipped():
-    log, at = a_log((0, 100)), TopicPartition("events", 0)
+    log, at = a_log((0, 100)), (TopicPartition("events", 0), "id-1")
     caps = Caps(per_partition=10)
     assert spans(planned(log, a_row(20), caps=caps, empty={at: (20, 30)})) == [(0, 30, 40)]
     assert spans(planned(log, a_row(15), caps=caps, empty={at: (20, 30)})) == [(0, 15, 25)], "the row was put back"

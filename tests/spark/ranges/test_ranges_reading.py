@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused, Unreachable
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
 from reconciler.kafka.memory import MemoryLog
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.identity_columns import LastRecord
@@ -40,40 +40,22 @@ def test_the_last_record_before_a_ranges_end_is_read():
     log = a_log()
     (last,) = reading.last_records(WHOLE, log)
     assert (last.offset, last.timestamp_ms, last.key, last.value) == (19, 1_019, b"k19", b"v19")
-    reading.check_read(WHOLE, [last], log)
 
 
 def test_a_gap_before_the_end_is_stepped_over_and_a_range_without_records_has_none():
     log = a_log()
     log.partition("events", 0).compact(range(5, 20))
-    found = reading.last_records(WHOLE, log)
-    assert offsets(found) == [4]
-    reading.check_read(WHOLE, found, log)
-    empty = (OffsetRange("events", 0, 5, 20),)
-    assert reading.last_records(empty, log) == []
-    reading.check_read(empty, [], log)
+    assert offsets(reading.last_records(WHOLE, log)) == [4]
+    assert reading.last_records((OffsetRange("events", 0, 5, 20),), log) == []
 
 
 def test_a_range_that_left_the_log_is_not_an_empty_one():
     """It would be remembered as a gap, and skipped."""
     log = a_log()
     log.partition("events", 0).delete_before(25)
-    assert reading.last_records(WHOLE, log) == []
-    with pytest.raises(NeedsPerson, match=r"events-0:0-20.*removed while they were read\. Nothing was saved"):
-        reading.check_read(WHOLE, [], log)
-    beyond = (OffsetRange("events", 0, 35, 40),)
-    assert reading.last_records(beyond, log) == []
-    with pytest.raises(NeedsPerson, match="Nothing was saved"):
-        reading.check_read(beyond, [], log)
-
-
-def test_records_after_the_last_one_or_outside_of_the_range_are_refused():
-    log = a_log()
-    (early,) = reading.last_records((OffsetRange("events", 0, 0, 10),), log)
-    with pytest.raises(Changed, match="left out records that the log holds"):
-        reading.check_read(WHOLE, [early], log)
-    with pytest.raises(Changed, match="outside of the ranges"):
-        reading.check_read((OffsetRange("events", 0, 15, 20),), [early], log)
+    for gone in (WHOLE, (OffsetRange("events", 0, 35, 40),)):
+        with pytest.raises(NeedsPerson, match=r"removed while they were read\. Nothing was saved"):
+            reading.last_records(gone, log)
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -145,28 +127,10 @@ def a_batch(log: MemoryLog) -> RangeBatch:
     return RangeBatch(WHOLE, "name", "g", log.describe(["events"]), {})
 
 
-def test_a_user_without_read_has_batches_searched_from_then_on(job: Any, caplog: pytest.LogCaptureFixture):
-    log, asked = a_log(), []
-
-    def refuse(requests: Any) -> Any:
-        asked.append(requests)
-        raise Refused("the user may not read topic events")
-
-    log.read = refuse  # type: ignore[method-assign]
-    made = job(log)
-    assert made._last_records(a_batch(log)) is None
-    assert made._last_records(a_batch(log)) is None
-    assert len(asked) == 1
-    assert caplog.text.count("is searched for its last records") == 1
-    assert "may not read topic events" in caplog.text
-
-
-def test_a_column_as_identity_is_left_to_spark(job: Any):
-    log = a_log()
-    assert job(log, id=lambda frame: frame.key)._last_records(a_batch(log)) is None
-    found = job(log)._last_records(a_batch(log))
-    assert found is not None
-    assert offsets(found) == [19]
+@pytest.mark.parametrize("name", ["id", "timestamp"])
+def test_a_column_as_identity_is_refused(job: Any, name: str):
+    with pytest.raises(ConfigError, match="have no column for them"):
+        job(a_log(), **{name: lambda frame: frame.key})
 
 
 class Picky(RangeSink):
@@ -183,20 +147,28 @@ def test_a_sink_that_refuses_the_store_refuses_it_again(job: Any):
             made._offsets(sink)
 
 
+class Own(RangeSink):
+    store: Any = None
+
+
 def test_each_of_many_sinks_has_the_store_of_its_own(job: Any):
     """Also where those before it are gone, and it has the place in memory of one of them."""
     made = job(a_log(), store=None)
     for number in range(50):
         own = MemoryStore(f"own {number}")
-        assert made._offsets(SimpleNamespace(store=own, check=lambda _: None)).store is own
+        sink = Own()
+        sink.store = own
+        assert made._offsets(sink).store is own
 
 
 @pytest.mark.parametrize("semantics", [at_least_once, at_most_once])
-def test_nothing_is_saved_for_a_topic_that_was_recreated_before_the_save(job: Any, semantics: Any):
+def test_nothing_is_saved_for_a_topic_that_was_recreated_before_the_save(
+    job: Any, monkeypatch: pytest.MonkeyPatch, semantics: Any
+):
     log, done = a_log(), []
     batch = a_batch(log)
     offsets: Any = SimpleNamespace(changes=lambda *_: [], save=lambda _, reason: done.append("saved"))
-    anything: Any = None
+    monkeypatch.setattr(reading, "read", lambda *_: None)
 
     def work(frame: Any, ranges: Any) -> None:
         done.append("worked")
@@ -205,7 +177,7 @@ def test_nothing_is_saved_for_a_topic_that_was_recreated_before_the_save(job: An
     if semantics is at_most_once:
         recreate(log)
     with pytest.raises(Changed, match="Nothing was saved"):
-        job(log)._finish(semantics(work), offsets, batch, anything, [])
+        job(log)._finish(semantics(work), offsets, batch, [])
     assert done == (["worked"] if semantics is at_least_once else [])
 
 

@@ -1,4 +1,8 @@
-"""A job of range batches into files between two clusters, in memory: its log, its store, its output, its failovers."""
+"""A job of range batches into files between two clusters, in memory: its logs, store, output and failovers.
+
+Every call that reads or changes something outside of the process is a step. At a chosen step the run is killed, fails,
+or something else happens first: another run of the job, or a hand-over.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 from unittest import mock
 
 from reconciler.config.file import Config, load_config
+from reconciler.core.errors import OutcomeUnknown, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside
@@ -20,69 +26,84 @@ from reconciler.failover.writing.rollback import prepare_rollback, write_rollbac
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, OffsetStore, Row, WriteResult
-from reconciler.spark.ranges import hashed_files, output, reading, runner
-from reconciler.spark.ranges.hashed_files import HashNamedFiles
-from reconciler.spark.ranges.planning import Caps, Policy
+from reconciler.spark.ranges import reading, runner
+from reconciler.spark.ranges.hashed_files import BEGUN, HashNamedFiles, loads
+from reconciler.spark.ranges.planning import NO_CAPS, Caps, Policy
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
-from reconciler.stores.files.store import FilesStore
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.sqlite.store import SqliteStore
-from tests.spark.ranges.lives.actors import step
-from tests.spark.ranges.lives.outputs import Directory, Disk, Frame, MemoryFolder, StepwiseFolder, away, in_doubt
 
 GROUP, OUT = "clicks", "/out"
 BEGIN_MS = 1_700_000_000_000
 PARTITIONS = 2
 
-DEFAULT = """
+CONFIG = """
 [source]
-alias = "a"
+alias = "{source}"
 [destination]
-bootstrap_servers = "b"
+bootstrap_servers = "{destination}"
+{topics}
 [[jobs]]
 name = "clicks"
 group = "clicks"
-topics = ["events"]
-store = "memory:"
-"""
-BACK = """
-[source]
-alias = "b"
-[destination]
-bootstrap_servers = "a"
-[topics.names]
-"a.events" = "events"
-[[jobs]]
-name = "clicks"
-group = "clicks"
-topics = ["a.events"]
+topics = ["{topic}"]
 store = "memory:"
 """
 _numbers = itertools.count()
-IDENTITY = '[topics]\npolicy = "identity"\n'
+
+
+At = Callable[[int, str], str | None]
+
+
+def undisturbed(number: int, name: str) -> None:
+    return None
+
+
+class Killed(BaseException):
+    """The run ends here: none of its further steps happens, those of its ``finally`` blocks included."""
+
+
+class Steps:
+    """The steps of one run; what happens at each is ``at``'s choice, by its number and name.
+
+    "kill"; "fail": it does not happen, and its caller gets an error; "lose": it happens, and its caller gets an error.
+    """
+
+    def __init__(self, disk: dict[str, Any], at: At) -> None:
+        self.disk, self._at = disk, at
+        self.number = 0
+        self.is_killed = False
+
+    @contextmanager
+    def step(self, name: str, error: type[Exception] = Unreachable) -> Iterator[None]:
+        if self.is_killed:
+            raise Killed
+        self.number += 1
+        choice = self._at(self.number, name)
+        if choice == "kill":
+            self.is_killed = True
+            raise Killed
+        if choice == "fail":
+            raise error(f"no answer to: {name}")
+        yield
+        if choice == "lose":
+            raise error(f"no answer to: {name}")
 
 
 class StepwiseStore:
-    """A store whose calls are steps, for one program."""
-
-    def __init__(self, inner: OffsetStore, saved: set[str], writing: list[str]) -> None:
-        self._inner, self._saved, self._writing = inner, saved, writing
+    def __init__(self, inner: OffsetStore, steps: Steps, taken: set[str]) -> None:
+        self._inner, self._steps, self._taken = inner, steps, taken
         self.address, self.capabilities = inner.address, inner.capabilities
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        with step("read rows", away):
+        with self._steps.step("read rows"):
             return self._inner.read(group, topics)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        self._writing.append(reason)
-        try:
-            with step(f"write rows: {reason}", in_doubt):
-                written = self._inner.write(group, changes, reason=reason, now_ms=now_ms)
-                if not written.conflicts:
-                    self._saved.add(reason)
-                return written
-        finally:
-            self._writing.remove(reason)
+        with self._steps.step(f"write rows: {reason}", OutcomeUnknown):
+            written = self._inner.write(group, changes, reason=reason, now_ms=now_ms)
+            if not written.conflicts:
+                self._taken.add(reason)
+            return written
 
     def create(self) -> None:
         self._inner.create()
@@ -94,28 +115,101 @@ class StepwiseStore:
         self._inner.close()
 
 
+class HadoopFiles:
+    """Hadoop's file system as ``Directory`` uses it. Paths are text, and an output file's content is its ids."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps, self._disk = steps, steps.disk
+
+    def _below(self, path: str) -> list[str]:
+        return [each for each in self._disk if each == path or each.startswith(f"{path}/")]
+
+    def exists(self, path: str) -> bool:
+        with self._steps.step(f"exists {path}"):
+            return bool(self._below(path))
+
+    def open(self, path: str) -> Any:
+        with self._steps.step(f"open {path}"):
+            if path not in self._disk:
+                raise FileNotFoundError(path)
+            return SimpleNamespace(text=self._disk[path], close=lambda: None)
+
+    def createNewFile(self, path: str) -> bool:  # Hadoop's name
+        """The text follows at once: another run between the two would take the record for an incomplete one."""
+        return path not in self._disk
+
+    def create(self, path: str, overwrite: bool) -> Any:
+        def write(data: bytes) -> None:
+            with self._steps.step(f"write {path}"):
+                self._disk[path] = data.decode()
+
+        return SimpleNamespace(write=write, close=lambda: None)
+
+    def rename(self, path: str, to: str) -> bool:
+        with self._steps.step(f"rename {path}"):
+            found = self._below(path)
+            if self._below(to):
+                to = f"{to}/{path.rpartition('/')[2]}"
+            for each in found:
+                self._disk[each.replace(path, to, 1)] = self._disk.pop(each)
+            return bool(found)
+
+    def delete(self, path: str, recursive: bool) -> None:
+        with self._steps.step(f"delete {path}"):
+            for each in self._below(path):
+                del self._disk[each]
+
+
+def fake_spark(steps: Steps) -> Any:
+    """A session's way to Hadoop."""
+
+    class Path(str):
+        def getFileSystem(self, _: Any) -> HadoopFiles:  # Hadoop's name
+            return HadoopFiles(steps)
+
+    apache = SimpleNamespace(
+        hadoop=SimpleNamespace(fs=SimpleNamespace(Path=Path)),
+        commons=SimpleNamespace(io=SimpleNamespace(IOUtils=SimpleNamespace(toString=lambda stream, _: stream.text))),
+    )
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=apache))
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm, _jsc=mock.Mock()), steps=steps)
+
+
+class Frame:
+    """Results that are their own writer, as far as ``HashNamedFiles`` asks."""
+
+    def __init__(self, steps: Steps, ids: Sequence[int], split: int) -> None:
+        self._steps, self._parts = steps, (ids[:split], ids[split:])
+
+    @property
+    def write(self) -> Self:
+        return self
+
+    def options(self, **_: str) -> Self:
+        return self
+
+    def parquet(self, path: str) -> None:
+        for number, ids in enumerate(self._parts):
+            with self._steps.step(f"write {path}/{number}"):
+                self._steps.disk[f"{path}/{number}"] = ids
+
+
 class World:
     """Record n has the id n as its value, on whichever cluster. ``side``: where the job runs."""
 
-    def __init__(self, folder: Path, store: str, rng: random.Random, *, identity: bool) -> None:
+    def __init__(self, folder: Path, rng: random.Random, *, identity: bool) -> None:
         self.folder, self.rng, self.identity = folder, rng, identity
         self.names = {"a": "events", "b": "events" if identity else "a.events"}
         self.logs = {side: MemoryLog(side, {name: PARTITIONS}) for side, name in self.names.items()}
         self.side = "a"
         self.produced = 0
         self.now_ms = BEGIN_MS
-        self.saved: set[str] = set()
-        """The reasons of all writes that were taken: which batches were saved."""
-        self.writing: list[str] = []
-        """The reasons of the writes that are under way."""
-        self.disk, self.catalogue = Disk(), MemoryFolder(f"{OUT}/_batches")
+        self.disk: dict[str, Any] = {}
+        self.taken: set[str] = set()
+        """The reasons of all writes that the store took: which batches were saved."""
         self.applied: tuple[Plan, Path, Config] | None = None
-        self._plans = 0
-        self._kind = store
-        self._manifests = MemoryFolder("/offsets")
-        self._number = next(_numbers)
-        self._rows = f"{folder}/{self._number}"
-        self.bare_store().create()
+        self._address = f"{folder}/{next(_numbers)}"
+        self.store().create()
 
     def tick(self) -> int:
         self.now_ms += 1_000
@@ -125,10 +219,8 @@ class World:
 
     def produce(self, records: int) -> None:
         for _ in range(records):
-            at = self.logs[self.side if self.identity else "a"]
-            name = "events"
-            number = self.produced
-            at.partition(name, self.rng.randrange(PARTITIONS)).append(self.tick(), b"k", b"%d" % number)
+            at = self.logs[self.side if self.identity else "a"].partition("events", self.rng.randrange(PARTITIONS))
+            at.append(self.tick(), b"k", b"%d" % self.produced)
             self.produced += 1
 
     def mirror(self) -> None:
@@ -145,32 +237,30 @@ class World:
 
     # ------------------------------------------------------------ the job
 
-    def bare_store(self) -> OffsetStore:
-        if self._kind == "memory":
-            return MemoryStore(self._rows)
-        if self._kind == "sqlite":
-            return SqliteStore(f"{self._rows}.db")
-        return FilesStore(StepwiseFolder(self._manifests), address="files:/offsets", keep=self.rng.choice([2, 20]))
-
     def store(self) -> OffsetStore:
-        return StepwiseStore(self.bare_store(), self.saved, self.writing)
+        return MemoryStore(self._address)
 
-    def job(self, side: str, caps: Caps, unfinished: Any = "stop") -> Callable[[], object]:
-        """A run of the job at ``side``, until nothing is left."""
-        spark: Any = object()
-        made = RangeBatches(
-            spark,
-            topics=[self.names[side]],
+    def run(self, at: At = undisturbed, caps: Caps = NO_CAPS) -> None:
+        """A run of the job where it lives, until nothing is left."""
+        if self.side == "b" and not self.identity:
+            self.mirror()
+        steps = Steps(self.disk, at)
+        job = RangeBatches(
+            fake_spark(steps),
+            topics=[self.names[self.side]],
             group=GROUP,
-            bootstrap_servers=f"{side}:1",
-            store=self.store(),
+            bootstrap_servers=f"{self.side}:1",
+            store=StepwiseStore(self.store(), steps, self.taken),
             caps=caps,
             policy=Policy(),
             now_ms=self.tick,
         )
-        made._reader = self.logs[side]
-        sink = HashNamedFiles(OUT, unfinished=unfinished)
-        return lambda: made.run(exactly_once(lambda frame, ranges: frame, into=sink))
+        job._reader = self.logs[self.side]
+        with (
+            mock.patch.object(runner, "_require_frame"),
+            mock.patch.object(reading, "read", self._frame),
+        ):
+            job.run(exactly_once(lambda frame, ranges: frame, into=HashNamedFiles(OUT)))
 
     def _frame(self, spark: Any, ranges: Iterable[Any], servers: str, *_: Any) -> Frame:
         log = self.logs[servers.partition(":")[0]]
@@ -180,48 +270,41 @@ class World:
             for record in log.partition(each.topic, each.partition).records
             if each.from_offset <= record.offset < each.until_offset
         ]
-        split = self.rng.randrange(len(ids) + 1)
-        return Frame(self.disk, OUT, [part for part in (ids[:split], ids[split:]) if part])
+        return Frame(spark.steps, ids, self.rng.randrange(len(ids) + 1))
 
+    @property
     def counted(self) -> Counter[int]:
-        names = [name.removeprefix(f"{OUT}/") for name in output.files(OUT)]
-        gone = [name for name in names if name not in self.disk.files]
-        assert not gone, f"files that count are not there: {gone}"
-        return Counter(number for name in names for number in self.disk.files[name])
+        """What ``spark.read.parquet`` finds."""
+        return Counter(number for name, ids in self.disk.items() if "/_" not in name for number in ids)
 
-    @contextmanager
-    def patched(self) -> Iterator[None]:
-        folder = StepwiseFolder(self.catalogue)
-        with (
-            mock.patch.object(hashed_files, "Directory", lambda spark, path: Directory(self.disk, path)),
-            mock.patch.object(hashed_files, "open_folder", return_value=folder),
-            mock.patch.object(output, "open_folder", return_value=folder),
-            mock.patch.object(runner, "_require_frame"),
-            mock.patch.object(reading, "read", self._frame),
-        ):
-            yield
+    def decide(self) -> None:
+        """Do what the error for an undecided batch says."""
+        begun = loads(self.disk.pop(f"{OUT}/{BEGUN}"), BEGUN)
+        assert begun is not None
+        if f"batch {begun.name}" not in self.taken:
+            HadoopFiles(Steps(self.disk, undisturbed)).delete(f"{OUT}/batch={begun.name}", True)
 
     # ------------------------------------------------------------ from one cluster to the other
 
-    def outside(self, side: str) -> Outside:
+    def _outside(self, side: str) -> Outside:
         return Outside(self.logs[side], lambda _: self.store(), lambda: 0.0, self.tick)
 
-    def config(self, side: str) -> Config:
-        """For a failover to ``side``."""
-        text = DEFAULT if side == "b" else BACK
-        if self.identity:
-            text = DEFAULT.replace('"b"', f'"{side}"').replace('"a"', '"b"' if side == "a" else '"a"') + IDENTITY
-        path = self.folder / f"{side}.toml"
-        path.write_text(text)
+    def _config(self, source: str, destination: str) -> Config:
+        """For a failover between them."""
+        topics = '[topics]\npolicy = "identity"' if self.identity else ""
+        if destination == "a" and not self.identity:
+            topics = '[topics.names]\n"a.events" = "events"'
+        path = self.folder / f"{destination}.toml"
+        values = {"source": source, "destination": destination, "topics": topics, "topic": self.names[source]}
+        path.write_text(CONFIG.format(**values))
         return load_config(path, {})
 
     def move(self) -> None:
         """Check, plan and apply for the other cluster; the job then runs there."""
         to = "b" if self.side == "a" else "a"
-        config, outside = self.config(to), self.outside(to)
+        config, outside = self._config(self.side, to), self._outside(to)
         plan = check(config, config.jobs, outside, ByHand(accepted=frozenset({Verdict.NEW}))).plan
-        self._plans += 1
-        path = self.folder / f"{self._number}-{self._plans}.plan.json"
+        path = self.folder / f"{next(_numbers)}.plan.json"
         path.write_text(plan.to_text())
         changes = prepare(plan, config, outside)
         for change in changes:
@@ -233,7 +316,7 @@ class World:
         """Roll the last move back."""
         assert self.applied is not None
         plan, path, config = self.applied
-        outside = self.outside(self.side)
+        outside = self._outside(self.side)
         back = prepare_rollback(plan, path, config, outside)
         write_rollback(back, plan, path, config, outside)
         self.side, self.applied = ("b" if self.side == "a" else "a"), None

@@ -1,0 +1,131 @@
+"""Files named by the hash of a batch's ranges: what the stored rows show of one that was begun; what sinks need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError, ExitCode, Refused
+from reconciler.ports import TopicPartition
+from reconciler.spark.ranges.hashed_files import Begun, HashNamedFiles, dumps, is_saved, loads
+from reconciler.spark.ranges.idempotent import PostgresUpsert
+from reconciler.spark.ranges.planning import OffsetRange
+from reconciler.spark.ranges.reading import require_single_attempts
+from reconciler.spark.ranges.transactional import PostgresTransaction
+from tests.fuzz import attempt, documents, fuzz, sized
+
+P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
+Rows = dict[TopicPartition, StoredOffset]
+
+
+def at(number: int, cluster: str = "a", topic_id: str = "t", record: int | None = None) -> StoredOffset:
+    """A stored offset; ``record`` is which record its anchor names, if not the number says it."""
+    stamp = number if record is None else record
+    return StoredOffset(number, Anchor(number - 1, stamp, None, f"{stamp:032x}", cluster, topic_id))
+
+
+def begun(before: Rows, after: Rows) -> Begun:
+    ranges = tuple(OffsetRange(each.topic, each.partition, 0, stored.offset) for each, stored in after.items())
+    return Begun("n", "clicks", "1", ranges, before, after)
+
+
+BEGUN = begun({P0: at(3)}, {P0: at(10), P1: at(20)})
+
+
+def test_a_record_is_loaded_as_it_was_written():
+    assert loads(dumps(BEGUN), "here") == BEGUN
+
+
+def test_an_incomplete_record_is_none_and_another_format_is_refused():
+    text = dumps(BEGUN)
+    assert all(loads(text[:length], "here") is None for length in range(len(text)))
+    with pytest.raises(Refused, match="here cannot be read"):
+        loads(text.replace("begun/1", "begun/2"), "here")
+
+
+@sized
+def test_any_record_is_read_or_refused_with_a_sentence(runs: int) -> None:
+    def claim(data: bytes) -> None:
+        found = attempt(lambda: loads(data.decode(), "a record"), ExitCode.UNREACHABLE)
+        assert found is None or loads(dumps(found), "a record") == found
+
+    fuzz(runs, documents([json.loads(dumps(BEGUN))], lambda content: content), claim)
+
+
+@pytest.mark.parametrize(
+    ("now", "saved"),
+    [
+        ({P0: at(10), P1: at(20)}, True),
+        ({P0: at(3)}, False),
+        ({P0: at(3), P1: at(20)}, None),
+        ({P0: at(10)}, None),
+        ({P0: at(7), P1: at(8)}, None),
+    ],
+    ids=["all after", "all before", "half", "other half", "neither"],
+)
+def test_the_stored_rows_show_whether_a_batch_was_saved(now: Rows, saved: bool | None):
+    assert is_saved(BEGUN, now) is saved
+
+
+@pytest.mark.parametrize(
+    ("now", "saved"),
+    [
+        (at(110, "b", "u", record=10), True),
+        (at(103, "b", "u", record=3), False),
+        (at(105, "b", "u", record=5), None),
+        (at(10, "b", "u", record=5), None),
+    ],
+    ids=["after", "before", "neither", "an equal number of another cluster"],
+)
+def test_after_a_failover_the_anchors_show_whether_a_batch_was_saved(now: StoredOffset, saved: bool | None):
+    assert is_saved(begun({P0: at(3)}, {P0: at(10)}), {P0: now}) is saved
+
+
+def test_a_row_that_a_failover_placed_at_a_logs_start_is_as_before_a_first_batch() -> None:
+    unread = StoredOffset(0, Anchor(None, None, None, None, "b", "u"))
+    assert is_saved(begun({P0: StoredOffset(-1)}, {P0: at(10)}), {P0: unread}) is False
+    assert is_saved(begun({}, {P0: at(10)}), {}) is False
+
+
+def test_less_than_one_file_a_batch_is_refused():
+    with pytest.raises(ConfigError, match="files=0"):
+        HashNamedFiles("/out", files=0)
+
+
+# ---------------------------------------------------------------- at most once
+
+
+def test_at_most_once_is_refused_where_spark_repeats_tasks():
+    for master, settings in {
+        "local[2]": {},
+        "local": {"spark.task.maxFailures": "4"},
+        "local[*, 1]": {},
+        "yarn": {"spark.task.maxFailures": "1"},
+    }.items():
+        require_single_attempts(master, settings)
+    for master, settings in {
+        "yarn": {},
+        "local[2,3]": {},
+        "k8s://host": {"spark.task.maxFailures": "1", "spark.speculation": "true"},
+    }.items():
+        with pytest.raises(ConfigError, match="repeats tasks"):
+            require_single_attempts(master, settings)
+
+
+# ---------------------------------------------------------------- sinks that need a package
+
+
+@pytest.mark.parametrize(
+    "sink", [partial(PostgresTransaction, table="clicks"), partial(PostgresUpsert, table="clicks", key=["id"])]
+)
+def test_a_sink_whose_package_is_missing_names_it_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, sink: Callable[[str], object]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="needs the Python package psycopg") as caught:
+        sink("postgresql://etl@db/results")
+    assert caught.value.hint == "Run: pip install 'failover-offset-reconciler[postgresql]'"
