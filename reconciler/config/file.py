@@ -28,7 +28,7 @@ from reconciler.config.ownership import Doubt, doubt_about
 from reconciler.config.places import place_of
 from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
-from reconciler.config.settings import Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
+from reconciler.config.settings import MEANINGS, Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
 from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
@@ -187,7 +187,9 @@ class _Reader:
         jobs = self._jobs(topics)
         root.done()
         main = (source, destination, topics, anchor_store, search, policy, jobs)
-        return Config(*main, trust, watch, metrics, failover_state, is_named, mirror)
+        settings = {key: value for key, value in self._faults.taken.items() if key in MEANINGS}
+        settings["failover.state"] = failover_state
+        return Config(*main, trust, watch, metrics, failover_state, is_named, mirror, settings)
 
     # ------------------------------------------------------------ clusters and topics
 

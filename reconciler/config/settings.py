@@ -13,6 +13,36 @@ from reconciler.formats.plan import StartPolicy
 from reconciler.near import known_names
 
 DAY_MS = 86_400_000
+MEANINGS: Mapping[str, str] = {
+    "anchors.store": "the address of a store for the anchors of rows that have none of their own",
+    "search.max_disorder": "if a record stands before another in a source partition, its time is at most this much "
+    "later",
+    "search.scan_records": "the most records read per partition in search of an anchor",
+    "search.deadline": "how long a search retries an unreachable cluster",
+    "search.memory_mib": "the memory limit of the process that reads records, in MiB",
+    "policy.new": "where a partition without stored offset starts",
+    "policy.behind": "whether a partition whose anchor has not been delivered may start",
+    "policy.max_replay": "the most records a bounded or remapped partition may read again",
+    "policy.no_anchor": "how a stored offset without anchor is located",
+    "policy.plan_expires": "how long a plan may be applied, and a new query may begin at the hook's start",
+    "policy.python": "the modules that python: may name, in id and in a store's address",
+    "mirror.offset_syncs_topic": "the topic of offset syncs",
+    "mirror.checkpoints_topic": "the topic of checkpoints",
+    "mirror.heartbeats_topic": "the source's heartbeats, mirrored",
+    "mirror.offsets_topic": "the topic in which the mirror's Connect worker keeps positions",
+    "failover.state": "the folder where failover marks jobs",
+    "trust.require_signature": "apply, rollback and checkpoint clone with this configuration take only signed plans",
+    "trust.trusted_keys": "public keys: Ed25519 in PEM, by path",
+    "trust.signing_key": "the path of the private key with which hook signs its plans",
+    "watch.listen": "where metrics are served",
+    "watch.every": "how often each job is checked",
+    "watch.requests_per_second": "the most requests to the watched cluster, over all jobs",
+    "watch.single_cluster": "all jobs run on the watched cluster",
+    "metrics.textfile": "a folder that node_exporter's textfile collector reads",
+    "metrics.pushgateway": "the URL of a push gateway",
+}
+"""What each setting means, by its table and key: for ``config check``, for the file that ``init`` writes, and for the
+reference, whose rows begin with these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +211,8 @@ class Config:
     failover_state_is_named: bool = False
     """True if the file names it: then it exists before the first mark."""
     mirror: MirrorSettings = field(default_factory=MirrorSettings)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """The values of ``MEANINGS``' keys as the file has them, or by default."""
 
     def new_of(self, job: Job) -> StartAt:
         """Where a job's partitions without a stored offset start."""

@@ -43,6 +43,8 @@ class Faults:
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
+        self.taken: dict[str, object] = {}
+        """Every value that was asked for, by ``TABLE.KEY``."""
 
     def add(self, message: str, hint: str | None = None) -> None:
         self.found.append(ConfigError(message, hint=hint))
@@ -85,11 +87,12 @@ class Table:
         self, key: str, kind: type, default: Any = None, *, required: bool = False, hint: str | None = None
     ) -> Any:
         self._known.add(key)
+        value = self._faults.taken[f"{self._name}.{key}"] = self._values.get(key, default)
         if key not in self._values:
             if required and self.is_there:
                 self._missing(key)
             return default
-        value = self._values.pop(key)
+        del self._values[key]
         if isinstance(value, Unknown):
             self._faulty.add(key)
             return value if kind is str and default is None else default

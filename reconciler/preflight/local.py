@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import suppress
 from http.client import HTTPException, InvalidURL
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
@@ -18,7 +17,6 @@ from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.fileio import is_folder, looked_at
 from reconciler.folder import Folder, LocalFolder, open_folder
-from reconciler.identity import settings_of
 from reconciler.near import near_names
 from reconciler.preflight.results import TrialResult, fail, failed, ok, warn
 from reconciler.trust import signing
@@ -31,22 +29,14 @@ Marked = Callable[[str], str | None]
 """By whom and when a job was marked by ``failover start``, None if it was not. Raises as ``hook.marks`` does."""
 
 
-def files(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
-    """Checks that need no network."""
+def on_this_machine(config: Config, jobs: tuple[Job, ...], marked: Marked, *, offline: bool) -> Iterator[TrialResult]:
+    """Try what the configuration names beside clusters and stores. ``offline``: contact nothing, and open no port."""
     yield from _unread_names(config)
-    yield from _functions(jobs)
-    yield from _certificate(config)
-    yield from _addresses(config)
+    yield from _watch(config, offline=offline)
     yield from _textfile(config)
+    yield from _gateway(config, offline=offline)
     yield from _keys(config)
-    yield from _marks(config, jobs, marked)
-
-
-def network(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
-    """The port that watch would listen on, the push gateway, and the marks of another place."""
-    yield from _port(config)
-    yield from _gateway(config)
-    yield from _marks_elsewhere(config, jobs, marked)
+    yield from _marks(config, jobs, marked, offline=offline)
 
 
 def _unread_names(config: Config) -> Iterator[TrialResult]:
@@ -59,175 +49,103 @@ def _unread_names(config: Config) -> Iterator[TrialResult]:
         yield warn("topics", problem, f"{meant}Otherwise remove it.")
 
 
-def _functions(jobs: tuple[Job, ...]) -> Iterator[TrialResult]:
-    for job in jobs:
-        id = settings_of(job.identity).id
-        if id.startswith("python:"):
-            yield ok(f"job {job.name}", f"the function {id.removeprefix('python:')} could be imported")
-
-
-def _certificate(config: Config) -> Iterator[TrialResult]:
+def _watch(config: Config, *, offline: bool) -> Iterator[TrialResult]:
+    """The certificate, and the port that watch would listen on."""
     try:
-        check_tls(config.watch)
+        if Access.of(config.watch).tls is not None:
+            yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
     except ConfigError as error:
         yield failed("watch", error)
-        return
-    if config.watch.tls_certificate is not None:
-        yield ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
-
-
-def _addresses(config: Config) -> Iterator[TrialResult]:
-    """Addresses that cannot be used, whatever is there."""
-    try:
-        ListenAddress.parse(config.watch.listen)
-    except ConfigError as error:
-        yield failed("watch", error)
-    if (url := config.metrics.pushgateway) is not None:
-        try:
-            _ready(url)
-        except ValueError as error:
-            yield _wrong_gateway(url, error)
-
-
-def _port(config: Config) -> Iterator[TrialResult]:
     try:
         at = ListenAddress.parse(config.watch.listen)
-    except ConfigError:
-        return
-    try:
+        if offline:
+            return
         place = socket.getaddrinfo(at.host or None, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(place[0], socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(place[4])
+        yield ok("watch", f"{config.watch.listen} is free to listen on")
+    except ConfigError as error:
+        yield failed("watch", error)
     except (OSError, UnicodeError) as error:  # the latter of a name that cannot be a host's, like .example.com
         yield warn(
             "watch",
             f"It could not listen on {config.watch.listen} now: {getattr(error, 'strerror', None) or error}.",
             "If watch is running here already, that is expected; otherwise choose another [watch] listen.",
         )
-        return
-    yield ok("watch", f"{config.watch.listen} is free to listen on")
 
 
 def _textfile(config: Config) -> Iterator[TrialResult]:
     folder = config.metrics.textfile
     if folder is None:
         return
-    path = Path(folder)
     try:
         is_there = is_folder(folder)
     except ReconcilerError as error:
         yield fail("metrics", error.message, error.hint or "")
         return
-    if is_there and os.access(path, os.W_OK | os.X_OK):
-        yield ok("metrics", f"{path} can be written")
+    if is_there and os.access(folder, os.W_OK | os.X_OK):
+        yield ok("metrics", f"{folder} can be written")
     else:
         why = "may not be written by this user" if is_there else "is not a folder"
-        yield fail("metrics", f"{path} {why}.", "Make it, or let this user write there; or correct [metrics] textfile.")
+        yield fail("metrics", f"{folder} {why}.", "Make it, or let this user write there.")
 
 
-def _ready(url: str) -> Request:
-    """What asks a push gateway whether it is ready. Raises ValueError for a wrong address."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("it is not a URL with http:// or https://")
-    place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
-    return Request(f"{parts.scheme}://{place}/-/ready")
-
-
-def _wrong_gateway(url: str, error: Exception) -> TrialResult:
-    message = f"[metrics] pushgateway = {without_secrets(url)}: {error}."
-    return fail("metrics", message, "For example: http://pushgateway:9091")
-
-
-def _gateway(config: Config) -> Iterator[TrialResult]:
-    url = config.metrics.pushgateway
-    if url is None:
+def _gateway(config: Config, *, offline: bool) -> Iterator[TrialResult]:
+    """Whether the push gateway answers; only a push would show whether it accepts one."""
+    if (url := config.metrics.pushgateway) is None:
         return
     shown = without_secrets(url)
-    subject = "metrics"
     try:
-        ready = _ready(url)
-    except ValueError:
-        return  # reported as an address
-    try:
-        with urlopen(ready, timeout=GATEWAY_S):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it is not a URL with http:// or https://")
+        place = parts.netloc.rpartition("@")[2]
+        if offline:
+            return
+        with suppress(HTTPError), urlopen(f"{parts.scheme}://{place}/-/ready", timeout=GATEWAY_S):
             pass
-    except HTTPError as error:
-        error.close()  # it answers; only a push would show whether it accepts one
+        yield ok("metrics", f"the push gateway {shown} answers")
     except OSError as error:
         why = getattr(error, "reason", error)
-        yield fail(
-            subject,
-            f"The push gateway {shown} does not answer: {why}.",
-            "See that it is up and reachable from here. A hook's figures would not arrive there.",
-            ExitCode.UNREACHABLE,
-        )
-        return
-    except (ValueError, InvalidURL) as error:
-        yield _wrong_gateway(url, error)
-        return
-    except HTTPException:
-        yield fail(
-            subject, f"What answers at {shown} does not speak HTTP: it is no push gateway.", "Correct its host or port."
-        )
-        return
-    yield ok(subject, f"the push gateway {shown} answers")
+        next_step = "See that it is up and reachable from here. A hook's figures would not arrive there."
+        yield fail("metrics", f"The push gateway {shown} does not answer: {why}.", next_step, ExitCode.UNREACHABLE)
+    except (ValueError, HTTPException) as error:
+        why = str(error).splitlines()[0] if isinstance(error, ValueError | InvalidURL) else "no HTTP is spoken there"
+        yield fail("metrics", f"[metrics] pushgateway = {shown}: {why}.", "For example: http://pushgateway:9091")
 
 
 def _keys(config: Config) -> Iterator[TrialResult]:
     trust = config.trust
-    are_usable = True
-    for number, key in enumerate(trust.trusted_keys, start=1):
-        try:
-            (name,) = signing.trusted(replace(trust, trusted_keys=(key,))).values()
-        except ConfigError as error:
-            are_usable = False
-            yield failed("trust", error)
-        else:
-            yield ok("trust", f"the key {name if len(trust.trusted_keys) == 1 else f'{number}, {name},'} can be used")
-    if trust.signing_key is not None:
-        try:
-            signing.own_key(trust if are_usable else replace(trust, trusted_keys=()))
-        except ConfigError as error:
-            yield failed("trust", error)
-        else:
-            yield ok("trust", f"the hook can sign with {trust.signing_key}")
-
-
-def _marks(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
-    """The folder of marks, if it is on this machine; of another place only whether files there can be opened at all."""
-    place = config.failover_state
     try:
-        folder = open_folder(place)
-        if not isinstance(folder, LocalFolder):
-            return
-        if looked_at(folder.shown) is None and "://" not in place:
-            if config.failover_state_is_named:
+        if names := signing.trusted(trust).values():
+            yield ok("trust", f"usable: {', '.join(names)}")
+        if trust.signing_key is not None:
+            signing.own_key(trust)
+            yield ok("trust", f"the hook can sign with {trust.signing_key}")
+    except ConfigError as error:
+        yield failed("trust", error)
+
+
+def _marks(config: Config, jobs: tuple[Job, ...], marked: Marked, *, offline: bool) -> Iterator[TrialResult]:
+    """The folder of marks, and each job's mark. One that is not named is made by ``failover start``."""
+    try:
+        folder = open_folder(config.failover_state)
+        is_local = isinstance(folder, LocalFolder)
+        if is_local and not folder.exists():
+            if looked_at(folder.shown) is not None:
+                yield fail("failover", f"{folder.shown} is not a folder.", "Correct [failover] state.")
+            elif config.failover_state_is_named:
                 yield fail(
                     "failover",
                     f"There is no folder {folder.shown}, which [failover] state names: without it no hook starts.",
                     f"Create it once, or mount it: {command('mkdir', '-p', folder.shown)}",
                     ExitCode.UNREACHABLE,
                 )
-        elif looked_at(folder.shown) is not None and not folder.exists():
-            yield fail("failover", f"{folder.shown} is not a folder.", "Correct [failover] state.")
-        else:
+        elif is_local or not offline:
             yield from _listed(folder, jobs, marked)
     except ReconcilerError as error:
         yield failed("failover", error)
-
-
-def _marks_elsewhere(config: Config, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:
-    try:
-        folder = open_folder(config.failover_state)
-    except ConfigError:  # one of the files' results
-        return
-    if not isinstance(folder, LocalFolder):
-        try:
-            yield from _listed(folder, jobs, marked)
-        except ReconcilerError as error:
-            yield failed("failover", error)
 
 
 def _listed(folder: Folder, jobs: tuple[Job, ...], marked: Marked) -> Iterator[TrialResult]:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from reconciler.config.settings import MEANINGS
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import is_hidden
 from reconciler.formats.decimal_text import some
@@ -118,25 +119,32 @@ def _topics(found: Proposed) -> Iterator[str]:
 
 def _anchors(found: Proposed) -> Iterator[str]:
     yield ""
-    if not found.bare_jobs:
-        yield from _comment("A store for the anchors of jobs that have no room for them beside their offsets:")
-    else:
+    if found.bare_jobs:
         yield from _comment(
-            f"Offsets without an anchor were found for {', '.join(found.bare_jobs[:5])}. Let the job record anchors, "
-            "or let reconciler track keep them here while the source is alive (it needs [source] bootstrap_servers):"
+            f"Offsets without an anchor were found for {some(found.bare_jobs)}. Let the job record anchors, or set "
+            "this and [source] bootstrap_servers, and let reconciler track run while the source is alive."
         )
     yield "# [anchors]"
-    yield '# store = "sqlite:////srv/reconciler/anchors.db"'
+    yield from _commented("anchors", {"store": '"sqlite:////srv/reconciler/anchors.db"'})
 
 
 def _policy() -> Iterator[str]:
     yield ""
     yield from _comment("What may start without a decision. These are the defaults.")
     yield "[policy]"
-    yield '# new = "earliest"         # where a partition without a stored offset starts: earliest, latest, a time'
-    yield '# behind = "start"         # the mirror has not delivered the last processed record: start, wait, stop'
-    yield "# max_replay = 1000000     # the most records that may be read again where a place is known only roughly"
-    yield '# no_anchor = "mirror"     # a stored offset without an anchor: mirror, row-time, stop'
+    usual = {
+        "new": '"earliest"    # or "latest", or a time',
+        "behind": '"start"    # or "wait", "stop"',
+        "max_replay": "1000000",
+        "no_anchor": '"mirror"    # or "row-time", "stop"',
+    }
+    yield from _commented("policy", usual)
+
+
+def _commented(table: str, values: Mapping[str, str]) -> Iterator[str]:
+    for key, value in values.items():
+        yield from _comment(f"{MEANINGS[f'{table}.{key}']}:")
+        yield f"# {key} = {value}"
 
 
 def _job(job: ProposedJob) -> Iterator[str]:
@@ -165,19 +173,13 @@ def _job(job: ProposedJob) -> Iterator[str]:
     if job.identity.framed:
         yield 'frame = "confluent"    # a schema registry\'s frame is no content: another registry has other ids'
     others = [choice for choice in job.identity.choices if choice not in (job.identity.id, NONE)][:3]
-    if job.identity.id not in (NONE, "key"):
-        yield from _comment(
-            "If no two records of a partition ever share an id, not even when a producer retries, this spares the job "
-            "what a restarted mirror sends again:"
-        )
-        yield "# unique_ids = true"
     if others:
         yield from _comment(f"It could also be: {', '.join(map(quoted, others))}")
+    if job.identity.id not in (NONE, "key"):
+        yield from _comment("Only if no two records of a partition ever share an id, whatever a producer retries:")
+        yield "# unique_ids = true"
     if job.identity.may_increase:
-        yield from _comment(
-            "The ids looked at increased within each partition. If they always do, by construction, this helps the "
-            "search; if they do not, it would mislead it:"
-        )
+        yield from _comment("Those looked at increase within each partition. Only if all do, by construction:")
         yield '# id_order = "increasing"'
 
 

@@ -87,10 +87,7 @@ def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], l
     tried: list[TrialResult] = []
     if not options.offline:
         tried += (each for each in config_check.connections(config, jobs, able, world) if each not in wrong)
-    marked = _marked(config)
-    tried += local.files(config, jobs, marked)
-    if not options.offline:
-        tried += local.network(config, jobs, marked)
+    tried += local.on_this_machine(config, jobs, _marked(config), offline=options.offline)
     return explained(config, jobs, able), [*wrong, *tried]
 
 
