@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.config.addresses import BROKERS_TOO
 from reconciler.config.secrets import holds_plain_secret
 from reconciler.core.errors import ConfigError, ReconcilerError, together
+from reconciler.core.visible import command
 from reconciler.fileio import why
-from reconciler.preflight.given_file import names_in, refuse_other_file
-from reconciler.preflight.java_properties import UnreadableText, logical_lines, read_line
+from reconciler.preflight.java_properties import UnreadableText, line_name, logical_lines, read_line
 from reconciler.preflight.logins import HANDLER, JAAS, login
 
 SERVERS = "bootstrap.servers"
@@ -33,26 +33,26 @@ _JAVAS = re.compile(
     r"sasl\.(jaas\.config|(login|client)\.callback\.handler\.class)|ssl\.truststore\..*"
     r"|ssl\.keystore\.(type|key|certificate\.chain)|ssl\.(protocol|enabled\.protocols)|.*\.(de)?serializer"
 )
-_LEFT_OUT = re.compile(
-    # of consumers, producers and tools: nothing about the connection
-    r"group\.(id|instance\.id|protocol|remote\.assignor)|auto\.offset\.reset|enable\.auto\.commit|isolation\.level"
-    r"|acks|retries|(default\.api|request|delivery|transaction)\.timeout\.ms|max\.(poll\..*|block\.ms|request\.size)"
-    r"|fetch\.max\.wait\.ms|partition\.assignment\.strategy|exclude\.internal\.topics|partitioner\..*|buffer\.memory"
-    r"|transactional\.id|metadata\.(max\.idle\.ms|recovery\..*)|(send|receive)\.buffer\.bytes|client\.dns\.lookup"
-    r"|socket\.connection\.setup\.timeout\.max\.ms|.*interceptor\.?(class(es)?)?(\..*)?|metrics?\..*"
-    r"|auto\.include\.jmx\.reporter|config\.providers(\..*)?|compression\.(gzip|lz4|zstd)\.level|internal\..*|share\..*"
-    # of Java's TLS and login
-    r"|security\.providers|ssl\.(protocol|enabled\.protocols|provider|(trustmanager|keymanager)\.algorithm)"
-    r"|ssl\.secure\.random\.implementation|ssl\.(keystore|truststore)\.type|ssl\.truststore\.password"
-    r"|sasl\.login\.(refresh|retry|connect|read)\..*|sasl\.(login|client)\.callback\.handler\.class"
-    r"|sasl\.kerberos\.(ticket\.renew\..*|min\.time\.before\.relogin)"
-    r"|sasl\.oauthbearer\.(jwks|jwt|expected|clock|header|client\.credentials)\..*"
-    # of serializers and schema registries
-    r"|(key|value)\.(de)?serializer(\..*)?|.*subject\.name\.strategy|(schema|apicurio)\.registry\..*"
-    r"|(basic|bearer)\.auth\..*|auto\.register\.schemas|use\.(latest\.version|schema\.id).*|latest\..*"
-    r"|(specific|avro|json|protobuf|derive|rule)\..*|normalize\.schemas|confluent\..*"
+_CONNECTION = re.compile(
+    r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
+    r"|(sasl|ssl|socket|https?|enable\.ssl)\..*"
 )
-"""Properties that only other clients read, or that say nothing about the connection."""
+"""What is taken of a file: librdkafka's settings of a connection, and Java's that have a counterpart."""
+_JAVAS_ALONE = re.compile(
+    r"ssl\.(protocol|enabled\.protocols|provider|(trustmanager|keymanager)\.algorithm|secure\.random\.implementation"
+    r"|(keystore|truststore)\.type|truststore\.password)|sasl\.(login|client)\..*"
+    r"|sasl\.kerberos\.(ticket\.renew\..*|min\.time\.before\.relogin)|socket\.connection\.setup\.timeout\.max\.ms"
+    r"|sasl\.oauthbearer\.(jwks|jwt|expected|clock|header|client\.credentials)\..*"
+)
+"""Settings of a connection that librdkafka does not have."""
+_OTHER_PROGRAMS = frozenset(
+    (
+        *("apiVersion", "connector.class", "config.storage.topic", "offset.storage.topic", "key.converter"),
+        *("plugin.path", "broker.id", "node.id", "process.roles", "log.dirs", "log.dir", "listeners"),
+    )
+)
+_MIRRORS = frozenset({"clusters", "source.cluster.alias", "target.cluster.alias"})
+_NAME = re.compile(r"[A-Za-z][\w.-]*")
 _LOOKED_AT = frozenset({HANDLER, "ssl.keystore.type", "ssl.truststore.type", "ssl.truststore.password"})
 """Of these, the ones whose meaning is in other properties of librdkafka."""
 _STORES = {
@@ -67,9 +67,7 @@ _RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]*)-----END \1-----")
-_PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^{}:]*):(?P<rest>[^{}]*)\}")
-_PROVIDERS = re.compile(r"(strimzi)?(env|file|dir|directory)|secrets?|configmaps?|vault|secretsmanager|ssm")
-"""Usual names of config providers (KIP-297). What follows any other name is not shown: it may be a default."""
+_PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^{}:]*):[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +81,8 @@ class GivenClient:
 def read_properties(path: Path) -> GivenClient:
     """A properties file as librdkafka's properties. Raises ConfigError, with all faults, if it cannot be used."""
     text = text_of(path, "--client-config")
-    names = names_in(text)
-    refuse_other_file(text, names, path)
+    names = [name for line in logical_lines(text) if (name := line_name(line))]
+    _refuse_other_file(text, names, path)
     is_javas = any(map(_JAVAS.fullmatch, names))
     if not any(map(_LIBRDKAFKAS.fullmatch, names)):
         if unclear := _not_ascii(text):
@@ -92,14 +90,37 @@ def read_properties(path: Path) -> GivenClient:
                 f"{path}: {', '.join(unclear)} has characters that are not ASCII, which Java reads as ISO-8859-1.",
                 hint="Write each as \\u and its four hexadecimal digits, as Java's native2ascii does.",
             )
-        return translated(parsed(text, str(path)), str(path), is_javas=is_javas)
+        return _taken(parsed(text, str(path)), path, is_javas=is_javas)
     given = _plain(text)
     if is_javas and given != parsed(text, str(path)):
         raise ConfigError(
             f"{path} has properties of Java's clients and of librdkafka, which read its backslashes differently.",
             hint="Use the names of one of the two: docs/how-to/secure-connections.md",
         )
-    return translated(given, str(path), is_javas=is_javas)
+    return _taken(given, path, is_javas=is_javas)
+
+
+def _taken(given: Mapping[str, str], path: Path, *, is_javas: bool) -> GivenClient:
+    taken = {name: value for name, value in given.items() if _CONNECTION.fullmatch(name)}
+    found = translated(taken, str(path), is_javas=is_javas)
+    left_out = {*given} - {*taken} | {*found.left_out}
+    return GivenClient(found.client, tuple(name for name in given if name in left_out))
+
+
+def _refuse_other_file(text: str, names: Collection[str], path: Path) -> None:
+    """Raises ConfigError for a file that is not a client's properties. A name in it may be a secret."""
+    if "KafkaMirrorMaker2" in text or any(name in _MIRRORS or "->" in name for name in names):
+        raise ConfigError(
+            f"{path} is MirrorMaker's configuration, not the properties of a client.",
+            hint=f"Give it as {command("--mirror-properties", path)}: that takes the login, too.",
+        )
+    other = next((f": it has {name}" for name in names if name in _OTHER_PROGRAMS), "")
+    if other or not all(map(_NAME.fullmatch, names)):
+        raise ConfigError(
+            f"{path} is not the properties of a client{other}.",
+            hint="Give a file with bootstrap.servers, security.protocol, sasl.mechanism and sasl.jaas.config (in one "
+            "line), as kafka-topics.sh --command-config takes it.",
+        )
 
 
 def text_of(path: Path, option: str) -> str:
@@ -166,7 +187,7 @@ def translated(given: Mapping[str, str], where: str, *, is_javas: bool = False) 
         problem = f"{where}: {BROKERS_TOO} and {SERVERS} both name the brokers."
         faults.append(ConfigError(problem, hint="Give one of them."))
     client: dict[str, str] = {}
-    left_out = [name for name in given if _LEFT_OUT.fullmatch(name) or (is_javas and name == "ssl.cipher.suites")]
+    left_out = [name for name in given if _JAVAS_ALONE.fullmatch(name) or (is_javas and name == "ssl.cipher.suites")]
     for name in (each for each in given if each != JAAS and each not in left_out):
         try:
             client.update(_counterpart(name, given, where))
@@ -216,20 +237,14 @@ def _pem_lines(value: str) -> str:
 def _placeholders(given: Mapping[str, str], where: str) -> Iterator[ConfigError]:
     """Every value that Kafka's config providers would fill in."""
     for name, value in given.items():
-        if (found := _PLACEHOLDER.search(value)) is None or _LEFT_OUT.fullmatch(name):
-            continue
-        provider, rest = found["provider"], found["rest"]
-        is_known = _PROVIDERS.fullmatch(provider) is not None
-        hint = "Write ${NAME} in its place and set NAME in the environment, or file:PATH of a file that holds it alone."
-        if is_known and "env" in provider:
-            hint = f"Write ${{{rest}}} in its place: that is a variable of the environment here."
-        elif is_known and "dir" in provider:
-            hint = f"Write file:{rest.replace(':', '/')} in its place: that is a file's content here."
-        yield ConfigError(
-            f"{where}: {name} has {found[0] if is_known else f'${{{provider}:…}}'}, a placeholder of Kafka's config "
-            "providers, which are not asked here.",
-            hint=hint,
-        )
+        if (found := _PLACEHOLDER.search(value)) is not None and not _JAVAS_ALONE.fullmatch(name):
+            placeholder = f"${{{found['provider']}:…}}"  # what follows may be a default, and a secret
+            yield ConfigError(
+                f"{where}: {name} has {placeholder}, a placeholder of Kafka's config providers, which are not asked "
+                "here.",
+                hint="Write ${NAME} in its place and set NAME in the environment, or file:PATH of a file that holds it "
+                "alone.",
+            )
 
 
 def _kind_by_name(path: str) -> str | None:

@@ -15,13 +15,7 @@ _OTHER_WAYS = (
     "Give a SCRAM login (--client sasl.mechanism=SCRAM-SHA-512 --client sasl.username=USER --client "
     "'sasl.password=${NAME}'), or a client certificate (ssl.certificate.location, ssl.key.location)."
 )
-_BY_TOKEN = (
-    "sasl.oauthbearer.method=oidc",
-    "sasl.oauthbearer.token.endpoint.url=URL",
-    "sasl.oauthbearer.client.id=ID",
-    "'sasl.oauthbearer.client.secret=${NAME}'",
-    "sasl.oauthbearer.scope=SCOPE",
-)
+_OWN_NAMES = f"Leave {JAAS} out, and give the login in librdkafka's names: docs/how-to/secure-connections.md"
 
 
 def login(given: Mapping[str, str], where: str) -> dict[str, str]:
@@ -41,7 +35,9 @@ def login(given: Mapping[str, str], where: str) -> dict[str, str]:
         case "IAMLoginModule":
             raise _no_iam(where)
         case "Krb5LoginModule":
-            raise _kerberos(options, given, where)
+            raise ConfigError(  # librdkafka from PyPI has no Kerberos, and its own build may use other files
+                f"{where}: the login is Kerberos, which only some builds of librdkafka have.", hint=_OWN_NAMES
+            )
         case "OAuthBearerLoginModule":
             return _token(options, given, where)
         case "PlainLoginModule" | "ScramLoginModule":
@@ -83,22 +79,6 @@ def _no_iam(where: str) -> ConfigError:
     return ConfigError(f"{where}: the login is AWS MSK IAM, which is not supported.", hint=_OTHER_WAYS)
 
 
-def _kerberos(options: Mapping[str, str], given: Mapping[str, str], where: str) -> ConfigError:
-    """Translating it would not do: librdkafka from PyPI has no Kerberos, and its own build may use other files."""
-    service = options.get("serviceName", given.get("sasl.kerberos.service.name", "kafka"))
-    properties = (
-        "sasl.mechanism=GSSAPI",
-        f"sasl.kerberos.service.name={service}",
-        f"sasl.kerberos.keytab={options.get('keyTab', 'PATH')}",
-        f"sasl.kerberos.principal={options.get('principal', 'USER@REALM')}",
-    )
-    return ConfigError(
-        f"{where}: the login is Kerberos, which librdkafka has in properties of its own, and only if it was built with "
-        "it (docs/how-to/secure-connections.md).",
-        hint=f"Leave {JAAS} out, and give: {_as_options(properties)}",
-    )
-
-
 def _token(options: Mapping[str, str], given: Mapping[str, str], where: str) -> dict[str, str]:
     """Client credentials of Kafka's and of Strimzi's handler, as librdkafka's OpenID Connect."""
 
@@ -128,10 +108,6 @@ def _token(options: Mapping[str, str], given: Mapping[str, str], where: str) -> 
         problem = f"there is no {lacks[0]} in it" if handler in _OIDC_HANDLERS else f"{HANDLER} is {handler}"
         raise ConfigError(
             f"{where}: the login is OAUTHBEARER, and {problem}: librdkafka gets a token by client credentials only.",
-            hint=f"Leave {JAAS} out, and give: {_as_options(_BY_TOKEN)}",
+            hint=_OWN_NAMES,
         )
     return {name: value for name, value in token.items() if value}
-
-
-def _as_options(properties: tuple[str, ...]) -> str:
-    return " ".join(f"--client {each}" for each in properties)

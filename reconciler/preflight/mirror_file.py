@@ -18,7 +18,6 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.policies import TopicPolicy
 from reconciler.mirror.topics import own_names
 from reconciler.preflight.client_properties import SERVERS, parsed, text_of
-from reconciler.preflight.given_file import resource_kind
 
 _CONNECTION = re.compile(r"bootstrap\.servers|security\.protocol|(sasl|ssl)\..*")
 _POLICY, _SEPARATOR = "replication.policy.class", "replication.policy.separator"
@@ -61,15 +60,13 @@ class Naming:
 def read_flows(path: Path) -> list[Flow]:
     """The flows of a file. Raises ConfigError if it cannot be read, or has none."""
     text = text_of(path, "--mirror-properties")
-    if (kind := resource_kind(text)) is not None or text.lstrip().startswith("{"):
+    if "apiVersion" in text or text.lstrip().startswith("{"):
         found = [flow for each in _documents(text, path) for flow in _of_document(each)]
     else:
-        kind = None
         found = list(_of_properties(parsed(text, str(path))))
     if not found:
-        what = f"a {kind}" if kind else "the file"
         raise ConfigError(
-            f"{path} has no flow of a mirror: {what} names none.",
+            f"{path} has no flow of a mirror.",
             hint="Give MirrorMaker's properties (with A->B.enabled = true), those of its source connector, or a "
             "KafkaMirrorMaker2 of Strimzi.",
         )
