@@ -5,163 +5,110 @@ Reads only. Whether a store would take a correction is asked of its permissions,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from reconciler.config.file import Cluster, Config, Job
-from reconciler.config.places import one_store
-from reconciler.core.anchors import real_topic_id
+from reconciler.core.anchors import Record, real_topic_id
 from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
+from reconciler.core.unanchored.spelling import reader_of
+from reconciler.failover.unanchored import own_topics
 from reconciler.formats.decimal_text import counted
+from reconciler.identity import settings_of
+from reconciler.mirror.account import LOCATION
+from reconciler.mirror.reading import Wanted, read_pairs
 from reconciler.near import near_topics
-from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo
-from reconciler.preflight.mirror import mirror
-from reconciler.preflight.records import identities
-from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
-from reconciler.preflight.sinks import job_sinks, untracked_end, unusable_sinks
-from reconciler.preflight.stores import ANCHORS, anchor_store, job_store
-from reconciler.tracking.trackable import refuse_shared
+from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition
+from reconciler.preflight.identity import are_framed
+from reconciler.preflight.results import Trials, World
+from reconciler.preflight.stores import anchor_store, job_sinks, job_store, untracked_end
+from reconciler.preflight.survey import sample
 
-DESTINATION, SOURCE = "destination", "source"
-
-
-def abilities(config: Config, jobs: Sequence[Job], world: World) -> tuple[dict[str, Capabilities], list[TrialResult]]:
-    """The abilities of each job's store, by the job's name; and all addresses that cannot be used. No contact.
-
-    A wrong address is also reported in the words of the trial that would fail on it.
-    """
-    found, failures = {}, []
-    for job in jobs:
-        try:
-            store = world.open_store(job.store, kafka_client=config.destination.client)
-            found[job.name] = store.capabilities
-            store.close()
-        except ReconcilerError as error:
-            failures.append(failed(f"job {job.name}", error))
-        failures += unusable_sinks(job)
-    if config.anchor_store is not None:
-        try:
-            store = world.open_store(config.anchor_store, kafka_client=config.destination.client)
-            if not store.capabilities.keeps_other_anchors:
-                message = f"The store {store.address} cannot keep the anchors of other stores."
-                failures.append(fail(ANCHORS, message, "Choose another, for example sqlite:////srv/anchors.db."))
-            store.close()
-            users = [job for job in jobs if job.name in found and found[job.name].needs_tracking]
-            refuse_shared([*users, *(job for job in config.jobs if one_store(job.store, config.anchor_store))])
-        except ReconcilerError as error:
-            failures.append(failed(ANCHORS, error))
-    return found, failures
+DESTINATION, SOURCE, MIRROR = "destination", "source", "mirror"
+RECORDS = 20
+"""Records that are read of a topic, to see whether they have what ``[jobs.identity]`` names."""
 
 
 def connections(
-    config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
-) -> Iterator[TrialResult]:
+    config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World, trials: Trials
+) -> None:
     """Try the clusters and the stores one by one."""
-    destination = yield from _destination(config, jobs, world)
+    destination = _destination(config, jobs, world, trials)
     if config.source is not None:
-        yield from _source(config.source, jobs, world, destination)
-    anchors_work = yield from anchor_store(config, jobs, able, world)
+        _source(config.source, jobs, world, destination, trials)
+    anchors_work = anchor_store(config, jobs, able, world, trials)
     for job in jobs:
         if job.name in able:
-            yield from job_store(config, job, able[job.name], world, destination, with_anchors=anchors_work)
-        yield from job_sinks(job)
-        yield from untracked_end(config, job)
+            job_store(config, job, able[job.name], world, destination, trials, with_anchors=anchors_work)
+        job_sinks(job, trials)
+        untracked_end(config, job, trials)
 
 
-# ---------------------------------------------------------------- clusters
+# ---------------------------------------------------------------- clusters and topics
 
 
-def _destination(config: Config, jobs: Sequence[Job], world: World) -> Generator[TrialResult, None, ClusterInfo | None]:
-    """Yields results; returns the cluster with those of the jobs' topics that it has, None if it does not answer."""
+def _destination(config: Config, jobs: Sequence[Job], world: World, trials: Trials) -> ClusterInfo | None:
+    """The cluster with those of the jobs' topics that it has, None if it does not answer."""
     topics = sorted({config.topics.destination_of(topic) for job in jobs for topic in job.topics})
-    try:
-        reader = world.reader(config.destination.client, DESTINATION)
-    except ReconcilerError as error:
-        yield failed(DESTINATION, error)
-        return None
-    with closing(reader):
-        cluster_id = yield from _cluster_id(reader, DESTINATION)
-        if cluster_id is None:
-            return None
-        known = yield from _topics(reader, topics, lambda name: _no_topic(config, name, world))
-        yield from identities(config, jobs, known, reader)
-        yield from mirror(config, reader)
-        return ClusterInfo(cluster_id, known)
-
-
-def _cluster_id(reader: LogReader, whose: str, *, only_warn: bool = False) -> Generator[TrialResult, None, str | None]:
-    """Returns the cluster's id, None if it does not answer."""
-    try:
+    with trials.trying(DESTINATION), closing(world.reader(config.destination.client, DESTINATION)) as reader:
         cluster_id = reader.describe(()).cluster_id
-    except ReconcilerError as error:
-        yield failed(whose, error, only_warn=only_warn)
-        return None
-    yield ok(whose, f"answers; it is cluster {cluster_id}")
-    return cluster_id
+        trials.ok(DESTINATION, f"answers; it is cluster {cluster_id}")
+        known = _topics(reader, topics, lambda name: _no_topic(config, name, world, trials), trials)
+        for job in jobs:
+            _identity(config, job, known, reader, trials)
+        _mirror(config, reader, trials)
+        return ClusterInfo(cluster_id, known)
+    return None
 
 
 def _topics(
-    reader: LogReader, names: Sequence[str], absent: Callable[[str], TrialResult], *, only_warn: bool = False
-) -> Generator[TrialResult, None, dict[str, TopicInfo]]:
-    """Returns the topics that are there. Each is described on its own: one that may not be must not hide the others."""
+    reader: LogReader, names: Sequence[str], absent: Callable[[str], None], trials: Trials, *, only_warn: bool = False
+) -> dict[str, TopicInfo]:
+    """The topics that exist. Each is described on its own: one that may not be must not hide the others."""
     known: dict[str, TopicInfo] = {}
     for name in names:
-        try:
-            known.update(reader.describe((name,)).topics)
-        except ReconcilerError as error:
-            yield failed(f"topic {name}", error, only_warn=only_warn)
-            continue
-        if name in known:
-            yield from _topic(reader, known[name], only_warn=only_warn)
-        else:
-            yield absent(name)
+        with trials.trying(f"topic {name}", only_warn=only_warn):
+            found = reader.describe((name,)).topics
+            if name not in found:
+                absent(name)
+                continue
+            known[name] = found[name]
+            _topic(reader, found[name], trials)
     return known
 
 
-def _topic(reader: LogReader, info: TopicInfo, *, only_warn: bool = False) -> Iterator[TrialResult]:
+def _topic(reader: LogReader, info: TopicInfo, trials: Trials) -> None:
     """Look up its edges and read one record: how large it is, and whether this user may read it."""
-    subject = f"topic {info.name}"
-    partitions = info.places
-    try:
-        starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
-        held = [tp for tp in partitions if ends[tp] > starts[tp]]
-        place = (held or partitions)[0]
-        (chunk,) = reader.read([ReadRequest(place, starts[place], 1)])
-    except ReconcilerError as error:
-        yield failed(subject, error, only_warn=only_warn)
-        return
+    subject, partitions = f"topic {info.name}", info.places
+    starts, ends = reader.log_starts(partitions), reader.log_ends(partitions)
+    held = [tp for tp in partitions if ends[tp] > starts[tp]]
+    place = (held or partitions)[0]
+    (chunk,) = reader.read([ReadRequest(place, starts[place], 1)])
     offsets = sum(ends[tp] - starts[tp] for tp in partitions)
     holds = f"{counted(len(partitions), 'partition')}, {f'{offsets:,} offsets' if held else 'empty'}"
     try:
         len(chunk.records)
     except NotRead as error:  # it may be read, and is not within the limits: other records may be
-        yield failed(subject, error, only_warn=True)
-        yield ok(subject, holds)
+        trials.warn(subject, error.message, error.hint or "")
     else:
-        yield ok(subject, f"{holds}; it may be read")
+        holds += "; it may be read"
+    trials.ok(subject, holds)
     if info.compacted is None:
-        yield warn(
-            subject,
-            "whether it is compacted may not be read: where its offsets have gaps, some answers will be bounded that "
-            "could be exact.",
-            "Ask for DescribeConfigs on the topic, if you want those.",
-        )
+        next_step = "Ask for DescribeConfigs on the topic: else some answers are bounded that could be exact."
+        trials.warn(subject, "whether it is compacted may not be read.", next_step)
 
 
-def _no_topic(config: Config, name: str, world: World) -> TrialResult:
-    message = f'The destination has no topic "{name}", or this user may not describe it.'
+def _no_topic(config: Config, name: str, world: World, trials: Trials) -> None:
     sources = {config.topics.destination_of(topic): topic for job in config.jobs for topic in job.topics}
-    near = _near(name, source := sources[name], config.destination.client, world)
-    if near:
-        rules = [each.replace(source, "{topic}", 1) for each in near if each.startswith(source) and each != source]
-        rule = f' (for example policy = "{rules[0]}")' if rules else ""
-        correction = f"correct the job's topics, [source] alias, or [topics]{rule}."
-        return fail(f"topic {name}", message, f"It has {', '.join(near)}: {correction}")
-    return fail(
-        f"topic {name}",
-        message,
-        "See that the job's topics, [source] alias and [topics] are as in the mirror, and that the mirror has run.",
-    )
+    source = sources[name]
+    next_step = "See that the job's topics, [source] alias and [topics] are as in the mirror, and that it has run."
+    if near := _near(name, source, config.destination.client, world):
+        rule = next((each for each in near if each.startswith(source) and each != source), None)
+        example = f' (for example policy = "{rule.replace(source, "{topic}", 1)}")' if rule else ""
+        next_step = f"It has {', '.join(near)}: correct the job's topics, [source] alias, or [topics]{example}."
+    message = f'The destination has no topic "{name}", or this user may not describe it.'
+    trials.fail(f"topic {name}", message, next_step)
 
 
 def _near(name: str, source: str, client: Mapping[str, str], world: World) -> list[str]:
@@ -172,36 +119,37 @@ def _near(name: str, source: str, client: Mapping[str, str], world: World) -> li
         return []
 
 
-def _source(
-    source: Cluster, jobs: Sequence[Job], world: World, destination: ClusterInfo | None
-) -> Iterator[TrialResult]:
+def _source(source: Cluster, jobs: Sequence[Job], world: World, there: ClusterInfo | None, trials: Trials) -> None:
     """Only track and audit connect there: every problem is a warning, except a source that is the destination."""
     try:
         reader = world.reader(source.client, SOURCE)
-    except ReconcilerError as error:
-        yield failed(SOURCE, error, only_warn=not isinstance(error, ConfigError))
+    except ConfigError as error:
+        trials.fail(SOURCE, error.message, error.hint or "", error.exit_code)
         return
     with closing(reader):
-        topics = sorted({topic for job in jobs for topic in job.topics})
-        cluster_id = yield from _cluster_id(reader, SOURCE, only_warn=True)
-        if cluster_id is None:
-            yield warn(SOURCE, "only track, audit and jobs that start there need it; everything else works without.")
+        try:
+            cluster_id = reader.describe(()).cluster_id
+        except ReconcilerError as error:
+            trials.warn(SOURCE, error.message, error.hint or "")
+            trials.warn(SOURCE, "only track, audit and jobs that start there need it; everything else works without.")
             return
-        if destination is not None and cluster_id == destination.cluster_id:
-            if _is_one(reader, destination):
-                yield fail(
-                    SOURCE,
-                    f"It reports the cluster id of the destination ({cluster_id}), and the same ids of topics.",
-                    "Correct one of the two bootstrap_servers, unless one cluster is a clone of the other.",
-                )
+        trials.ok(SOURCE, f"answers; it is cluster {cluster_id}")
+        if there is not None and cluster_id == there.cluster_id:
+            reports = f"It reports the cluster id of the destination ({cluster_id})"
+            if _is_one(reader, there):
+                next_step = "Correct one of the two bootstrap_servers, unless one cluster is a clone of the other."
+                trials.fail(SOURCE, f"{reports}, and the same ids of topics.", next_step)
                 return
-            yield warn(
-                SOURCE,
-                f"It reports the cluster id of the destination ({cluster_id}): only topic ids tell the two apart.",
-                "Use anchors that hold them, as job, track and hook record them. Where both sides have one topic name "
-                "and these do not tell, say the side: hook --to SIDE.",
-            )
-        yield from _topics(reader, topics, lambda name: _no_source_topic(source, name, world), only_warn=True)
+            next_step = "Use anchors that hold topic ids, as job, track and hook record them; else hook --to SIDE."
+            trials.warn(SOURCE, f"{reports}: only topic ids tell the two apart.", next_step)
+
+        def absent(name: str) -> None:
+            near = _near(name, name, source.client, world)
+            next_step = f"It has {', '.join(near)}: correct the job's topics." if near else "Check the spelling."
+            trials.warn(f"topic {name}", "The source has no such topic.", next_step)
+
+        topics = sorted({topic for job in jobs for topic in job.topics})
+        _topics(reader, topics, absent, trials, only_warn=True)
 
 
 def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
@@ -214,9 +162,68 @@ def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
     return not destination.topics or any(same)
 
 
-def _no_source_topic(source: Cluster, name: str, world: World) -> TrialResult:
-    near = _near(name, name, source.client, world)
-    next_step = "Check the spelling of the job's topics."
-    if near:
-        next_step = f"It has {', '.join(near)}: correct the job's topics."
-    return warn(f"topic {name}", "The source has no such topic.", next_step)
+# ---------------------------------------------------------------- the mirror's own topics
+
+
+def _mirror(config: Config, reader: LogReader, trials: Trials) -> None:
+    """Whether offset syncs, checkpoints and heartbeats are here. None is needed for jobs that have anchors."""
+    own = own_topics(config)
+    if not own.checkpoints:
+        trials.ok(MIRROR, "MirrorMaker's own topics are not known without [source] alias or [mirror]; none is read")
+        return
+    with trials.trying(MIRROR, only_warn=True):
+        kinds = {"offset syncs": own.offset_syncs, "checkpoints": own.checkpoints, "heartbeats": own.heartbeats}
+        here = [kind for kind, names in kinds.items() if _holds(reader, names)]
+        result = f"{' and '.join(here)} are at the destination" if here else "MirrorMaker left nothing here"
+        if "offset syncs" in here:
+            trials.ok(MIRROR, f"{result}; what they give: reconciler mirror")
+        else:
+            lacks = "offset syncs are not: few stored offsets without anchors can be placed, if any"
+            next_step = f"Set {LOCATION} = target in MirrorMaker's properties. What it gives: reconciler mirror."
+            trials.warn(MIRROR, f"{result}, {lacks}.", next_step)
+        names = {(topic, config.topics.destination_of(topic)) for job in config.jobs for topic in job.topics}
+        wanted = [Wanted(TopicPartition(one, 0), TopicPartition(other, 0), None) for one, other in sorted(names)]
+        if misnamed := read_pairs(reader, replace(own, offset_syncs=()), wanted).misnamed:
+            what, _, next_step = misnamed.partition(": ")
+            trials.warn(MIRROR, f"{what}.", f"{next_step[0].upper()}{next_step[1:]}.")
+
+
+def _holds(reader: LogReader, names: Sequence[str]) -> bool:
+    """Whether the first of these topics that exists has records."""
+    described = reader.describe(names).topics
+    info = next((described[name] for name in names if name in described), None)
+    places = info.places if info is not None else []
+    if not places:
+        return False
+    starts, ends = reader.log_starts(places), reader.log_ends(places)
+    return any(ends[place] > starts[place] for place in places)
+
+
+# ---------------------------------------------------------------- records
+
+
+def _identity(config: Config, job: Job, known: Mapping[str, TopicInfo], reader: LogReader, trials: Trials) -> None:
+    """Warn where a job's records do not have an id, a time or a source's offset as the configuration says."""
+    subject, identity, settings = f"job {job.name}", job.identity, settings_of(job.identity)
+    with trials.trying(subject, only_warn=True):
+        names = [name for topic in job.topics if (name := config.topics.destination_of(topic)) in known]
+        partitions = [list(found) for found in sample(reader, names, RECORDS).values() if found]
+        records = [record for found in partitions for record in found]
+        if not records:
+            return
+        if not identity.framed and are_framed(records):
+            message = "the values of its records are framed by a schema registry, and another one may number schemas "
+            trials.warn(subject, f"{message}differently.", 'Add to its [jobs.identity]: frame = "confluent"')
+        readers: dict[str, tuple[str, Callable[[Record], object] | None, str]] = {
+            "id": (settings.id, identity.id_of, identity.id_name),
+            "timestamp": (settings.timestamp, identity.timestamp_of, identity.time_name),
+        }
+        for setting, (spec, read, name) in readers.items():
+            if spec != "record" and read is not None and all(read(record) is None for record in records):
+                dots = "; a name with dots is written like json:$['trace.id']" if spec.startswith("json:") else ""
+                message = f'{setting} = "{spec}": none of the {len(records):,} records read has {name}.'
+                trials.warn(subject, message, f"Correct [jobs.identity] {setting}{dots}.")
+        carried = [reader_of(identity, each) for each in partitions] if identity.source_value_of is not None else []
+        if why := next((each for each in carried if isinstance(each, str)), None):
+            message = f'source_offset = "{settings.source_offset}": {why}.'
+            trials.warn(subject, message, "Correct [jobs.identity] source_offset.")

@@ -112,7 +112,7 @@ def _refuse_other_file(text: str, names: Collection[str], path: Path) -> None:
     if "KafkaMirrorMaker2" in text or any(name in _MIRRORS or "->" in name for name in names):
         raise ConfigError(
             f"{path} is MirrorMaker's configuration, not the properties of a client.",
-            hint=f"Give it as {command("--mirror-properties", path)}: that takes the login, too.",
+            hint=f"Give it as {command('--mirror-properties', path)}: that takes the login, too.",
         )
     other = next((f": it has {name}" for name in names if name in _OTHER_PROGRAMS), "")
     if other or not all(map(_NAME.fullmatch, names)):

@@ -1,143 +1,153 @@
-"""Tries the stores that a configuration names: opens and reads each, and asks whether it may be written to."""
+"""Tries the stores and sinks that a configuration names: opens and reads each, and asks whether it may be written."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import NotCreated, ReconcilerError, Refused
+from reconciler.config.places import one_store
+from reconciler.core.errors import NotCreated, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.gather import job_topics
 from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.formats.decimal_text import counted, some
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
-from reconciler.preflight.results import TrialResult, World, fail, failed, ok, warn
+from reconciler.preflight.results import Trials, World
+from reconciler.sinks.registry import open_sink
 from reconciler.stores.numbers import suspicious_name
-from reconciler.stores.registry import traits
+from reconciler.stores.registry import checkpoint_path, traits
+from reconciler.tracking.trackable import refuse_shared
 
 ANCHORS = "[anchors] store"
 
 
+def abilities(config: Config, jobs: Sequence[Job], world: World, trials: Trials) -> dict[str, Capabilities]:
+    """The abilities of each job's store, by the job's name; and all addresses that cannot be used. No contact."""
+    found = {}
+    for job in jobs:
+        with trials.trying(f"job {job.name}"):
+            found[job.name] = _capabilities(job.store, config, world)
+        for address in job.sinks:
+            with trials.trying(f"job {job.name}"):
+                open_sink(address)
+    if (own := config.anchor_store) is not None:
+        with trials.trying(ANCHORS):
+            if not _capabilities(own, config, world).keeps_other_anchors:
+                message = f"The store {own} cannot keep the anchors of other stores."
+                trials.fail(ANCHORS, message, "Choose another, for example sqlite:////srv/anchors.db.")
+            refuse_shared([*_users(jobs, found), *(job for job in config.jobs if one_store(job.store, own))])
+    return found
+
+
+def _capabilities(address: str, config: Config, world: World) -> Capabilities:
+    with closing(world.open_store(address, kafka_client=config.destination.client)) as store:
+        capabilities: Capabilities = store.capabilities
+        return capabilities
+
+
+def _users(jobs: Sequence[Job], able: Mapping[str, Capabilities]) -> list[Job]:
+    """The jobs whose anchors are kept apart from their offsets."""
+    return [job for job in jobs if job.name in able and able[job.name].needs_tracking]
+
+
 def anchor_store(
-    config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World
-) -> Generator[TrialResult, None, bool]:
-    """Yields results; returns whether the separate store of anchors can be used, True if none is configured."""
+    config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World, trials: Trials
+) -> bool:
+    """Whether the separate store of anchors can be used; True if none is configured."""
     if config.anchor_store is None:
         return True
-    users = [job for job in jobs if job.name in able and able[job.name].needs_tracking]
-    try:
-        store = world.open_store(config.anchor_store, kafka_client=config.destination.client)
-    except ReconcilerError as error:
-        yield failed(ANCHORS, error)
-        return False
-    try:
+    with (
+        trials.trying(ANCHORS),
+        closing(world.open_store(config.anchor_store, kafka_client=config.destination.client)) as store,
+    ):
         if not store.capabilities.keeps_other_anchors:
             return False  # reported with the addresses that cannot be used
-        if not users:
-            yield ok(
-                ANCHORS,
-                f"{store.address} is for rows that have no anchor of their own: every job's store keeps them itself",
-            )
+        try:
+            counts = {job.name: len(store.read(job.group, job.topics)) for job in _users(jobs, able)}
+        except NotCreated:
+            next_step = "Run reconciler track while the source is alive: its first round creates it."
+            trials.warn(ANCHORS, f"There are no anchors yet: {store.address} does not exist.", next_step)
             return True
-        counts = {job.name: len(store.read(job.group, job.topics)) for job in users}
-    except NotCreated:
-        yield warn(
-            ANCHORS,
-            f"There are no anchors yet: {store.address} does not exist.",
-            "Run reconciler track while the source is alive: its first round creates it. Or correct the address.",
-        )
+        kept = ", ".join(f"{counted(count, 'anchor')} for {name}" for name, count in counts.items())
+        trials.ok(ANCHORS, f"{store.address} keeps {kept or 'nothing: the stores of all jobs keep their own anchors'}")
         return True
-    except ReconcilerError as error:
-        yield failed(ANCHORS, error)
-        return False
-    finally:
-        store.close()
-    kept = ", ".join(f"{counted(count, 'anchor')} for {name}" for name, count in counts.items())
-    yield ok(ANCHORS, f"{store.address} keeps {kept}")
-    return True
+    return False
 
 
 def job_store(
-    config: Config, job: Job, able: Capabilities, world: World, destination: ClusterInfo | None, *, with_anchors: bool
-) -> Iterator[TrialResult]:
-    subject = f"job {job.name}"
-    yield from unmovable(config, job)
-    yield from doubtful_number(job)
-    try:
-        store = world.open_store(
-            job.store, kafka_client=config.destination.client, anchors=config.anchor_store if with_anchors else None
-        )
-    except ReconcilerError as error:
-        yield failed(subject, error)
-        return
-    with closing(store):
-        try:
-            rows = store.read(job.group, job_topics(config, job))
-        except ReconcilerError as error:
-            yield failed(subject, error)
-            return
-        yield from _rows(config, job, able, store, rows, destination)
-        yield from _unlisted(config, job, store)
-        if able.writable:
-            yield _writable(job, store)
-
-
-def _unlisted(config: Config, job: Job, store: OffsetStore) -> Iterator[TrialResult]:
-    """A failure for topics that a start would leave unread; a word about those that the job ignores."""
-    subject, found = f"job {job.name}", find_unlisted(config, job, store)
-    if found.topics:
-        yield fail(subject, f"It does not list all of its topics: the store has {found.what}.", found.way_out)
-    if found.ignored:
-        yield ok(subject, f"the store has {offsets_of(found.ignored)}, which the job ignores (ignore_topics)")
-    if found.unknown:
-        yield warn(subject, f"Whether it has offsets of topics that it does not list is unknown: {found.unknown}")
-
-
-def unmovable(config: Config, job: Job) -> Iterator[TrialResult]:
-    """Warn of a job that the hook could not move: only it writes its offsets, and a topic keeps its name."""
-    one_name = next((topic for topic in job.topics if config.topics.destination_of(topic) == topic), None)
-    if traits(job.store).corrected_by_job and one_name is not None:
-        yield warn(
-            f"job {job.name}",
-            f'Topic "{one_name}" has one name on both sides, and only the job writes its offsets: after a failover '
-            "they would not tell whose numbers they are, so the hook refuses to correct them.",
-            "Plan for another place of its offsets at the destination: a property, app id or table of its own.",
-        )
-
-
-def doubtful_number(job: Job) -> Iterator[TrialResult]:
-    """Warn of a name that says something else than the address: the job would skip a record of each partition."""
-    if (name := suspicious_name(job.store)) is not None:
-        yield warn(
-            f"job {job.name}",
-            f'The name "{name}" suggests the last processed offset, and its numbers are taken for the next offset to '
-            "read.",
-            "If the job starts after the stored number, add &number=last to its store's address: else it may skip a "
-            "record of each partition. If it starts at the number itself, add &number=next.",
-        )
-
-
-def _rows(
     config: Config,
     job: Job,
     able: Capabilities,
-    store: OffsetStore,
-    rows: Sequence[Row],
+    world: World,
     destination: ClusterInfo | None,
-) -> Iterator[TrialResult]:
+    trials: Trials,
+    *,
+    with_anchors: bool,
+) -> None:
+    subject, anchors = f"job {job.name}", config.anchor_store if with_anchors else None
+    unmovable(config, job, trials)
+    doubtful_number(job, trials)
+    with (
+        trials.trying(subject),
+        closing(world.open_store(job.store, kafka_client=config.destination.client, anchors=anchors)) as store,
+    ):
+        rows = store.read(job.group, job_topics(config, job))
+        for row in rows:
+            if row.malformed is not None:
+                trials.fail(subject, row.malformed.message, row.malformed.hint)
+        _rows(config, job, able, store, rows, trials)
+        _against(config, job, [row for row in rows if row.malformed is None], destination, trials)
+        _unlisted(config, job, store, trials)
+        if able.writable:
+            _writable(job, store, trials)
+
+
+def _unlisted(config: Config, job: Job, store: OffsetStore, trials: Trials) -> None:
+    """A failure for topics that a start would leave unread; a word about those that the job ignores."""
+    subject, found = f"job {job.name}", find_unlisted(config, job, store)
+    if found.topics:
+        trials.fail(subject, f"It does not list all of its topics: the store has {found.what}.", found.way_out)
+    if found.ignored:
+        trials.ok(subject, f"the store has {offsets_of(found.ignored)}, which the job ignores (ignore_topics)")
+    if found.unknown:
+        trials.warn(subject, f"Whether it has offsets of topics that it does not list is unknown: {found.unknown}")
+
+
+def unmovable(config: Config, job: Job, trials: Trials) -> None:
+    """Warn of a job that the hook could not move: only it writes its offsets, and a topic keeps its name."""
+    one_name = next((topic for topic in job.topics if config.topics.destination_of(topic) == topic), None)
+    if traits(job.store).corrected_by_job and one_name is not None:
+        message = (
+            f'Topic "{one_name}" has one name on both sides, and only the job writes its offsets: after a failover '
+            "nothing tells whose numbers they are, so the hook refuses to correct them."
+        )
+        next_step = "Plan for another place of its offsets at the destination: a property, app id or table of its own."
+        trials.warn(f"job {job.name}", message, next_step)
+
+
+def doubtful_number(job: Job, trials: Trials) -> None:
+    """Warn of a name that says something else than the address: the job would skip a record of each partition."""
+    if (name := suspicious_name(job.store)) is not None:
+        message = (
+            f'The name "{name}" suggests the last processed offset, and its numbers are taken for the next offset to '
+            "read: then the job skips a record of each partition."
+        )
+        next_step = "If it is the last one, add &number=last to its store's address; else add &number=next."
+        trials.warn(f"job {job.name}", message, next_step)
+
+
+def _rows(
+    config: Config, job: Job, able: Capabilities, store: OffsetStore, every: Sequence[Row], trials: Trials
+) -> None:
     subject, where = f"job {job.name}", f'{store.address}, group "{job.group}"'
-    if not rows:
-        yield _none_of(subject, where, job_topics(config, job))
+    if not every:
+        _none_of(subject, where, job_topics(config, job), trials)
         return
-    for row in rows:
-        if row.malformed is not None:
-            yield fail(subject, row.malformed.message, row.malformed.hint)
-    stored = {row.key.topic for row in rows}
-    rows = [row for row in rows if row.malformed is None]
-    by_topic: dict[str, int] = {}
-    for row in rows:
-        by_topic[row.key.topic] = by_topic.get(row.key.topic, 0) + 1
+    rows = [row for row in every if row.malformed is None]
+    by_topic = Counter(row.key.topic for row in rows)
     listed = ", ".join(f"{count:,} of {topic}" for topic, count in sorted(by_topic.items()))
     lacking = [row for row in rows if row.stored.anchor is None and not row.stored.is_sentinel]
     synced = _synced(config, job, rows) if able.translated_by_mirror else frozenset()
@@ -145,23 +155,20 @@ def _rows(
     with_anchor = f"{len(rows) - len(lacking):,} with an anchor" if lacking else "all with an anchor"
     if len(bare) < len(lacking):
         with_anchor += f", {len(lacking) - len(bare):,} synced by the mirror, which the anchors replace"
-    yield ok(subject, f"{where}: {counted(len(rows), 'stored offset')} ({listed}), {with_anchor}")
+    trials.ok(subject, f"{where}: {counted(len(rows), 'stored offset')} ({listed}), {with_anchor}")
+    stored = {row.key.topic for row in every}
     for topic in job.topics if job.new is None else ():
         both = sorted({topic, config.topics.destination_of(topic)})
         if stored.isdisjoint(both):
-            yield _none_of(subject, where, both)
+            _none_of(subject, where, both, trials)
     if bare:
-        yield _bare(config, job, able, bare)
-    yield from _against(config, job, rows, destination)
+        _bare(config, job, able, bare, trials)
 
 
-def _none_of(subject: str, where: str, topics: Sequence[str]) -> TrialResult:
+def _none_of(subject: str, where: str, topics: Sequence[str], trials: Trials) -> None:
     """A failover would stop for a topic with records and without any row, unless the job is called new."""
-    return warn(
-        subject,
-        f"{where}: there is no stored offset for {', '.join(topics)}.",
-        "If the job has run, check that store, group and topics are as the job has them.",
-    )
+    next_step = "If the job has run, check that store, group and topics are as the job has them."
+    trials.warn(subject, f"{where}: there is no stored offset for {', '.join(topics)}.", next_step)
 
 
 def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPartition]:
@@ -175,61 +182,88 @@ def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPar
     )
 
 
-def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row]) -> TrialResult:
+def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row], trials: Trials) -> None:
     names = some([str(row.key) for row in bare], 3)
     message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}."
+    lacks = "" if config.anchor_store else "set [anchors] store and [source] bootstrap_servers, and "
+    next_step = f"{lacks}let reconciler track run while the source is alive."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
-        return warn(
-            f"job {job.name}",
-            message,
-            "By [policy] no_anchor they are located by the mirror's own records, else by the time of their rows.",
-        )
-    if not able.needs_tracking:
-        track = ", or let reconciler track keep them while the source is alive" if config.anchor_store else ""
-        record = f"Let the job record them (recording() or observing()), or import them{track}."
-        return warn(f"job {job.name}", message, record)
-    lacks = "" if config.anchor_store else "Set [anchors] store and [source] bootstrap_servers, then let "
-    return warn(f"job {job.name}", message, f"{lacks or 'Let '}reconciler track run while the source is alive.")
+        next_step = "by [policy] no_anchor the mirror's own records locate them, else the time of their rows."
+    elif not able.needs_tracking:
+        next_step = f"let the job record them (recording() or observing()), or {next_step}"
+    trials.warn(f"job {job.name}", message, f"{next_step[0].upper()}{next_step[1:]}")
 
 
-def _against(config: Config, job: Job, rows: Sequence[Row], destination: ClusterInfo | None) -> Iterator[TrialResult]:
+def _against(config: Config, job: Job, rows: Sequence[Row], destination: ClusterInfo | None, trials: Trials) -> None:
     """Compare the rows with the destination: it may be their source, or lack some of their partitions."""
     if destination is None:
         return
     names = {topic: config.topics.destination_of(topic) for topic in job.topics}
-    from_there = [
-        row
-        for row in rows
-        if row.key.topic in names
-        and names[row.key.topic] not in destination.topics
-        and row.stored.anchor is not None
-        and row.stored.anchor.cluster_id == destination.cluster_id
-    ]
-    if from_there:
-        yield fail(
-            f"job {job.name}",
-            f"[destination] lacks its topics, and reports the cluster id of its anchors ({destination.cluster_id}).",
-            "If they are of that cluster, point [destination] at the other one.",
-        )
+    absent = {topic for topic, name in names.items() if name not in destination.topics}
+    anchors = [row.stored.anchor for row in rows if row.key.topic in absent and row.stored.anchor is not None]
+    if any(anchor.cluster_id == destination.cluster_id for anchor in anchors):
+        message = f"[destination] lacks its topics, and has the cluster id of its anchors ({destination.cluster_id})."
+        trials.fail(f"job {job.name}", message, "If they are of that cluster, point [destination] at the other one.")
     for topic, name in names.items():
         info = destination.topics.get(name)
         stored = {row.key.partition for row in rows if row.key.topic in (topic, name)}
         if info is not None and (beyond := stored - set(info.partitions)):
-            yield warn(
-                f"job {job.name}",
-                f"{topic}: {counted(len(stored), 'partition')} stored, and {len(info.partitions):,} there, "
-                f"without partition {min(beyond)}.",
-                "The counts differ: offsets would be located by time (remapped), if at all.",
-            )
+            there = f"{len(info.partitions):,} there, without partition {min(beyond)}"
+            message = f"{topic}: {counted(len(stored), 'partition')} stored, and {there}."
+            next_step = "The counts differ: offsets would be located by time (remapped), if at all."
+            trials.warn(f"job {job.name}", message, next_step)
 
 
-def _writable(job: Job, store: OffsetStore) -> TrialResult:
+def _writable(job: Job, store: OffsetStore, trials: Trials) -> None:
     """Asks the store whether it would refuse a write now; no write is tried."""
     subject = f"job {job.name}"
+    with trials.trying(subject):
+        try:
+            store.check_writable(job.group)
+        except Refused as error:
+            trials.warn(subject, f"A correction could not be written now: {error.message}", error.hint or "")
+        else:
+            trials.ok(subject, "its offsets may be corrected there, by its permissions (no write was tried)")
+
+
+# ---------------------------------------------------------------- sinks
+
+
+def job_sinks(job: Job, trials: Trials) -> None:
+    """One result for each sink of the job, read for the query on the job's checkpoint if there is one."""
+    subject = f"job {job.name}"
+    for address in job.sinks:
+        with trials.trying(subject):
+            sink = open_sink(address)
+            name = sink.app_id or _query_of(job)
+            taken = sink.last_taken(name) if name or not sink.knows_queries else None
+            if taken is None:
+                trials.ok(subject, f"sink {sink.shown}: not asked, since the query that writes to it is unknown here")
+            elif taken.batch is None:
+                next_step = "Right for a query that has not run yet; otherwise correct the job's sink."
+                trials.warn(subject, f"sink {sink.shown} has no batch of this query.", next_step)
+            elif taken.undone:
+                next_step = "Set the table to a version that has this batch, or begin a new checkpoint behind its last."
+                trials.warn(subject, f"sink {sink.shown}: {taken.undone}.", next_step)
+            else:
+                trials.ok(subject, f"sink {sink.shown}: the last batch that it took is {taken.batch}")
+
+
+def untracked_end(config: Config, job: Job, trials: Trials) -> None:
+    """A warning for a job whose sink decides a killed batch, where nothing can keep the batch's end."""
+    if job.sinks and traits(job.store).corrected_in_copy and config.anchor_store is None:
+        message = (
+            "there is no [anchors] store, so track cannot keep the end of its running batch: if the query is killed "
+            "after a sink has taken that batch, its failover must stop."
+        )
+        next_step = 'Add one, for example store = "sqlite:////srv/anchors.db", and let track run.'
+        trials.warn(f"job {job.name}", message, next_step)
+
+
+def _query_of(job: Job) -> str | None:
+    if not traits(job.store).corrected_in_copy:
+        return None
     try:
-        store.check_writable(job.group)
-    except Refused as error:
-        return warn(subject, f"A correction could not be written now: {error.message}", error.hint or "")
-    except ReconcilerError as error:
-        return failed(subject, error)
-    return ok(subject, "its offsets may be corrected there, by what its permissions say (no write was tried)")
+        return read_checkpoint(checkpoint_path(job.store)).query_id
+    except NotCreated:
+        return None

@@ -26,7 +26,8 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
 from reconciler.preflight.local import on_this_machine
-from reconciler.preflight.results import Level, TrialResult, World, exit_code
+from reconciler.preflight.results import Level, Trials, World
+from reconciler.preflight.stores import abilities
 from reconciler.preflight.words import explained
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
@@ -123,9 +124,10 @@ def test_a_configuration_is_explained_in_words(
     text, *words = case
     monkeypatch.setenv("PW", "hushhush")
     config = load_config(write(text))
-    able, tried = check.abilities(config, config.jobs, WITHOUT_CLUSTERS)
+    tries = Tries()
+    able = abilities(config, config.jobs, WITHOUT_CLUSTERS, tries)
     said = "\n".join(line for section in explained(config, config.jobs, able) for line in section.lines)
-    assert tried == []
+    assert tries.found == []
     assert [each for each in words if each not in said] == []
     assert "hushhush" not in said
 
@@ -202,18 +204,15 @@ def test_a_secret_in_plain_text_is_in_no_other_fault(write: Callable[[str], Path
 # ---------------------------------------------------------------- tried
 
 
-class Tries:
+class Tries(Trials):
     """Results of a check of a world in memory, by level."""
 
-    def __init__(self, tried: list[TrialResult]) -> None:
-        self.tried = tried
-
     def messages(self, level: Level, subject: str = "") -> list[str]:
-        return [each.message for each in self.tried if each.level is level and each.subject.startswith(subject)]
+        return [each.message for each in self.found if each.level is level and each.subject.startswith(subject)]
 
     @property
-    def code(self) -> ExitCode:
-        return exit_code(self.tried)
+    def steps(self) -> list[str]:
+        return [each.next_step for each in self.found if each.level is not Level.OK]
 
 
 def unreachable(*_: object, **__: object) -> LogReader:
@@ -237,8 +236,9 @@ def look(write: Callable[[str], Path]) -> Callable[..., Tries]:
             return unreachable() if found is None else found
 
         world = World(reader, open_store, lambda client: topics)
-        able, tried = check.abilities(config, config.jobs, world)
-        return Tries([*tried, *check.connections(config, config.jobs, able, world)])
+        tries = Tries()
+        check.connections(config, config.jobs, abilities(config, config.jobs, world, tries), world, tries)
+        return tries
 
     return at
 
@@ -265,7 +265,7 @@ def test_working_parts_are_reported_with_counts(
 ) -> None:
     save(store, "events", p0=anchored(), p1=anchored())
     found = look(LEAST, destination)
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert found.messages(Level.FAIL) == found.messages(Level.WARN) == []
     assert found.messages(Level.OK, "destination") == ["answers; it is cluster b"]
     assert found.messages(Level.OK, "topic a.events") == ["2 partitions, 1 offsets; it may be read"]
@@ -280,7 +280,7 @@ def test_records_that_take_more_than_the_limits_are_a_warning_and_not_called_rea
     save(store, "events", p0=anchored(), p1=anchored())
     monkeypatch.setattr(MemoryLog, "read", lambda self, requests: [Withheld(NotRead("Too large.")) for _ in requests])
     found = look(LEAST, destination)
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN, "topic a.events") == ["Too large."]
     assert found.messages(Level.OK, "topic a.events") == ["2 partitions, 1 offsets"]
 
@@ -294,7 +294,7 @@ def test_a_topic_that_is_recreated_meanwhile_is_no_fault_of_the_configuration(
     monkeypatch.setattr(MemoryLog, "log_ends", gone)
     found = look(LEAST, destination)
     assert "The topic is gone." in found.messages(Level.FAIL, "topic a.events")
-    assert found.code is ExitCode.UNREACHABLE
+    assert found.exit_code is ExitCode.UNREACHABLE
 
 
 def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destination: MemoryLog) -> None:
@@ -306,9 +306,7 @@ def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destinatio
     assert said.startswith("checkpoints are at the destination, offset syncs are not")
     destination.delete(CHECKPOINTS)
     (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
-    assert said.startswith(
-        "MirrorMaker left nothing at the destination: stored offsets without anchors cannot be placed."
-    )
+    assert said.startswith("MirrorMaker left nothing here, offset syncs are not: ")
 
 
 def test_checkpoints_of_names_that_no_topic_has_are_a_warning(
@@ -333,7 +331,7 @@ def test_offsets_without_an_anchor_are_named(
 ) -> None:
     save(store, "events", p0=anchored(), p1=StoredOffset(8))
     found = look(LEAST, destination)
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN) == ["1 stored offset has no anchor: events-1."]
     assert "2 stored offsets (2 of events), 1 with an anchor" in found.messages(Level.OK, "job clicks")[0]
 
@@ -353,7 +351,7 @@ def test_what_the_mirror_synced_needs_no_anchor_where_the_jobs_own_row_has_one(
 
 def test_a_job_that_has_stored_nothing_is_told_of(look: Callable[..., Tries], destination: MemoryLog) -> None:
     found = look(LEAST, destination)
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert "there is no stored offset for a.events, events" in found.messages(Level.WARN, "job clicks")[0]
 
 
@@ -376,20 +374,20 @@ def test_a_topic_that_the_job_does_not_list_is_the_configurations_fault(
     save(store, "events", p0=anchored())
     save(store, "orders", p0=anchored(), p1=anchored())
     found = look(LEAST, destination)
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "job clicks") == [
         'It does not list all of its topics: the store has 2 offsets of "orders".'
     ]
     ignoring = look(LEAST.replace('["events"]', '["events"]\nignore_topics = ["orders"]'), destination)
-    assert ignoring.code is ExitCode.OK
+    assert ignoring.exit_code is ExitCode.OK
     assert 'has 2 offsets of "orders", which the job ignores' in ignoring.messages(Level.OK, "job clicks")[1]
 
 
 def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..., Tries], store: MemoryStore) -> None:
     save(store, "events", p0=anchored())
     found = look(LEAST, MemoryLog("b", {"z.events": 1}), topics=("z.events", "others"))
-    assert found.code is ExitCode.USAGE
-    (result,) = [each for each in found.tried if each.level is Level.FAIL]
+    assert found.exit_code is ExitCode.USAGE
+    (result,) = [each for each in found.found if each.level is Level.FAIL]
     assert result.message == 'The destination has no topic "a.events", or this user may not describe it.'
     assert result.next_step == "It has z.events: correct the job's topics, [source] alias, or [topics]."
 
@@ -397,7 +395,7 @@ def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..
 def test_a_topic_with_a_suffix_tells_the_rule_to_write(look: Callable[..., Tries], store: MemoryStore) -> None:
     save(store, "events", p0=anchored())
     found = look(LEAST, MemoryLog("b", {"events.replica": 1}), topics=("events.replica", "others"))
-    (result,) = [each for each in found.tried if each.level is Level.FAIL]
+    (result,) = [each for each in found.found if each.level is Level.FAIL]
     assert result.next_step.startswith("It has events.replica: ")
     assert result.next_step.endswith('or [topics] (for example policy = "{topic}.replica").')
 
@@ -408,7 +406,7 @@ def test_a_misspelt_topic_is_told_with_the_names_like_it(look: Callable[..., Tri
     there = ("a.evnets", "evnets", "orders", "__consumer_offsets")
     text = LEAST.replace("[source]", '[source]\nbootstrap_servers = "a:1"')
     found = look(text, MemoryLog("b", {"a.evnets": 1}), MemoryLog("a", {"evnets": 1}), topics=there)
-    steps = [each.next_step for each in found.tried if each.subject in ("topic a.events", "topic events")]
+    steps = [each.next_step for each in found.found if each.subject in ("topic a.events", "topic events")]
     assert steps == [
         "It has a.evnets, evnets: correct the job's topics, [source] alias, or [topics].",
         "It has a.evnets, evnets: correct the job's topics.",
@@ -420,7 +418,7 @@ def test_everything_else_is_tried_where_the_destination_is_silent(
 ) -> None:
     save(store, "events", p0=anchored())
     found = look(LEAST, None)
-    assert found.code is ExitCode.UNREACHABLE
+    assert found.exit_code is ExitCode.UNREACHABLE
     assert found.messages(Level.FAIL) == ["No answer."]
     assert len(found.messages(Level.OK, "job clicks")) == 2
 
@@ -433,13 +431,13 @@ def test_a_silent_source_is_a_warning(
     silent = MemoryLog("a", {})
     monkeypatch.setattr(silent, "describe", unreachable)
     found = look(text, destination, silent)
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN, "source") == [
         "No answer.",
         "only track, audit and jobs that start there need it; everything else works without.",
     ]
     elsewhere = look(text, destination, MemoryLog("a", {"others": 1}))
-    assert elsewhere.code is ExitCode.OK
+    assert elsewhere.exit_code is ExitCode.OK
     assert elsewhere.messages(Level.WARN) == ["The source has no such topic."]
     fine = look(text, destination, MemoryLog("a", {"events": 1}))
     assert fine.messages(Level.WARN) == []
@@ -449,7 +447,7 @@ def test_a_silent_source_is_a_warning(
 def test_a_source_that_is_the_destination_is_a_failure(look: Callable[..., Tries], destination: MemoryLog) -> None:
     text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "other-name-of-b:9092"')
     found = look(text, destination, MemoryLog("b", {"events": 1, "a.events": 2}))
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "source") == [
         "It reports the cluster id of the destination (b), and the same ids of topics."
     ]
@@ -461,7 +459,7 @@ def test_a_source_with_the_destinations_cluster_id_and_other_topics_is_a_warning
     save(store, "events", p0=anchored("b"))
     text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
     found = look(text, destination, MemoryLog("b", {"events": 1}))
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN, "source") == [
         "It reports the cluster id of the destination (b): only topic ids tell the two apart."
     ]
@@ -473,9 +471,9 @@ def test_a_destination_that_the_offsets_come_from_is_a_failure(
     save(store, "events", p0=anchored("b"))
     destination.delete("a.events")
     found = look(LEAST, destination)
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "job clicks") == [
-        "[destination] lacks its topics, and reports the cluster id of its anchors (b)."
+        "[destination] lacks its topics, and has the cluster id of its anchors (b)."
     ]
 
 
@@ -494,7 +492,7 @@ def test_a_store_that_cannot_be_opened_hides_no_other(
     save(store, "events", p0=anchored())
     other = LEAST[IN_FRONT:].replace("clicks", "views").replace("STORE", "nothing:x")
     found = look(LEAST + other, destination)
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "job views") == ["There is no store with the scheme 'nothing'."]
     assert len(found.messages(Level.OK, "job clicks")) == 2
 
@@ -520,11 +518,11 @@ def test_an_anchor_store_that_is_not_there_yet_is_a_warning_and_the_jobs_rows_ar
     checkpoint.mkdir()
     text = with_section('[anchors]\nstore = "sqlite:///FOLDER/anchors.db"').replace("STORE", f"checkpoint:{checkpoint}")
     found = look(text, destination)
-    (result,) = [each for each in found.tried if each.subject == "[anchors] store"]
+    (result,) = [each for each in found.found if each.subject == "[anchors] store"]
     assert result.level is Level.WARN
     assert "There are no anchors yet" in result.message
     assert "Run reconciler track while the source is alive" in result.next_step
-    assert any(each.subject == "job clicks" for each in found.tried)
+    assert any(each.subject == "job clicks" for each in found.found)
 
 
 def test_an_anchor_store_that_cannot_keep_anchors_is_the_configurations_fault(
@@ -532,7 +530,7 @@ def test_an_anchor_store_that_cannot_keep_anchors_is_the_configurations_fault(
 ) -> None:
     save(store, "events", p0=anchored())
     found = look(with_section('[anchors]\nstore = "kafka-group:"'), destination)
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL) == ["The store kafka-group: cannot keep the anchors of other stores."]
 
 
@@ -546,7 +544,7 @@ def test_a_store_that_would_refuse_a_correction_now_is_a_warning(
 
     monkeypatch.setattr(MemoryStore, "check_writable", refuse)
     found = look(LEAST, destination)
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN) == ["A correction could not be written now: Group 'readers' has 1 live member."]
 
 
@@ -560,7 +558,7 @@ def test_a_topic_that_may_not_be_read_is_told_with_the_permission(
 
     monkeypatch.setattr(destination, "read", refuse)
     found = look(LEAST, destination)
-    assert found.code is ExitCode.UNREACHABLE
+    assert found.exit_code is ExitCode.UNREACHABLE
     assert found.messages(Level.FAIL, "topic a.events") == ["User me needs Read on topic a.events."]
 
 
@@ -571,7 +569,9 @@ def test_a_topic_that_may_not_be_read_is_told_with_the_permission(
 def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
     def at(section: str) -> Tries:
         config = load_config(write(with_section(section)))
-        return Tries(list(on_this_machine(config, config.jobs, _marked(config), offline=False)))
+        tries = Tries()
+        on_this_machine(config, config.jobs, _marked(config), tries, offline=False)
+        return tries
 
     return at
 
@@ -580,12 +580,12 @@ def test_a_name_for_a_topic_that_no_job_reads_is_a_warning(local: Callable[[str]
     """The topic that was meant falls back to the policy's name."""
     listen = '[watch]\nlisten = "127.0.0.1:0"\n[topics.names]\n'
     found = local(f'{listen}evnts = "renamed"\nothers = "others"\n')
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN, "topics") == [
         '[topics.names] names "evnts", which no job reads.',
         '[topics.names] names "others", which no job reads.',
     ]
-    steps = [each.next_step for each in found.tried if each.subject == "topics"]
+    steps = [each.next_step for each in found.found if each.subject == "topics"]
     assert steps == ["Did you mean events? Otherwise remove it.", "Otherwise remove it."]
     assert not local(f'{listen}events = "renamed"\n').messages(Level.WARN, "topics")
 
@@ -596,7 +596,7 @@ def test_a_port_that_is_taken_is_a_warning(local: Callable[[str], Tries]) -> Non
         taken.listen()
         port = taken.getsockname()[1]
         found = local(f'[watch]\nlisten = "127.0.0.1:{port}"')
-        assert found.code is ExitCode.OK
+        assert found.exit_code is ExitCode.OK
         assert f"It could not listen on 127.0.0.1:{port} now" in found.messages(Level.WARN, "watch")[0]
     assert local(f'[watch]\nlisten = "127.0.0.1:{port}"').messages(Level.OK, "watch") == [
         f"127.0.0.1:{port} is free to listen on"
@@ -606,13 +606,13 @@ def test_a_port_that_is_taken_is_a_warning(local: Callable[[str], Tries]) -> Non
 def test_a_certificate_that_is_none_is_a_failure(local: Callable[[str], Tries], tmp_path: Path) -> None:
     (tmp_path / "c.pem").write_text("nothing")
     found = local('[watch]\nlisten = "127.0.0.1:0"\ntls_certificate = "FOLDER/c.pem"\ntls_key = "FOLDER/none.pem"')
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert "none.pem, which is not there" in found.messages(Level.FAIL, "watch")[0]
 
 
 def test_a_folder_that_may_not_be_looked_at_is_a_failure(local: Callable[[str], Tries]) -> None:
     found = local(f'[metrics]\ntextfile = "FOLDER/{"x" * 300}"')
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert "could not be looked at" in found.messages(Level.FAIL, "metrics")[0]
 
 
@@ -635,13 +635,13 @@ def test_folders_and_keys_are_looked_at(local: Callable[[str], Tries], tmp_path:
         'signing_key = "FOLDER/private.pem"\n'
         '[watch]\nlisten = "127.0.0.1:0"'
     )
-    assert good.code is ExitCode.OK
+    assert good.exit_code is ExitCode.OK
     assert len(good.messages(Level.OK)) == 4
     bad = local(
         '[metrics]\ntextfile = "FOLDER/none"\n[trust]\n'
         'trusted_keys = ["FOLDER/private.pem"]\n[watch]\nlisten = "127.0.0.1:0"'
     )
-    assert bad.code is ExitCode.USAGE
+    assert bad.exit_code is ExitCode.USAGE
     assert len(bad.messages(Level.FAIL)) == 2
     assert any("is a private key, but a public one is needed" in said for said in bad.messages(Level.FAIL))
 
@@ -654,13 +654,13 @@ def test_a_hooks_key_that_nobody_trusts_is_a_failure(local: Callable[[str], Trie
     make_keys(tmp_path)
     (tmp_path / "private.pem").rename(tmp_path / "other.pem")
     lines = '[trust]\ntrusted_keys = ["FOLDER/public.pem"]\nsigning_key = "FOLDER/other.pem"\n'
-    assert local(f"{QUIET}{lines}").code is ExitCode.OK
+    assert local(f"{QUIET}{lines}").exit_code is ExitCode.OK
     (tmp_path / "public.pem").rename(tmp_path / "theirs.pem")
     make_keys(tmp_path)
     found = local(f"{QUIET}{lines}")
     (said,) = found.messages(Level.FAIL, "trust")
     assert "other.pem is none of trusted_keys" in said
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
 
 
 @pytest.mark.parametrize(
@@ -676,7 +676,7 @@ def test_a_folder_of_marks_that_hooks_could_not_read_is_a_failure(
     local: Callable[[str], Tries], tmp_path: Path, state: str, code: ExitCode, words: str
 ) -> None:
     found = local(f'{QUIET}[failover]\nstate = "{state}"')
-    (failure,) = (each for each in found.tried if each.level is Level.FAIL)
+    (failure,) = (each for each in found.found if each.level is Level.FAIL)
     assert (failure.subject, failure.code) == ("failover", code)
     assert failure.message.startswith(words.replace("FOLDER", str(tmp_path))) or words in failure.message
     if state == "marks":
@@ -687,7 +687,7 @@ def test_a_folder_of_marks_that_hooks_could_not_read_is_a_failure(
 def test_a_folder_of_marks_is_listed(
     local: Callable[[str], Tries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not [each for each in local(QUIET).tried if each.subject == "failover"], "failover start makes the default"
+    assert not [each for each in local(QUIET).found if each.subject == "failover"], "failover start makes the default"
     (tmp_path / "marks").mkdir()
     here = f'{QUIET}[failover]\nstate = "marks"'
     assert local(here).messages(Level.OK, "failover") == [f"the folder of marks {tmp_path}/marks can be read"]
@@ -706,9 +706,9 @@ def test_a_folder_in_which_no_mark_can_be_set_is_a_warning(
     (tmp_path / "marks").mkdir()
     monkeypatch.setattr(LocalFolder, "may_be_written", lambda self, below: False)
     found = local(f'{QUIET}[failover]\nstate = "marks"')
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     (said,) = found.messages(Level.WARN, "failover")
-    assert said == f"The folder of marks {tmp_path}/marks can be read, and this user may not write there."
+    assert said == f"the folder of marks {tmp_path}/marks can be read, and this user may not write there."
 
 
 def test_marks_of_another_place_are_listed_unless_offline(write: Callable[[str], Path]) -> None:
@@ -716,8 +716,9 @@ def test_marks_of_another_place_are_listed_unless_offline(write: Callable[[str],
     config = load_config(write(with_section(f'{QUIET}[failover]\nstate = "{place}"')))
 
     def tried(*, offline: bool = False) -> list[tuple[Level, str]]:
-        where = on_this_machine(config, config.jobs, _marked(config), offline=offline)
-        return [(each.level, each.message) for each in where if each.subject == "failover"]
+        tries = Tries()
+        on_this_machine(config, config.jobs, _marked(config), tries, offline=offline)
+        return [(each.level, each.message) for each in tries.found if each.subject == "failover"]
 
     assert tried(offline=True) == []
     assert tried() == [(Level.WARN, f"There is no folder of marks {place} yet.")]
@@ -736,17 +737,17 @@ def test_each_jobs_mark_is_read(local: Callable[[str], Tries], tmp_path: Path) -
     found = local(here)
     (said,) = found.messages(Level.WARN, "job clicks")
     assert said == "It is marked: its hook moves it to the destination at its next start (since then, by me@ops)."
-    assert found.code is ExitCode.OK
+    assert found.exit_code is ExitCode.OK
     mark.write_text("{}")
     found = local(here)
     (said,) = found.messages(Level.FAIL, "job clicks")
     assert said.startswith(f'The mark of job "clicks" in {folder}/clicks.json cannot be read')
-    assert found.code is ExitCode.UNREACHABLE
+    assert found.exit_code is ExitCode.UNREACHABLE
     mark.write_text(json.dumps(fields | {"source_alias": "b"}))
     found = local(here)
     (said,) = found.messages(Level.FAIL, "job clicks")
     assert 'is about a failover from "b"' in said
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
 
 
 class _Gateway(BaseHTTPRequestHandler):
@@ -785,7 +786,7 @@ def test_a_push_gateway_must_answer(local: Callable[[str], Tries], gateway: int)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening: refused
         found = local(section.format(taken.getsockname()[1]))
-    assert found.code is ExitCode.UNREACHABLE
+    assert found.exit_code is ExitCode.UNREACHABLE
     assert "does not answer" in found.messages(Level.FAIL, "metrics")[0]
 
 
@@ -806,13 +807,13 @@ def test_a_push_gateways_port_with_another_protocol_is_a_failure_and_no_bug(
 ) -> None:
     url = f"http://127.0.0.1:{not_http}"
     found = local(f'[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "{url}"')
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "metrics") == [f"[metrics] pushgateway = {url}: no HTTP is spoken there."]
 
 
 def test_a_push_gateways_url_that_cannot_be_one_is_a_failure_and_no_bug(local: Callable[[str], Tries]) -> None:
     found = local('[watch]\nlisten = "127.0.0.1:0"\n[metrics]\npushgateway = "http://push gateway:9091"')
-    assert found.code is ExitCode.USAGE
+    assert found.exit_code is ExitCode.USAGE
     assert "[metrics] pushgateway = http://push gateway:9091" in found.messages(Level.FAIL, "metrics")[0]
 
 
@@ -949,8 +950,8 @@ FRAME = b"\0\0\0\0\7"
         (
             'id = "json:$.id"',
             FRAME + b'{"id": 1}',
-            "the values of its records are framed by a schema registry (a byte 0 and a schema's id), and another "
-            "registry may give the schema another id.",
+            "the values of its records are framed by a schema registry, and another one may number schemas "
+            "differently.",
             'Add to its [jobs.identity]: frame = "confluent"',
         ),
     ],
@@ -962,8 +963,8 @@ def test_records_that_do_not_have_what_the_identity_names_are_a_warning(
     for number in range(3):
         log.partition("a.events", 0).append(1_700_000_000_000 + number, b"k", value, (("h", b"abc"),))
     found = look(f"{LEAST}[jobs.identity]\n{identity}\n", log)
-    assert found.code is ExitCode.OK
-    assert (message, next_step) in [(each.message, each.next_step) for each in found.tried if each.level is Level.WARN]
+    assert found.exit_code is ExitCode.OK
+    assert (message, next_step) in [(each.message, each.next_step) for each in found.found if each.level is Level.WARN]
 
 
 def test_records_that_have_what_the_identity_names_are_not_mentioned(look: Callable[..., Tries]) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.core.errors import ExitCode
-from reconciler.preflight.results import Level, TrialResult
-from reconciler.preflight.sinks import job_sinks, untracked_end
+from reconciler.preflight.results import Level, TrialResult, Trials
+from reconciler.preflight.stores import job_sinks, untracked_end
 from tests.sinks.world import Query, query
 
 __all__ = ["query"]
 
 
 def tried(query: Query, *sinks: str) -> list[TrialResult]:
-    query.sinks = sinks
-    return list(job_sinks(query.config().jobs[0]))
+    query.sinks, trials = sinks, Trials()
+    job_sinks(query.config().jobs[0], trials)
+    return trials.found
 
 
 def test_a_sink_says_which_batch_it_took_last(query: Query) -> None:
@@ -31,8 +32,11 @@ def test_a_sink_without_a_batch_is_a_warning_and_one_that_cannot_be_read_a_failu
 
 def test_a_job_of_which_nothing_keeps_the_end_of_a_killed_batch_is_told(query: Query) -> None:
     config = query.config()
-    assert list(untracked_end(config, config.jobs[0])) == []
-    (found,) = untracked_end(replace(config, anchor_store=None), config.jobs[0])
+    trials = Trials()
+    untracked_end(config, config.jobs[0], trials)
+    assert trials.found == []
+    untracked_end(replace(config, anchor_store=None), config.jobs[0], trials)
+    (found,) = trials.found
     assert found.level is Level.WARN
     assert "there is no [anchors] store" in found.message
 

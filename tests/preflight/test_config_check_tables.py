@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.file import Config, load_config
-from reconciler.preflight.results import Level
+from reconciler.preflight.results import Level, Trials
 from reconciler.preflight.stores import doubtful_number, unmovable
 from reconciler.preflight.words import explained
 from reconciler.stores.registry import open_store
@@ -26,7 +26,9 @@ def test_a_job_that_the_hook_could_not_move_is_told(tmp_path: Path, policy: str,
         f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = "{store}"\n'
     )
     config = load_config(path)
-    found = list(unmovable(config, config.jobs[0]))
+    trials = Trials()
+    unmovable(config, config.jobs[0], trials)
+    found = trials.found
     assert [each.level for each in found] == ([Level.WARN] if is_told else [])
     assert all('Topic "events" has one name on both sides' in each.message for each in found)
 
@@ -48,7 +50,9 @@ def job_at(tmp_path: Path, store: str) -> Config:
     [(JOURNAL, True), (f"{JOURNAL}&number=next", False), (f"{JOURNAL}&number=last", False), (TABLE, False)],
 )
 def test_a_name_that_says_something_else_than_the_address_is_told(tmp_path: Path, store: str, is_told: bool) -> None:
-    found = list(doubtful_number(job_at(tmp_path, store).jobs[0]))
+    trials = Trials()
+    doubtful_number(job_at(tmp_path, store).jobs[0], trials)
+    found = trials.found
     assert [each.level for each in found] == ([Level.WARN] if is_told else [])
     assert all('"last_processed_offset" suggests the last processed offset' in each.message for each in found)
     assert all("add &number=last to its store's address" in each.next_step for each in found)

@@ -12,8 +12,8 @@ import pytest
 
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused, Unreachable
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
-from reconciler.preflight.results import Level
-from reconciler.preflight.sinks import job_sinks
+from reconciler.preflight.results import Level, Trials
+from reconciler.preflight.stores import job_sinks
 from reconciler.sinks.guard import Standing, judge
 from reconciler.sinks.others import FunctionSink
 from reconciler.sinks.registry import open_sink
@@ -153,7 +153,9 @@ def test_batches_that_a_restore_took_back_would_never_come(delta: Any, query: Qu
     assert "Set it to a version that has them" in str(stopped.value.hint)
     with pytest.raises(NeedsPerson, match="would never come"):
         query.clone()
-    (tried,) = job_sinks(query.config().jobs[0])
+    trials = Trials()
+    job_sinks(query.config().jobs[0], trials)
+    (tried,) = trials.found
     assert (tried.level, tried.message) == (Level.WARN, f"sink {row.sink}: {row.detail.partition(': batches')[0]}.")
     restore(query.folder / "delta", 3)
     assert query.sink().outcome is whole, "the way out"

@@ -15,9 +15,10 @@ from reconciler.config.file import Config, read_config
 from reconciler.core.errors import ExitCode
 from reconciler.core.visible import command
 from reconciler.hook.marks import Marks
-from reconciler.preflight import check as config_check
-from reconciler.preflight import local
-from reconciler.preflight.results import Level, TrialResult, World, exit_code, fail
+from reconciler.preflight.check import connections
+from reconciler.preflight.local import Marked, on_this_machine
+from reconciler.preflight.results import Level, TrialResult, Trials, World
+from reconciler.preflight.stores import abilities
 from reconciler.preflight.words import Section, explained
 
 FORMAT = "reconciler.config-check/1"
@@ -64,12 +65,13 @@ def run(options: argparse.Namespace) -> ExitCode:
     with context.naming_the_variable(options):
         loaded = read_config(options.config)
     sections: list[Section] = []
+    trials = Trials()
     if isinstance(loaded, list):
-        named = f"{options.config}: "
-        tried = [fail(str(options.config), error.message.removeprefix(named), error.hint or "") for error in loaded]
+        for error in loaded:
+            trials.fail(str(options.config), error.message.removeprefix(f"{options.config}: "), error.hint or "")
     else:
-        sections, tried = _look(loaded, options)
-    code = exit_code(tried)
+        sections = _look(loaded, options, trials)
+    code, tried = trials.exit_code, trials.found
     if options.format == "json":
         show_json(to_json(options.config, sections, tried, code))
     else:
@@ -79,16 +81,14 @@ def run(options: argparse.Namespace) -> ExitCode:
     return code
 
 
-def _look(config: Config, options: argparse.Namespace) -> tuple[list[Section], list[TrialResult]]:
-    """The configuration in words, and the result of each trial."""
-    jobs = config.chosen(*options.job)
-    world = _world(config)
-    able, wrong = config_check.abilities(config, jobs, world)
-    tried: list[TrialResult] = []
+def _look(config: Config, options: argparse.Namespace, trials: Trials) -> list[Section]:
+    """Try everything; the configuration in words."""
+    jobs, world = config.chosen(*options.job), _world(config)
+    able = abilities(config, jobs, world, trials)
     if not options.offline:
-        tried += (each for each in config_check.connections(config, jobs, able, world) if each not in wrong)
-    tried += local.on_this_machine(config, jobs, _marked(config), offline=options.offline)
-    return explained(config, jobs, able), [*wrong, *tried]
+        connections(config, jobs, able, world, trials)
+    on_this_machine(config, jobs, _marked(config), trials, offline=options.offline)
+    return explained(config, jobs, able)
 
 
 def _world(config: Config) -> World:
@@ -104,7 +104,7 @@ def _world(config: Config) -> World:
     )
 
 
-def _marked(config: Config) -> local.Marked:
+def _marked(config: Config) -> Marked:
     marks = Marks(config)
 
     def marked(job: str) -> str | None:
