@@ -229,7 +229,7 @@ class _Reader:
 
     def _policy(self, table: Table) -> PolicySettings:
         policy = PolicySettings(
-            new=_start_at(table) or StartAt(),
+            new=_start_at(table, "earliest") or StartAt(),
             start=StartPolicy(
                 behind=table.choice("behind", Behind, Behind.START),
                 max_replay=table.count("max_replay", 1_000_000, 0),
@@ -357,8 +357,8 @@ def _store(table: Table) -> str:
     return f"{address}{'&' if '?' in address else '?'}saves={saves}"
 
 
-def _start_at(table: Table) -> StartAt | None:
-    text = table.text("new")
+def _start_at(table: Table, usual: str | None = None) -> StartAt | None:
+    text = table.text("new", usual)
     if text is None or isinstance(text, Unknown):
         return None
     if text in (StartPlace.EARLIEST, StartPlace.LATEST):

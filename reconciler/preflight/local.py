@@ -52,7 +52,8 @@ def _unread_names(config: Config, trials: Trials) -> None:
 def _watch(config: Config, trials: Trials, *, offline: bool) -> None:
     """The certificate, and the port that watch would listen on."""
     with trials.trying("watch"):
-        if Access.of(config.watch).tls is not None:
+        check_tls(config.watch)
+        if config.watch.tls_certificate is not None:
             trials.ok("watch", f"the certificate {config.watch.tls_certificate} and its key can be used")
     listen = config.watch.listen
     with trials.trying("watch"):

@@ -179,7 +179,7 @@ def _job(job: ProposedJob) -> Iterator[str]:
         yield from _comment("Only if no two records of a partition ever share an id, whatever a producer retries:")
         yield "# unique_ids = true"
     if job.identity.may_increase:
-        yield from _comment("Those looked at increase within each partition. Only if all do, by construction:")
+        yield from _comment("The ids looked at increase within each partition. Only if all do, by construction:")
         yield '# id_order = "increasing"'
 
 

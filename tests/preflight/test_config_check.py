@@ -103,9 +103,7 @@ WORDS = [
     ),
     (with_section('[policy]\nno_anchor = "stop"\nnew = "latest"'), 'no_anchor = "stop": how', 'new = "latest": where'),
     (
-        with_section(
-            '[watch]\nusername = "w"\npassword = "${PW}"\n[metrics]\npushgateway = "http://u:${PW}@gate:9091"'
-        ),
+        with_section('[metrics]\npushgateway = "http://u:${PW}@gate:9091"'),
         '[watch] listen = "127.0.0.1:9464": where metrics are served.',
         '[metrics] pushgateway = "http://gate:9091": the URL of a push gateway.',
     ),

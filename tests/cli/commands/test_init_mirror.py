@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import tomllib
 from collections.abc import Callable
@@ -37,13 +38,13 @@ Found = Callable[..., Mirror]
 def found(tmp_path: Path) -> Found:
     """The mirror that is found with these options in a cluster with these topics."""
 
-    def find(*topics: str, file: str | None = None, **given: Any) -> Mirror:
+    def find(*topics: str, file: str | None = None, yes: bool = True, **given: Any) -> Mirror:
         path = tmp_path / "mm2.properties" if file is not None else None
         if path is not None:
             path.write_text(file or "")
         usual = {"alias": None, "policy": None, "separator": None, "topic": [], "mirror_properties": path}
         options = argparse.Namespace(**{**usual, **given})
-        asker = Prompt(yes=True)
+        asker = Prompt(yes=yes)
         return find_mirror(options, asker, topics, read_mirror(options, asker))
 
     return find
@@ -75,6 +76,18 @@ def test_a_suffix_is_looked_for_where_no_name_begins_with_the_alias(found: Found
     assert found("x.replica", alias="src", topic=["x"]).template == "{topic}.replica"
     with pytest.raises(ConfigError, match=r'name like "src\.TOPIC" is here'):
         found("x", "y", alias="src")
+
+
+def test_a_suffix_is_said_and_asked_for(
+    found: Found, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a guess by the names alone; --yes accepts it, and warns."""
+    assert found("x.replica", "y.replica").template == "{topic}.replica"
+    assert "mirrored topics are taken to be {topic}.replica. Else give --policy." in caplog.text
+    assert caplog.records[-1].levelname == "WARNING"
+    monkeypatch.setattr("sys.stdin", io.StringIO("names\nidentity\n"))
+    mirror = found("x.replica", "y.replica", yes=False)
+    assert (mirror.policy, mirror.topics) == (TopicPolicy.IDENTITY, ("x.replica", "y.replica"))
 
 
 @pytest.mark.parametrize("given", [{}, {"policy": "identity"}, {"alias": "a"}, {"alias": "a", "policy": "identity"}])

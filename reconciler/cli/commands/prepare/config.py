@@ -26,7 +26,7 @@ EXAMPLE = "reconciler config check -c reconciler.toml"
 HELP = Help(
     """
     Explains a configuration in words: the destination cluster, the topics' names there, the abilities of each job's
-    store, how records are identified, the policies, and what hook, track and watch would do.
+    store, how records are identified, and each other setting with its meaning.
 
     Then it tries everything in it: it connects to the clusters, looks up the topics and reads a record of each, opens
     the stores and counts stored offsets and anchors, and checks files, folders and ports. It lists every problem, not

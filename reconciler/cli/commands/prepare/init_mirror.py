@@ -40,6 +40,14 @@ def naming_rule(text: str) -> str:
     return text
 
 
+def _unfit(text: str) -> str | None:
+    try:
+        naming_rule(text)
+    except argparse.ArgumentTypeError as error:
+        return str(error)
+    return None
+
+
 def read_mirror(options: argparse.Namespace, asker: Prompt) -> MirrorFile | None:
     """MirrorMaker's file, with the flow of it that is meant; None without --mirror-properties."""
     path = options.mirror_properties
@@ -80,8 +88,11 @@ def find_mirror(options: argparse.Namespace, asker: Prompt, topics: Sequence[str
     if given is not None and (options.policy is not None or by_alias.topics):
         return _filled(by_alias)
     if options.policy is None and (suffixed := with_common_suffix(topics, given, options.topic)) is not None:
-        log.info("mirrored here, by the end of the names: %s", suffixed.template)
-        return suffixed
+        log.warning(
+            "Most names here end alike: mirrored topics are taken to be %s. Else give --policy.", suffixed.template
+        )
+        options.policy = asker.text("How mirrored topics are named (--policy)", suffixed.template, _unfit)
+        return suffixed if options.policy == suffixed.template else find_mirror(options, asker, topics, file)
     if given is not None:
         return _filled(by_alias)
     if is_source(topics):
