@@ -19,7 +19,7 @@ from reconciler.core.errors import ConfigError, ReconcilerError, together
 from reconciler.core.visible import command
 from reconciler.fileio import why
 from reconciler.preflight.java_properties import UnreadableText, line_name, logical_lines, read_line
-from reconciler.preflight.logins import HANDLER, JAAS, login
+from reconciler.preflight.logins import JAAS, login
 
 SERVERS = "bootstrap.servers"
 _STORE_KEY = "anchors.store"
@@ -29,10 +29,7 @@ _LIBRDKAFKAS = re.compile(
     r"sasl\.(username|password|mechanisms|oauthbearer\.(method|client\.(id|secret)|extensions|config)"
     r"|kerberos\.(principal|keytab|kinit\.cmd))|ssl\.(ca|crl|certificate|key)\.(location|pem)|metadata\.broker\.list"
 )
-_JAVAS = re.compile(
-    r"sasl\.(jaas\.config|(login|client)\.callback\.handler\.class)|ssl\.truststore\..*"
-    r"|ssl\.keystore\.(type|key|certificate\.chain)|ssl\.(protocol|enabled\.protocols)|.*\.(de)?serializer"
-)
+_JAVAS = re.compile(r"sasl\.jaas\.config|ssl\.truststore\..*|ssl\.keystore\.(type|key|certificate\.chain)")
 _CONNECTION = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|security\.protocol|client\.(id|rack)|broker\.address\.family"
     r"|(sasl|ssl|socket|https?|enable\.ssl)\..*"
@@ -53,8 +50,6 @@ _OTHER_PROGRAMS = frozenset(
 )
 _MIRRORS = frozenset({"clusters", "source.cluster.alias", "target.cluster.alias"})
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
-_LOOKED_AT = frozenset({HANDLER, "ssl.keystore.type", "ssl.truststore.type", "ssl.truststore.password"})
-"""Of these, the ones whose meaning is in other properties of librdkafka."""
 _STORES = {
     "ssl.truststore.location": ("PEM", "ssl.ca.location"),
     "ssl.keystore.location": ("PKCS12", "ssl.keystore.location"),
@@ -83,27 +78,23 @@ def read_properties(path: Path) -> GivenClient:
     text = text_of(path, "--client-config")
     names = [name for line in logical_lines(text) if (name := line_name(line))]
     _refuse_other_file(text, names, path)
-    is_javas = any(map(_JAVAS.fullmatch, names))
-    if not any(map(_LIBRDKAFKAS.fullmatch, names)):
-        if unclear := _not_ascii(text):
-            raise ConfigError(
-                f"{path}: {', '.join(unclear)} has characters that are not ASCII, which Java reads as ISO-8859-1.",
-                hint="Write each as \\u and its four hexadecimal digits, as Java's native2ascii does.",
-            )
-        return _taken(parsed(text, str(path)), path, is_javas=is_javas)
-    given = _plain(text)
-    if is_javas and given != parsed(text, str(path)):
+    is_plain = any(map(_LIBRDKAFKAS.fullmatch, names))
+    if not is_plain and (unclear := _not_ascii(text)):
+        raise ConfigError(
+            f"{path}: {', '.join(unclear)} has characters that are not ASCII, which Java reads as ISO-8859-1.",
+            hint="Write each as \\u and its four hexadecimal digits, as Java's native2ascii does.",
+        )
+    given = _plain(text) if is_plain else parsed(text, str(path))
+    if is_plain and any(map(_JAVAS.fullmatch, names)) and given != parsed(text, str(path)):
         raise ConfigError(
             f"{path} has properties of Java's clients and of librdkafka, which read its backslashes differently.",
             hint="Use the names of one of the two: docs/how-to/secure-connections.md",
         )
-    return _taken(given, path, is_javas=is_javas)
-
-
-def _taken(given: Mapping[str, str], path: Path, *, is_javas: bool) -> GivenClient:
-    taken = {name: value for name, value in given.items() if _CONNECTION.fullmatch(name)}
-    found = translated(taken, str(path), is_javas=is_javas)
-    left_out = {*given} - {*taken} | {*found.left_out}
+    others = {name for name in given if not _CONNECTION.fullmatch(name)}
+    if not is_plain:
+        others.add("ssl.cipher.suites")  # by Java's names
+    found = translated({name: value for name, value in given.items() if name not in others}, str(path))
+    left_out = others.union(found.left_out)
     return GivenClient(found.client, tuple(name for name in given if name in left_out))
 
 
@@ -177,17 +168,14 @@ def given_properties(texts: Iterable[str]) -> GivenClient:
     return translated(given, "--client")
 
 
-def translated(given: Mapping[str, str], where: str, *, is_javas: bool = False) -> GivenClient:
-    """Java's properties as librdkafka's; others unchanged. Raises ConfigError, with all faults.
-
-    ``is_javas``: of two meanings of a name, Java's is meant.
-    """
+def translated(given: Mapping[str, str], where: str) -> GivenClient:
+    """Java's properties as librdkafka's; others unchanged. Raises ConfigError, with all faults."""
     faults: list[ReconcilerError] = list(_placeholders(given, where))
     if BROKERS_TOO in given and SERVERS in given:
         problem = f"{where}: {BROKERS_TOO} and {SERVERS} both name the brokers."
         faults.append(ConfigError(problem, hint="Give one of them."))
     client: dict[str, str] = {}
-    left_out = [name for name in given if _JAVAS_ALONE.fullmatch(name) or (is_javas and name == "ssl.cipher.suites")]
+    left_out = tuple(name for name in given if _JAVAS_ALONE.fullmatch(name))
     for name in (each for each in given if each != JAAS and each not in left_out):
         try:
             client.update(_counterpart(name, given, where))
@@ -199,7 +187,7 @@ def translated(given: Mapping[str, str], where: str, *, is_javas: bool = False) 
         faults.append(error)
     if faults:
         raise together(faults)
-    return GivenClient(client, tuple(name for name in left_out if name not in _LOOKED_AT))
+    return GivenClient(client, left_out)
 
 
 def _counterpart(name: str, given: Mapping[str, str], where: str) -> dict[str, str]:

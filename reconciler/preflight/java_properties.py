@@ -13,15 +13,9 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _KEY = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*)[ \t\f]*(?P<mark>[=:]?)[ \t\f]*", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:u(?P<code>[0-9A-Fa-f]{4})|(?P<other>.))", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_TOKEN = re.compile(
-    r"""[\x00-\x20]+ | //[^\r\n]* | /\*.*?\*/
-    | (?P<quoted>"(?:\\.|[^"\\\r\n])*" | '(?:\\.|[^'\\\r\n])*')
-    | (?P<word>[A-Za-z_$\u00a0-\U0010ffff][A-Za-z0-9_.$\u00a0-\U0010ffff-]*)
-    | (?P<sign>[=;])""",
-    re.VERBOSE | re.DOTALL,
-)
-_JAAS_ESCAPE = re.compile(r"\\(?:(?P<octal>[0-3][0-7]{0,2}|[4-7][0-7]?)|(?P<other>.))", re.DOTALL)
-_JAAS_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_VALUE = r"""(?:"(?:\\.|[^"\\\r\n])*"|'(?:\\.|[^'\\\r\n])*'|[A-Za-z_$][\w.$-]*)"""
+_OPTION = re.compile(rf"\s+([\w.-]+)\s*=\s*({_VALUE})")
+_MODULE = re.compile(rf"\s*([\w.$]+)\s+\w+((?:{_OPTION.pattern})*)\s*;")
 
 
 class UnreadableText(ValueError):
@@ -96,40 +90,21 @@ def _unescaped(text: str) -> str:
 
 
 def login_modules(text: str) -> list[LoginModule]:
-    """The login modules of a JAAS line. Raises UnreadableText for a line that Kafka does not take."""
-    tokens = list(_tokens(text))
+    """The login modules of a JAAS line. Raises UnreadableText for any but ``MODULE required NAME="VALUE" …;``, also for
+    comments and for escapes of characters, which Kafka takes."""
     modules, at = [], 0
-    while at < len(tokens):
-        kind, name = tokens[at]
-        if kind == "sign" or at + 1 == len(tokens) or tokens[at + 1][0] == "sign":
+    while text[at:].strip():
+        if (found := _MODULE.match(text, at)) is None:
             raise UnreadableText('is not LOGIN.MODULE required NAME="VALUE" …;')
-        at += 2  # the control flag follows the name
-        options: dict[str, str] = {}
-        while at < len(tokens) and tokens[at] != ("sign", ";"):
-            parts = tokens[at : at + 3]
-            if [kind == "sign" for kind, _ in parts] != [False, True, False] or parts[1][1] != "=":
-                raise UnreadableText("has an option that is not NAME=\"VALUE\", or a ';' too few")
-            options[parts[0][1]] = parts[2][1]
-            at += 3
-        modules.append(LoginModule(name, options))
-        at += 1
+        options = {name: _jaas_value(value) for name, value in _OPTION.findall(found[2])}
+        modules.append(LoginModule(found[1], options))
+        at = found.end()
     return modules
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    at = 0
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise UnreadableText("has a value that needs quotes, or a quote that is not closed")
-        at = found.end()
-        if found.lastgroup == "quoted":
-            yield "text", _JAAS_ESCAPE.sub(_jaas_character, found["quoted"][1:-1])
-        elif found.lastgroup is not None:
-            yield found.lastgroup, found[0]
-
-
-def _jaas_character(found: re.Match[str]) -> str:
-    if found["octal"]:
-        return chr(int(found["octal"], 8))
-    return _JAAS_CONTROLS.get(found["other"], found["other"])
+def _jaas_value(text: str) -> str:
+    if text[0] not in "\"'":
+        return text
+    if re.search(r"\\[A-Za-z0-9]", text):
+        raise UnreadableText(r"has a character written with \ and a letter or digit: write the character itself")
+    return re.sub(r"\\(.)", r"\1", text[1:-1])

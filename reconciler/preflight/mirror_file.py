@@ -19,7 +19,7 @@ from reconciler.core.policies import TopicPolicy
 from reconciler.mirror.topics import own_names
 from reconciler.preflight.client_properties import SERVERS, parsed, text_of
 
-_CONNECTION = re.compile(r"bootstrap\.servers|security\.protocol|(sasl|ssl)\..*")
+_CONNECTION = re.compile(r"bootstrap\.servers|security\.protocol|(sasl|ssl(?!\.cipher))\..*")
 _POLICY, _SEPARATOR = "replication.policy.class", "replication.policy.separator"
 _ALIAS, _TARGET = "source.cluster.alias", "target.cluster.alias"
 _STRIMZIS_OFFSETS = "mirrormaker2-cluster-offsets"

@@ -141,7 +141,9 @@ def test_characters_that_java_reads_differently_are_refused_and_comments_are_not
 
 
 def test_a_backslash_that_java_does_not_read_is_named_by_its_property(refused) -> None:
-    assert "ssl.key.location has \\u without four" in refused("ssl.key.location=C:\\users\\s3cret\nssl.protocol=TLS")
+    assert "ssl.key.location has \\u without four" in refused(
+        "ssl.key.location=C:\\users\\s3cret\nssl.truststore.type=PEM"
+    )
 
 
 def test_a_file_of_librdkafka_has_no_escapes(properties) -> None:
@@ -165,8 +167,6 @@ def test_a_file_that_mixes_both_is_refused_only_where_it_matters(properties, ref
         "username='etl' password='s3';",
         "username=etl password=s3;",
         r"username=\"etl\" password=\"s3\";",
-        'username="etl" /* the user */ password="s3"; // the end',
-        r'username="\\145tl" password="\\s3"',
         'serviceName="x" username = "etl"\tpassword= "s3" ;',
     ],
 )
@@ -182,9 +182,11 @@ def test_a_password_keeps_what_is_between_its_quotes(properties) -> None:
 @pytest.mark.parametrize(
     ("jaas", "words"),
     [
-        (f'{SCRAM} username="etl" password=5s3cret;', "a value that needs quotes"),
-        (f'{SCRAM} username="etl" password="s3cret;', "a quote that is not closed"),
-        (f'{SCRAM} username="etl" password="x"s3cret;', "an option that is not"),
+        (f'{SCRAM} username="etl" password=5s3cret;', "is not LOGIN.MODULE required"),
+        (f'{SCRAM} username="etl" password="s3cret;', "is not LOGIN.MODULE required"),
+        (f'{SCRAM} username="etl" password="x"s3cret;', "is not LOGIN.MODULE required"),
+        (f'{SCRAM} username="etl" /* who */ password="s3cret";', "is not LOGIN.MODULE required"),
+        (f'{SCRAM} username="etl" password="\\\\163s3cret";', "write the character itself"),
         (f'{SCRAM} username="a" password="s3cret"; {SCRAM} username="b" password="s3cret";', "has 2 login modules"),
         ('username="etl" password="s3cret";', "is not LOGIN.MODULE required"),
         (f'{SCRAM} username="etl";', "no username and password"),
@@ -320,7 +322,7 @@ def test_settings_of_other_clients_are_left_out_by_name(taken) -> None:
         *("basic.auth.user.info", "interceptor.classes", "confluent.monitoring.interceptor.bootstrap.servers"),
         *("specific.avro.reader", "value.subject.name.strategy", "partition.assignment.strategy", "transactional.id"),
     )
-    found = taken("security.protocol=SSL\nssl.truststore.type=PEM\n" + "".join(f"{name}=s3cret\n" for name in others))
+    found = taken("security.protocol=SSL\n" + "".join(f"{name}=s3cret\n" for name in others))
     assert found.client == {"security.protocol": "SSL"}
     assert found.left_out == others
 

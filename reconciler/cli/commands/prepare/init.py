@@ -223,7 +223,7 @@ def _client(options: argparse.Namespace, asker: Prompt, file: MirrorFile | None)
         theirs = file.flow.target_client
         if options.client_config is not None:
             theirs = {name: value for name, value in theirs.items() if name == SERVERS}
-        read.append(translated(theirs, str(file.path), is_javas=True))
+        read.append(translated(theirs, str(file.path)))
     if options.client_config is not None:
         read.append(read_properties(options.client_config))
     read.append(given_properties(options.client))
