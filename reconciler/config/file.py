@@ -17,7 +17,6 @@ from reconciler.clock import zoned_ms
 from reconciler.config import sections
 from reconciler.config.addresses import (
     BROKERS_TOO,
-    SAVES_SCHEMES,
     SINK_COLUMNS,
     SINK_SCHEMES,
     are_brokers,
@@ -282,7 +281,7 @@ class _Reader:
     def _job(self, table: Table) -> Job:
         topics = sections.job_topics(table)
         identity = table.table("identity")
-        store = _store(table)
+        store = table.required_text("store")
         self._refuse_unlisted(table.where("store"), store)
         sinks = table.one_or_more("sink", 'must be an address, or a list of addresses, like "files:/data/clicks".')
         for sink in sinks:
@@ -317,13 +316,16 @@ class _Reader:
         id = table.text("id", "none")
         may_be_used = self._refuse_unlisted(table.where("id"), id)
         timestamp, order = table.text("timestamp", "record"), table.text("id_order", "opaque")
-        unit, unique = table.text("unit", "ms"), bool(table.take("unique_ids", bool, False))
-        carried, frame = table.text("source_offset", "none"), table.text("frame", "none")
+        unit, carried, frame = (
+            table.text("unit", "ms"),
+            table.text("source_offset", "none"),
+            table.text("frame", "none"),
+        )
         if not may_be_used or table.is_faulty("id"):
             id = "key"  # any id will do: the faults of the other settings are collected all the same
         try:
             # Jobs with equal settings share one identity, so that their equal questions are asked once.
-            settings = IdentitySettings(timestamp, id, order, unit, unique, carried, frame)
+            settings = IdentitySettings(timestamp, id, order, unit, carried, frame)
             identity = self._identities.setdefault(settings, identity_from_settings(settings))
         except ConfigError as error:
             for each in (error, *error.others):
@@ -340,21 +342,6 @@ def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, un
         table.fault("unit", problem, "Set timestamp, too: Kafka's own are in milliseconds.")
     if order == "increasing" and id == "none":
         table.fault("id_order", '= "increasing" says something of ids, and id is "none".', "Set id, too.")
-
-
-def _store(table: Table) -> str:
-    """The job's store address, with ``saves`` as a part of it: which offset of a batch the job stores."""
-    address = table.required_text("store")
-    saves = table.choice("saves", ("", "from", "until"), "")
-    if not saves or isinstance(address, Unknown):
-        return address
-    if scheme_of(address) not in SAVES_SCHEMES:
-        known = " and ".join(f"{scheme}:" for scheme in SAVES_SCHEMES)
-        table.fault("saves", f"is for {known} stores, and this store is another one.", "Leave it out.")
-        return address
-    if re.search(r"[?&]saves=", address):
-        table.fault("saves", "is given in the store's address too.", "Give it once.")
-    return f"{address}{'&' if '?' in address else '?'}saves={saves}"
 
 
 def _start_at(table: Table, usual: str | None = None) -> StartAt | None:

@@ -132,7 +132,7 @@ def metrics(table: Table) -> MetricsSettings:
 
 
 def mirror(table: Table) -> MirrorSettings:
-    topics = ("offset_syncs", "checkpoints", "heartbeats", "offsets")
+    topics = ("offset_syncs", "checkpoints", "offsets")
     settings = MirrorSettings(*(table.filled_text(f"{name}_topic") for name in topics))
     table.done()
     return settings

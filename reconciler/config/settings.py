@@ -28,7 +28,6 @@ MEANINGS: Mapping[str, str] = {
     "policy.python": "the modules that python: may name, in id and in a store's address",
     "mirror.offset_syncs_topic": "the topic of offset syncs",
     "mirror.checkpoints_topic": "the topic of checkpoints",
-    "mirror.heartbeats_topic": "the source's heartbeats, mirrored",
     "mirror.offsets_topic": "the topic in which the mirror's Connect worker keeps positions",
     "failover.state": "the folder where failover marks jobs",
     "trust.require_signature": "apply, rollback and checkpoint clone with this configuration take only signed plans",
@@ -117,7 +116,6 @@ class MirrorSettings:
 
     offset_syncs_topic: str | None = None
     checkpoints_topic: str | None = None
-    heartbeats_topic: str | None = None
     offsets_topic: str | None = None
     """That of the Connect worker which runs the mirror: its source connector's positions."""
 

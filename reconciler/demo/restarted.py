@@ -253,7 +253,7 @@ def configuration() -> str:
     """The job's table where ``track`` keeps anchors for it, by the ids that its records have."""
     return f"""{_TABLE}[jobs.identity]
 id = "header:{traffic.ID_HEADER}"
-unique_ids = true
+id_order = "unique"
 """
 
 

@@ -13,7 +13,7 @@ consumer that has gone on. So there, too, a number that a checkpoint names may b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -121,11 +121,18 @@ def own_topics(config: Config) -> OwnTopics:
     return OwnTopics(
         names("offset_syncs_topic"),
         names("checkpoints_topic"),
-        names("heartbeats_topic"),
+        _heartbeats(config, marks),
         (named.offsets_topic,) if named.offsets_topic else usual_topics(alias) if alias else (),
         is_one_way=named.offset_syncs_topic is not None,
         other_checkpoints=() if named.checkpoints_topic else others,
     )
+
+
+def _heartbeats(config: Config, marks: Iterable[str]) -> tuple[str, ...]:
+    """The source's heartbeats, mirrored: by MirrorMaker's own policies, which both add the alias, or by a template."""
+    rule = config.topics.template
+    by_alias = [f"{config.topics.alias}{mark}heartbeats" for mark in marks] if config.topics.alias else []
+    return (*by_alias, *([rule.name_of("heartbeats")] if rule is not None else []))
 
 
 def _bare_offset(at: JobPartition) -> int | None:

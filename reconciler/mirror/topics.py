@@ -28,7 +28,7 @@ _SUFFIX = re.compile(r".+?(?P<suffix>[._-][A-Za-z]+[A-Za-z0-9]*)")
 """The last part of a name, unless it is a number or begins with one."""
 MOST_COINCIDENCES = 2
 """Fewer topics than this share a suffix by chance."""
-_OWN_KEYS = ("offset_syncs_topic", "checkpoints_topic", "heartbeats_topic")
+_OWN_KEYS = ("offset_syncs_topic", "checkpoints_topic")
 _VERSION = re.compile(r"[._-]v[0-9]+")
 
 
@@ -124,7 +124,7 @@ def checkpoints_topic(alias: str, separator: str) -> str:
 def own_names(alias: str, mark: str) -> MirrorSettings:
     """MirrorMaker's topics at the destination of a flow from ``alias``, whose names have ``mark`` as separator."""
     syncs = f"mm2-offset-syncs{mark}{alias}{mark}internal"
-    return MirrorSettings(syncs, checkpoints_topic(alias, mark), f"{alias}{mark}heartbeats")
+    return MirrorSettings(syncs, checkpoints_topic(alias, mark))
 
 
 def is_source(topics: Iterable[str]) -> bool:

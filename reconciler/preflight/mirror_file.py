@@ -117,7 +117,6 @@ def _own(flow: Flow, alias: str, separator: str, at_checkpoints: str) -> MirrorS
     return MirrorSettings(
         None if syncs in [each.offset_syncs_topic for each in usual] else syncs,
         None if theirs.checkpoints_topic in [each.checkpoints_topic for each in usual] else theirs.checkpoints_topic,
-        None if theirs.heartbeats_topic in [each.heartbeats_topic for each in usual] else theirs.heartbeats_topic,
         None if offsets == f"mm2-offsets.{alias or flow.source}.internal" else offsets,
     )
 

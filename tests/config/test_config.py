@@ -330,7 +330,7 @@ def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
         ("metrics", ("textfile",)),
         ("metrics", ("pushgateway",)),
         ("anchors", ("store",)),
-        ("mirror", ("offset_syncs_topic", "checkpoints_topic", "heartbeats_topic", "offsets_topic")),
+        ("mirror", ("offset_syncs_topic", "checkpoints_topic", "offsets_topic")),
     ],
 )
 def test_a_setting_whose_variable_is_empty_is_refused(tmp_path: Path, section: str, keys: tuple[str, ...]) -> None:
@@ -350,9 +350,9 @@ def test_a_setting_whose_variable_is_empty_is_refused(tmp_path: Path, section: s
             ["id_order", "unit", "timestamp", "id", "source_offset"],
         ),
         ('id = "python:os:getcwd"\ntimestamp = "wall"\nid_order = "increasing"', ["id", "timestamp"]),
-        ('id = 5\nid_order = "increasing"\nunique_ids = true', ["id"]),
+        ('id = 5\nid_order = "unique"', ["id"]),
         ('timestamp = 5\nunit = "s"', ["timestamp"]),
-        ("unique_ids = true", ["unique_ids"]),
+        ('id_order = "unique"', ["id_order"]),
     ],
 )
 def test_every_fault_of_an_identity_is_told_and_none_that_follows_from_another(
@@ -562,31 +562,6 @@ def test_no_second_complaint_about_topics_follows_from_the_first(tmp_path: Path,
 
 def test_a_plan_that_would_expire_at_once_is_refused(complaint) -> None:
     assert "at least" in complaint(LEAST.replace("[[jobs]]", '[policy]\nplan_expires = "0s"\n[[jobs]]'))
-
-
-@pytest.mark.parametrize(
-    ("store", "address"),
-    [
-        ("zookeeper://z/kafka?layout=consumers", "zookeeper://z/kafka?layout=consumers&saves=from"),
-        ("hbase://h/t?layout=anchored", "hbase://h/t?layout=anchored&saves=from"),
-    ],
-)
-def test_which_offset_of_a_batch_is_stored_becomes_a_part_of_the_address(load: Load, store: str, address: str) -> None:
-    text = LEAST.replace("sqlite:///offsets.db", store)
-    assert load(text).jobs[0].store == store
-    assert load(text + 'saves = "from"\n').jobs[0].store == address
-
-
-def test_saves_is_given_once_and_with_a_known_value(complaint: Callable[..., str]) -> None:
-    assert 'saves = "first" is not one of' in complaint(LEAST + 'saves = "first"\n')
-    twice = LEAST.replace("sqlite:///offsets.db", "zookeeper://z?layout=single&saves=until") + 'saves = "from"\n'
-    assert "given in the store's address too" in complaint(twice)
-
-
-@pytest.mark.parametrize("store", ["sqlite:///offsets.db", "memory:", "files:/srv/manifests", "kafka-group:"])
-def test_saves_is_for_stores_whose_address_takes_it(complaint: Callable[..., str], store: str) -> None:
-    said = complaint(LEAST.replace("sqlite:///offsets.db", store) + 'saves = "until"\n')
-    assert "[jobs clicks] saves is for hbase: and zookeeper: stores, and this store is another one. Leave" in said
 
 
 @pytest.mark.parametrize("key", ["name", "group", "topics", "store"])

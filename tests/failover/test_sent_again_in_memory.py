@@ -22,7 +22,7 @@ store = "memory:"
 [jobs.identity]
 id = "key"
 '''
-UNIQUE = JOB + "unique_ids = true\n"
+UNIQUE = JOB + 'id_order = "unique"\n'
 
 
 def checked(memory: Memory, job: str) -> Checked:

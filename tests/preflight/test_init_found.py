@@ -83,7 +83,7 @@ def test_an_empty_alias_and_separator_keep_the_names_and_the_workers_topics_tell
     own = ("checkpointsinternal", "mm2-offset-syncsinternal", "heartbeats")
     (found,) = mirrors((*WORKERS, *own, "orders"))
     assert (found.alias, found.policy, found.topics) == ("a", TopicPolicy.IDENTITY, ("orders",))
-    assert found.own == MirrorSettings("mm2-offset-syncsinternal", "checkpointsinternal", "heartbeats")
+    assert found.own == MirrorSettings("mm2-offset-syncsinternal", "checkpointsinternal")
     (found,) = mirrors(("checkpointsinternal", "orders"))
     assert (found.alias, found.topics, found.own.offset_syncs_topic) == (None, ("orders",), None)
 

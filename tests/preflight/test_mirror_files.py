@@ -79,14 +79,14 @@ def test_each_enabled_direction_is_a_flow(flows) -> None:
             "source.cluster.alias =\nreplication.policy.separator =\noffset-syncs.topic.location = target\n",
             Naming(
                 *("a", TopicPolicy.IDENTITY, "."),
-                own=MirrorSettings("mm2-offset-syncsinternal", "checkpointsinternal", "heartbeats"),
+                own=MirrorSettings("mm2-offset-syncsinternal", "checkpointsinternal"),
             ),
         ),
         (
             "source.cluster.alias =\nreplication.policy.separator = _\n",
             Naming(
                 *("a", TopicPolicy.NAMES, "_", "_{topic}"),
-                own=MirrorSettings(None, "_checkpoints_internal", "_heartbeats"),
+                own=MirrorSettings(None, "_checkpoints_internal"),
             ),
         ),
         (

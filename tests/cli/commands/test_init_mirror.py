@@ -99,7 +99,6 @@ def test_an_empty_alias_is_recognized_and_its_topics_are_written(
     assert written(mirror, tmp_path)["mirror"] == {
         "offset_syncs_topic": "mm2-offset-syncsinternal",
         "checkpoints_topic": "checkpointsinternal",
-        "heartbeats_topic": "heartbeats",
     }
 
 
