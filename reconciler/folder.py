@@ -28,7 +28,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reconciler.config.addresses import without_secrets
-from reconciler.config.file_systems import LOCAL, not_installed, not_set_up, refuse_unset, scheme_of_path
+from reconciler.config.file_systems import LOCAL, not_installed, not_set_up, scheme_of_path
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import is_folder, name_new, not_a_folder, refuse_dangling, sync_names, write_through
 from reconciler.waits import for_seconds, in_time, waiting
@@ -112,7 +112,6 @@ def open_folder(url: str) -> Folder:
         raise not_installed(protocol, err) from err
     if protocol in LOCAL:
         return LocalFolder(os.path.abspath(kind._strip_protocol(url)))
-    refuse_unset(protocol, kind.__module__, os.environ)
     return SharedFolder(url, protocol)
 
 

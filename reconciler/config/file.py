@@ -125,21 +125,9 @@ def _how_to_write(text: str, problem: str) -> str:
     """The hint for a line that is not TOML. The line itself is not shown: it may hold a secret."""
     if text.lstrip().startswith("{"):
         return "It looks like JSON, as a plan is: -c names the configuration."
-    at = re.search(r"at line (\d+)", problem)
-    line = "".join(text.split("\n")[int(at[1]) - 1 : int(at[1])]) if at else ""
-    if re.match(r"\s*(?:- )?[\w.-]+\s*:(?:\s|$)", line):
-        return 'That line is YAML. In TOML: [source] over a table, name = "value" in it; reconciler init writes one.'
-    if problem.startswith(r"Illegal character '\n'"):
-        return "A text on that line lacks its closing quote."
-    if not at:
-        return "Correct the end of the file."
     if problem.startswith(_GIVEN_TWICE):
-        if re.match(r"\s*\[+\s*jobs\s*\]", line):
-            return "Write [[jobs]], in double brackets, over each of them."
-        return f"That {'table' if line.lstrip().startswith('[') else 'key'} is given twice: leave one out."
-    if problem.startswith("Unclosed"):
-        return "Close it on that line or on one before."
-    return 'Correct that line. A text has quotes: name = "value".' if "value" in problem else "Correct that line."
+        return "It is given twice: leave one out, or write [[jobs]], in double brackets, over each job."
+    return 'Correct that line: [table] over a table, name = "value" in it, each quote and bracket closed.'
 
 
 class _Reader:

@@ -1,16 +1,14 @@
 """The file systems that paths and URLs name, as Spark, Hadoop and Databricks write them: one table of schemes.
 
-Nothing is opened here; ``refuse_unset`` looks for a library on this machine.
+Nothing is opened here.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from glob import escape, glob
 
 from reconciler.core.errors import ConfigError
 
@@ -45,31 +43,20 @@ _DBFS = (
     "On a Databricks cluster, write /dbfs/PATH. Elsewhere write dbfs:///PATH, and set FSSPEC_DBFS_INSTANCE and "
     "FSSPEC_DBFS_TOKEN."
 )
-_ABFSS = "Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH, and run: pip install adlfs"
 
 FILE_SYSTEMS: Mapping[str, FileSystem] = {
     "abfs": FileSystem(BeforeAt.PLACE, "adlfs"),
     "abfss": FileSystem(BeforeAt.PLACE, "adlfs"),
-    "adl": FileSystem(instead=_ABFSS),
     "az": FileSystem(BeforeAt.PLACE, "adlfs"),
     "dbfs": FileSystem(instead=_DBFS),
-    "ftp": FileSystem(BeforeAt.USER),
     "gcs": FileSystem(package="gcsfs"),
     "gs": FileSystem(package="gcsfs"),
     "hdfs": FileSystem(BeforeAt.USER, instead=_LIBHDFS),
-    "maprfs": FileSystem(instead="Write the path of its mount, such as /mapr/CLUSTER/PATH."),
-    "oci": FileSystem(BeforeAt.PLACE, "ocifs"),
-    "oss": FileSystem(package="ossfs"),
     "s3": FileSystem(package="s3fs"),
     "s3a": FileSystem(package="s3fs"),
-    "s3n": FileSystem(instead="Write s3a://BUCKET/PATH, and run: pip install s3fs"),
     "sftp": FileSystem(BeforeAt.USER, "paramiko"),
-    "smb": FileSystem(BeforeAt.USER, "smbprotocol"),
     "ssh": FileSystem(BeforeAt.USER, "paramiko"),
     "swebhdfs": FileSystem(BeforeAt.USER, instead=f"{_WEBHDFS}."),
-    "viewfs": FileSystem(BeforeAt.USER, instead=f"{_WEBHDFS} and the path to which the view leads."),
-    "wasb": FileSystem(BeforeAt.PLACE, instead=_ABFSS),
-    "wasbs": FileSystem(BeforeAt.PLACE, instead=_ABFSS),
     "webhdfs": FileSystem(BeforeAt.USER),
 }
 _UNKNOWN = FileSystem(instead="Write a local path, or a URL such as webhdfs://HOST:9870/PATH or s3://BUCKET/PATH.")
@@ -154,30 +141,10 @@ def not_installed(scheme: str, error: ImportError | ValueError) -> ConfigError:
     return ConfigError(f"fsspec knows no file system {scheme!r}{lacks}.", hint=known.advice)
 
 
-def refuse_unset(scheme: str, module: str, environ: Mapping[str, str]) -> None:
-    """Raise ConfigError if the fsspec class in ``module`` certainly lacks a library of this machine."""
-    if module == "fsspec.implementations.arrow" and not _has_libhdfs(environ):
-        raise _without_libhdfs(scheme)
-
-
 def not_set_up(scheme: str, error: Exception) -> ConfigError | None:
     """The error for a file system that cannot be opened before its settings change; None for any other error."""
     if str(error).startswith("Unable to load lib"):  # pyarrow's, before it contacts anything
-        return _without_libhdfs(scheme)
+        return ConfigError(f"{scheme}:// needs Hadoop's native library libhdfs.", hint=_LIBHDFS)
     if scheme == "dbfs" and isinstance(error, TypeError):  # fsspec's class lacks arguments
         return ConfigError("dbfs:// needs the workspace's address and a token.", hint=_DBFS)
     return None
-
-
-def _has_libhdfs(environ: Mapping[str, str]) -> bool:
-    """Whether pyarrow will find Hadoop's native client library."""
-    hadoop = environ.get("HADOOP_HOME", "")
-    folders = [environ.get("ARROW_LIBHDFS_DIR", ""), *environ.get("LD_LIBRARY_PATH", "").split(":")]
-    folders += [os.path.join(hadoop, "lib", "native")] if hadoop else []
-    from ctypes.util import find_library  # noqa: PLC0415 - it imports subprocess, and few configurations name hdfs
-
-    return any(glob(os.path.join(escape(each), "libhdfs.*")) for each in folders if each) or bool(find_library("hdfs"))
-
-
-def _without_libhdfs(scheme: str) -> ConfigError:
-    return ConfigError(f"{scheme}:// needs Hadoop's native library libhdfs, which is not found here.", hint=_LIBHDFS)

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ExitCode, ReconcilerError
+from reconciler.core.errors import ExitCode
 from reconciler.core.visible import command
-from reconciler.fileio import is_folder, looked_at
+from reconciler.fileio import looked_at
 from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.near import near_names
 from reconciler.preflight.results import Trials
@@ -74,18 +74,10 @@ def _watch(config: Config, trials: Trials, *, offline: bool) -> None:
 
 def _textfile(config: Config, trials: Trials) -> None:
     folder = config.metrics.textfile
-    if folder is None:
-        return
-    try:
-        is_there = is_folder(folder)
-    except ReconcilerError as error:
-        trials.fail("metrics", error.message, error.hint or "")
-        return
-    if is_there and os.access(folder, os.W_OK | os.X_OK):
+    if folder is not None and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
         trials.ok("metrics", f"{folder} can be written")
-    else:
-        why = "may not be written by this user" if is_there else "is not a folder"
-        trials.fail("metrics", f"{folder} {why}.", "Make it, or let this user write there.")
+    elif folder is not None:
+        trials.fail("metrics", f"{folder} is not a folder that this user may write.", "Make it, or correct the key.")
 
 
 def _gateway(config: Config, trials: Trials, *, offline: bool) -> None:
