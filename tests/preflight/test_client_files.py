@@ -192,7 +192,7 @@ def test_a_password_keeps_what_is_between_its_quotes(properties) -> None:
         (f'{SCRAM} username="etl";', "no username and password"),
         (f'{SCRAM} tokenauth="true" username="id" password="s3cret";', "a delegation token"),
         ("io.example.VaultLoginModule required path='s3cret';", "io.example.VaultLoginModule, a login that librdkafka"),
-        ("${JAAS}", "is a variable or a file as a whole"),
+        ("${JAAS}", "Or give what is in it apart"),
     ],
 )
 def test_a_jaas_line_that_gives_no_login_is_refused_without_its_values(refused, jaas: str, words: str) -> None:
