@@ -51,11 +51,11 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_plan(parser)
-    arguments.add_repeatable(parser, "--job", "only this job of the plan", "NAME")
-    arguments.add_optional_config(parser, "apply this configuration's [policy] and [trust]")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--starting-offsets", action="store_true", help="print the JSON for Spark's startingOffsets")
     ways.add_argument("--html", metavar="FILE", type=Path, help="write the plan as one page; - for stdout")
+    arguments.add_repeatable(parser, "--job", "only this job of the plan", "NAME")
+    arguments.add_optional_config(parser, "apply this configuration's [policy] and [trust]")
 
 
 def run(options: argparse.Namespace) -> ExitCode:
