@@ -183,64 +183,28 @@ def _more(memory: Memory, partitions: int) -> dict:  # type: ignore[type-arg]
     return other.partitions
 
 
-@pytest.mark.parametrize("left", [0, 3, 5])
-def test_a_log_that_lost_its_end_is_a_mismatch(guarded: Guarded, left: int) -> None:
-    """Unclean leader election: what the job has read is gone from the end of the log."""
+@pytest.mark.parametrize(
+    ("topic_id", "numbers"),
+    [
+        *((None, [range(left)]) for left in (0, 3, 5)),  # unclean leader election: the log lost its end
+        # It was written again: the stored offset may lie within the log, and another record is at the anchor's place.
+        *((None, [range(5), range(50, 50 + written)]) for written in (2, 5, 30)),
+        *(("b/events again", [numbers]) for numbers in (range(0), range(3, 10), range(40, 60))),  # recreated
+        *(("b/events again", [range(restored)]) for restored in (6, 10)),  # from a backup, in whole or in part
+    ],
+)
+def test_another_log_in_the_topics_place_is_a_mismatch(
+    guarded: Guarded, topic_id: str | None, numbers: list[range]
+) -> None:
     guarded.write(range(10))
     guarded.processed(8)
     guarded.memory.log.delete("events")
-    guarded.make(1)
-    guarded.write(range(left))
+    guarded.make(1, topic_id)
+    for part in numbers:
+        guarded.write(part)
     found = guarded.found()
     assert Verdict.MATCH not in found.verdicts
     assert (found.own, found.mismatched) == (1, 1)
-
-
-@pytest.mark.parametrize("written", [2, 5, 30])
-def test_a_log_that_lost_its_end_and_was_written_again_is_a_mismatch(guarded: Guarded, written: int) -> None:
-    """The stored offset may lie within the log again; another record is at the anchor's place."""
-    guarded.write(range(10))
-    guarded.processed(8)
-    guarded.memory.log.delete("events")
-    guarded.make(1)
-    guarded.write(range(5))
-    guarded.write(range(50, 50 + written))
-    found = guarded.found()
-    assert Verdict.MATCH not in found.verdicts
-    assert (found.own, found.mismatched) == (1, 1)
-
-
-@pytest.mark.parametrize("numbers", [range(0), range(3, 10), range(40, 60)])
-def test_a_recreated_topic_is_a_mismatch(guarded: Guarded, numbers: range) -> None:
-    guarded.write(range(10))
-    guarded.processed(8)
-    guarded.memory.log.delete("events")
-    guarded.make(1, "b/events again")
-    guarded.write(numbers)
-    found = guarded.found()
-    assert Verdict.MATCH not in found.verdicts
-    assert (found.own, found.mismatched) == (1, 1)
-
-
-def test_a_restored_backup_without_the_last_records_is_a_mismatch(guarded: Guarded) -> None:
-    """Everything was put back as it was a while ago, at the same offsets, in a topic of another id."""
-    guarded.write(range(10))
-    guarded.processed(8)
-    guarded.memory.log.delete("events")
-    guarded.make(1, "b/events again")
-    guarded.write(range(6))
-    assert guarded.found().mismatched == 1
-
-
-def test_even_a_backup_that_restored_every_record_to_its_place_is_told(guarded: Guarded) -> None:
-    guarded.write(range(10))
-    guarded.processed(8)
-    guarded.memory.log.delete("events")
-    guarded.make(1, "b/events again")
-    guarded.write(range(10))
-    found = guarded.found()
-    assert Verdict.MATCH not in found.verdicts
-    assert (found.own, found.mismatched, found.blocked) == (1, 1, 0)
 
 
 def test_retention_past_a_guarded_job_is_a_mismatch_and_a_loss(guarded: Guarded) -> None:
