@@ -16,7 +16,7 @@ import sys
 from typing import NewType, TextIO
 
 from reconciler.cli.terminal.encoding import can_show
-from reconciler.cli.terminal.text import columns_of, cut, fold
+from reconciler.cli.terminal.text import cut, fold
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ConfigError
 from reconciler.core.visible import escape, is_hidden, visible
@@ -30,8 +30,6 @@ UNLIMITED = 1_000_000
 UNKNOWN = 80
 """Columns of a terminal of unknown size."""
 _REWRITE = "\r\033[K"
-_rewritten = 0
-"""Columns of the line that ``rewrite`` has shown last."""
 _OURS = re.compile(r"\033\[[0-9;]*m|\r\033\[K|\n")
 """The control sequences that this program sends to a terminal: colours, a line written again, line feeds."""
 
@@ -71,20 +69,13 @@ def _checked(text: str) -> str:
 
 
 def can_rewrite() -> bool:
-    """Whether stderr is a terminal that can show a line again: TERM=dumb is one that cannot."""
-    return sys.stderr.isatty() and not _is_dumb()
+    """Whether stderr is a terminal that can show a line again, and may be sent the sequence for it."""
+    return wants_colour(sys.stderr)
 
 
 def rewrite(text: str = "") -> None:
     """Write ``text`` over the current line of the terminal on stderr. A line that wraps could not be rewritten."""
-    global _rewritten
-    shown = cut(line(text), width(sys.stderr) - 1)
-    if _is_dumb() or os.environ.get("NO_COLOR"):  # spaces do what the sequence does
-        blank = " " * _rewritten
-        print(f"\r{blank}\r{_checked(KNOWN.redacted(shown))}", end="", file=sys.stderr, flush=True)
-    else:
-        show(Shown(_REWRITE + shown), stream=sys.stderr, end="")
-    _rewritten = columns_of(shown)
+    show(Shown(_REWRITE + cut(line(text), width(sys.stderr) - 1)), stream=sys.stderr, end="")
 
 
 def show_json(value: object, *, indent: int | None = 1, sort_keys: bool = False) -> None:
@@ -135,13 +126,9 @@ def show_text(text: str) -> None:
 
 
 def wants_colour(stream: TextIO | None = None) -> bool:
-    """True on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    """True on a terminal, unless NO_COLOR is set (https://no-color.org), or TERM is dumb."""
     stream = sys.stdout if stream is None else stream
-    return stream.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
-
-
-def _is_dumb() -> bool:
-    return os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def width(stream: TextIO | None = None) -> int:

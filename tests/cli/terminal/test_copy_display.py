@@ -28,18 +28,20 @@ def test_a_terminal_has_one_line_that_goes_when_the_copy_is_made(
     display(HALF)
     display(ALL)
     assert capsys.readouterr().err == f"\r\033[K{SHOWN}\r\033[K"
-    monkeypatch.setenv("NO_COLOR", "1")  # no sequence at all: spaces clear the line
-    display(HALF)
-    display(ALL)
-    assert capsys.readouterr().err == f"\r\r{SHOWN}\r{' ' * len(SHOWN)}\r"
 
 
-def test_a_dumb_terminal_gets_a_logs_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("name", "value"), [("TERM", "dumb"), ("NO_COLOR", "1")])
+def test_a_terminal_that_wants_no_sequence_gets_a_logs_lines(
+    name: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, value)
     monkeypatch.setattr(progress, "COPY_FIRST_S", 0.0)
     display = CopyDisplay()
     display(HALF)
