@@ -159,6 +159,12 @@ def records_again_after_end(row: PartitionPlan) -> int:
     return (row.replay_at_most or 0) if counts else 0
 
 
+def records_of_empty_batch(row: PartitionPlan) -> int:
+    """The most records that a batch without a proven end may have put out before it stopped; 0 for other rows."""
+    is_proven = row.position != Position.END or row.verdict in PROVEN or row.set_by_hand
+    return 0 if is_proven else row.replay_at_most or 0
+
+
 def _one_end(row: PartitionPlan, start: PartitionPlan | None, furthest: Furthest) -> PartitionPlan:
     ends = [
         furthest[name, row.partition] for name in (row.source_topic, row.topic) if (name, row.partition) in furthest

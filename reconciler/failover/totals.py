@@ -19,6 +19,9 @@ def outcome(plan: Plan) -> str:
     """What starting by the plan does, over all partitions: a clause without its full stop."""
     skipped = skips_sum(row.skips for job in plan.jobs for row in job.partitions)
     more = f", and {skipped} skipped by hand" if skipped else ""
+    begun = sum(positions.records_of_empty_batch(row) for job in plan.jobs for row in job.partitions)
+    if begun:
+        more += f", and up to {counted(begun, 'record')} that the unfinished batch may have put out"
     return f"{replay_total(plan)} will be read again{more}"
 
 
