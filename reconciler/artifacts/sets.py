@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.core.errors import ConfigError
 
-KAFKA_VERSION = "4.1.0"
+KAFKA_VERSION = "4.3.1"
 GET_PYSPARK = "Install it with: pip install 'pyspark==4.2.0'."
 STAND_INS = {"4.3": "4.2.0"}
 """The connector for a minor version of Spark whose own cannot be had, if one of another passed this project's tests."""

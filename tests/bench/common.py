@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import libversion
 
 from reconciler import __version__
+from reconciler.artifacts.sets import KAFKA_VERSION
 
 PR_SET_CHILD_SUBREAPER = 36
 """Of Linux' prctl: processes that lose their parent become children of this one."""
@@ -198,7 +199,7 @@ def print_json(
             },
             "versions": {
                 "python": platform.python_version(),
-                "kafka": "4.1.0",
+                "kafka": KAFKA_VERSION,
                 "reconciler": __version__,
                 "confluent-kafka": importlib.metadata.version("confluent-kafka"),
                 "librdkafka": libversion()[0],

@@ -17,10 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.lab.in_use import ClusterInUse
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.lab.kafka import KafkaCluster, MirrorMaker
 from tests.lab.servers.old_kafka import cluster_of, old_kafka_jars
 from tests.sizes import sampled
 from tests.waiting import wait_until
@@ -285,7 +284,7 @@ def destination_of(version: str | None, directory: Path, jars: Path) -> Abstract
 @pytest.mark.parametrize(
     ("destination_version", "mirror_version"),
     sampled(
-        [(None, None), ("3.9.1", "3.9.1"), ("3.9.1", None), ("3.3.2", None), ("2.8.2", None)],
+        [(None, None), ("3.9.2", "3.9.2"), ("4.1.2", None), ("3.9.2", None), ("3.3.2", None), ("2.8.2", None)],
         0,
         always=lambda versions: versions == (None, None),
     ),
