@@ -27,7 +27,7 @@ from reconciler.core.errors import ConfigError, Unreachable
 from tests.spark.archived import share_classes
 
 if TYPE_CHECKING:
-    from reconciler.lab.kafka import KafkaCluster
+    from tests.lab.kafka import KafkaCluster
     from tests.lab.real_clusters import Clusters
     from tests.world import World
 

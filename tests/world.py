@@ -21,10 +21,10 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.registry import open_store
 from tests import ROOT
+from tests.lab.kafka import KafkaCluster
 from tests.waiting import LIMIT_S
 
 BASE = 5_000

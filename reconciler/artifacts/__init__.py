@@ -2,7 +2,7 @@
 
 In: the coordinates of a set. Out: a directory of jars, whole and of the sizes that were downloaded.
 
-There are two sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo`` and ``lab``) and Spark's Kafka connector
+There are two sets: Kafka itself (broker, MirrorMaker; for ``reconciler demo``) and Spark's Kafka connector
 (for PySpark jobs). Maven downloads them if it is installed; if it is missing or fails, the Ivy resolver inside PySpark
 does. Each uses its own configuration of registries; nothing here names one.
 
@@ -16,23 +16,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from reconciler.artifacts.cache import cache_directory, cached
-from reconciler.artifacts.fetching import Progress, Way
-from reconciler.artifacts.java import MINIMUM_JAVA, java_executable
-from reconciler.artifacts.sets import (
-    KAFKA_VERSION,
-    STAND_INS,
-    connector_set,
-    kafka_set,
-    pyspark_version,
-    scala_of,
-)
+from reconciler.artifacts.fetching import Progress
+from reconciler.artifacts.java import java_executable
+from reconciler.artifacts.sets import STAND_INS, connector_set, kafka_set, pyspark_version, scala_of
 
 __all__ = [
-    "KAFKA_VERSION",
-    "MINIMUM_JAVA",
     "STAND_INS",
-    "Progress",
-    "Way",
     "cache_directory",
     "java_executable",
     "kafka_jars",
@@ -46,6 +35,6 @@ def kafka_jars(progress: Progress) -> Path:
     return cached(kafka_set(), progress)
 
 
-def spark_kafka_connector(progress: Progress, *, way: Way = "auto") -> list[Path]:
+def spark_kafka_connector(progress: Progress) -> list[Path]:
     """The four jars for Kafka that PySpark's wheel lacks, in the installed PySpark's version, else its stand-in's."""
-    return sorted(cached(connector_set(pyspark_version()), progress, way).glob("*.jar"))
+    return sorted(cached(connector_set(pyspark_version()), progress).glob("*.jar"))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.artifacts.fetching import Progress, Way, fetch
+from reconciler.artifacts.fetching import Progress, fetch
 from reconciler.artifacts.java import java_executable
 from reconciler.artifacts.sets import JarSet
 from reconciler.core.errors import ConfigError
@@ -28,17 +25,21 @@ def cache_directory() -> Path:
     return base / "failover-offset-reconciler"
 
 
-def cached(jars: JarSet, progress: Progress, way: Way = "auto") -> Path:
-    """The directory of a set, downloaded if needed. Raises ConfigError if the cache is not writable."""
+def cached(jars: JarSet, progress: Progress) -> Path:
+    """The directory of a set, downloaded if needed. Raises ConfigError if the cache is not writable.
+
+    One process downloads a set at a time. The kernel releases the lock when its holder dies.
+    """
     directory = cache_directory() / jars.name
     if _is_complete(directory, jars):
         return directory
     java = java_executable()
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(directory.parent / f".{jars.name}.lock", jars, progress):
+        with (directory.parent / f".{jars.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_complete(directory, jars):
-                _fill(directory, jars, progress, way, java)
+                _fill(directory, jars, progress, java)
     except OSError as error:
         raise ConfigError(
             f"The cache {directory.parent} cannot be written: {error.strerror or error}.",
@@ -57,30 +58,19 @@ def _is_complete(directory: Path, jars: JarSet) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def _only_one(lock: Path, jars: JarSet, progress: Progress) -> Iterator[None]:
-    """Hold the set's lock. The kernel releases it when its holder dies, so it can never be stale."""
-    with lock.open("w") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(f"another process is downloading {jars.title}; waiting for it")
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-
-
-def _fill(directory: Path, jars: JarSet, progress: Progress, way: Way, java: Path) -> None:
-    for left_over in directory.parent.glob(f".{jars.name}.*.part"):
-        if "." not in left_over.stem.removeprefix(f".{jars.name}."):  # else of 4.1.0.dev1, which has its own lock
-            shutil.rmtree(left_over, ignore_errors=True)  # of a killed process: this one holds the lock
-    with tempfile.TemporaryDirectory(
-        dir=directory.parent, prefix=f".{jars.name}.", suffix=".part", ignore_cleanup_errors=True
-    ) as scratch:
-        ready, taken = fetch(jars, Path(scratch), progress, way, java)
+def _fill(directory: Path, jars: JarSet, progress: Progress, java: Path) -> None:
+    """Download it into a directory beside its final one, and rename that once it is complete."""
+    scratch = directory.parent / f".{jars.name}.part"
+    shutil.rmtree(scratch, ignore_errors=True)  # of a killed process: this one has the lock
+    scratch.mkdir()
+    try:
+        ready, tool = fetch(jars, scratch, progress, java)
         files = {jar.name: jar.stat().st_size for jar in sorted(ready.glob("*.jar"))}
-        manifest = {"set": jars.definition(), "fetched_by": taken, "files": files}
+        manifest = {"set": jars.definition(), "fetched_by": tool, "files": files}
         (ready / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         if directory.exists():  # incomplete; a rename cannot replace a non-empty directory
-            directory.rename(Path(scratch) / "torn")
+            directory.rename(scratch / "torn")
         ready.rename(directory)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     progress(f"{jars.title} is in {directory}")

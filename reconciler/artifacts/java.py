@@ -19,34 +19,22 @@ def java_executable() -> Path:
     home = os.environ.get("JAVA_HOME")
     places = [os.path.join(home, "bin", "java")] if home else []
     places += [found] if (found := shutil.which("java")) else []
-    too_old: list[str] = []
-    for place in places:
-        version = _java_version(place)
-        if version is not None and version >= MINIMUM_JAVA:
+    versions = {place: version for place in places if (version := _version_of(place))}
+    for place, version in versions.items():
+        if version >= MINIMUM_JAVA:
             return Path(place)
-        if version is not None:
-            too_old.append(f"{place} is Java {version}")
-    what = f"Java {MINIMUM_JAVA} or newer is needed, and " + ("; ".join(too_old) or "there is none here")
+    found_here = "; ".join(f"{place} is Java {version}" for place, version in versions.items())
     raise ConfigError(
-        what + ".",
+        f"Java {MINIMUM_JAVA} or newer is needed, and {found_here or 'there is none here'}.",
         hint=f"Install one (Debian and Ubuntu: openjdk-{MINIMUM_JAVA}-jre-headless, Fedora: "
         f"java-{MINIMUM_JAVA}-openjdk-headless, macOS: openjdk@{MINIMUM_JAVA}) and put it on the PATH, or set "
         "JAVA_HOME.",
     )
 
 
-def _java_version(executable: str) -> int | None:
-    """The feature release, 8 for "1.8"; None if it does not run as Java."""
-    try:
-        found = os.stat(executable)
-    except OSError:
-        return None
-    return _version_of(executable, (found.st_ino, found.st_mtime_ns, found.st_size))
-
-
 @lru_cache(maxsize=8)
-def _version_of(executable: str, _: tuple[int, ...]) -> int | None:
-    """Its major version, asked once per file (inode, time and size): a lab starts dozens of JVMs."""
+def _version_of(executable: str) -> int | None:
+    """The feature release, 8 for "1.8"; None if it does not run as Java. Asked once: a lab starts dozens of JVMs."""
     try:
         answer = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=True

@@ -66,7 +66,6 @@ GROUPS = (
         "learn",
         {
             "demo": "run a whole failover on this machine, with real clusters",
-            "lab": "keep two clusters and a mirror running on this machine, for trying things by hand",
         },
     ),
 )

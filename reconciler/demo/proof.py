@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from reconciler.lab.in_use import ClusterInUse
 from reconciler.lab.traffic import ID_HEADER
@@ -44,8 +45,7 @@ def ids_in(output: Path) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(NamedTuple):
     """The records that a start at other offsets would have read again and skipped."""
 
     again: int

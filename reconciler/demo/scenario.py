@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
 from reconciler.clock import clock_ms
 from reconciler.demo import proof, restarted, stateful
 from reconciler.demo.counts import WINDOW_MS
-from reconciler.demo.groups import BEST, FLOW_TOPIC, Groups, Synced
 from reconciler.demo.job import IDS, Query, Work
-from reconciler.demo.restarted import Restarted, RestartedMirror
-from reconciler.demo.stage import GROUP, MIRRORED, PARTITIONS, TOPIC, Stage
+from reconciler.demo.restarted import BEST, BILLING, REPORTS, Restarted, RestartedMirror, read_and_commit
+from reconciler.demo.stage import COUNTS_JOB, GROUP, IDS_ON_A, IDS_ON_B, MIRRORED, PARTITIONS, TOPIC, Stage
 from reconciler.formats.plan import parse_plan
 from reconciler.lab import traffic
-from reconciler.lab.kafka import KafkaCluster, start_all
+from reconciler.lab.kafka import Broker
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.spark.handoff.options import read_stream_options
 
-DELETED, PRODUCED = 3_000, 24_000
+DELETED, PRODUCED, REPORTED = 3_000, 24_000, 2_000
+"""``REPORTED``: the records that group ``reports`` has processed in each partition."""
 PER_BATCH, BATCHES = 3_000, 5
 ONE_HOUR_MS = 3_600_000
+PORTS = {"a": 19_092, "b": 29_092}
+"""Where the clusters of a kept demo listen if nothing else does; the tutorial names these ports."""
+_REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkpoint.interval.ms": "500"}
+"""Settings without which a broker that is killed in its first minutes forgets which records were deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,155 +40,159 @@ class DemoResult:
     state: stateful.StateProof
     unchanged: proof.Alternative
     not_committed: proof.Alternative
-    synced: Synced
+    lagging: proof.Alternative
     restarted: Restarted
     seconds: float
-    destination: str
-    destination_pid: int
 
     @property
     def is_clean(self) -> bool:
         return self.by_ids.is_clean and self.state.cloned.is_equal and self.restarted.is_clean
 
 
-def play(stage: Stage) -> DemoResult:
-    """Run the whole failover. Leaves nothing running unless the stage is detached."""
-    began = time.monotonic()
-    stage.say("0  Kafka, MirrorMaker and Spark's Kafka connector (downloaded once, then from the cache)")
-    jars = kafka_jars(stage.say)
-    spark_kafka_connector(stage.say)
-    a = KafkaCluster("a", stage.folder / "a", jars, detached=stage.detached)
-    b = KafkaCluster("b", stage.folder / "b", jars, detached=stage.detached)
-    mirror = MirrorMaker(
-        a, b, [TOPIC, FLOW_TOPIC], stage.folder / "mirror", jars, properties=BEST, detached=stage.detached
-    )
-    groups = Groups(a)
-    payments = RestartedMirror(a, b, stage.folder / "payments-mirror", jars)
-    is_kept = stage.detached
-    try:
-        stage.say("1  two Kafka clusters start: a (the source) and b (the destination)")
-        start_all([a, b])
-        events = list(_clicks())
-        with payments.running():
-            produced = _produce(stage, a, events)
-            with groups.running():
-                mirror.start()
-                _run_on_source(stage, a)
-                _configure(stage, a, b)
-                _wait_for_mirror(stage, b, mirror, events, groups)
-                payments.wait(stage)
-                stage.say("5  disaster: cluster a and MirrorMaker are killed (SIGKILL); only b is left")
-                groups.stop()
-                a.kill()
-                mirror.kill()
-        _fail_over(stage)
-        restarted.plan(stage, b)
-        _run_on_destination(stage, b)
-        stored = {row.partition: row.stored_offset or 0 for row in parse_plan(stage.plan.read_text()).job().partitions}
-        there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(stage.ids_on_a))
-        return DemoResult(
-            by_ids=proof.prove(produced, [stage.ids_on_a, stage.ids_on_b]),
-            state=stateful.prove(stage, events),
-            unchanged=proof.alternative(there, stored, processed),
-            not_committed=proof.alternative(there, b.group_offsets(GROUP, MIRRORED), processed),
-            synced=groups.outcome(b),
-            restarted=payments.outcome(stage),
-            seconds=time.monotonic() - began,
-            destination=b.bootstrap,
-            destination_pid=b.pid,
+class Demo:
+    """The clusters, the mirror and the records of one demo."""
+
+    def __init__(self, stage: Stage) -> None:
+        stage.say("0  Kafka, MirrorMaker and Spark's Kafka connector (downloaded once, then from the cache)")
+        jars = kafka_jars(stage.say)
+        spark_kafka_connector(stage.say)
+        self.stage = stage
+        self.a, self.b = (
+            Broker(
+                name,
+                stage.path(name),
+                jars,
+                port=PORTS[name] if stage.keep else None,
+                properties=_REMEMBERS,
+                detached=stage.keep,
+            )
+            for name in ("a", "b")
         )
-    except BaseException:
-        is_kept = False
-        raise
-    finally:
-        if not is_kept:
-            mirror.kill()
-            a.stop()
-            b.stop()
+        self.mirror = MirrorMaker(
+            self.a, self.b, [TOPIC], stage.path("mirror"), jars, properties=BEST, detached=stage.keep
+        )
+        self._payments = RestartedMirror(stage, self.a, self.b, jars)
+        # The first click starts a window, so the job dies within a window.
+        begin_ms = (clock_ms() - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
+        self._events = list(traffic.events("click", PRODUCED, PARTITIONS, begin_ms, seed=2))
+        self._reported: set[str] = set()
 
+    def play(self) -> DemoResult:
+        """Run the whole failover. Only b runs afterwards."""
+        began = time.monotonic()
+        self.stage.say("1  two Kafka clusters start: a (the source) and b (the destination)")
+        self.a.launch()
+        self.b.start()
+        self.a.wait_ready()
+        self._produce()
+        self._run_on_source()
+        self._wait_for_mirror()
+        self.stage.say("5  disaster: cluster a and MirrorMaker are killed (SIGKILL); only b is left")
+        self.a.kill()
+        self.mirror.kill()
+        self._fail_over()
+        self._payments.plan()
+        self._run_on_destination()
+        return self._result(began)
 
-def _clicks() -> Iterator[traffic.Event]:
-    """The mirrored records. The first one starts a window, so the job dies within a window."""
-    begin = (clock_ms() - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
-    return traffic.events("click", PRODUCED, PARTITIONS, begin, seed=2)
+    def start_again(self) -> None:
+        """Start what the disaster ended, with its data."""
+        self.a.start()
+        self.mirror.start()
 
+    def _produce(self) -> None:
+        self.stage.say(
+            f"2  {DELETED + PRODUCED:,} records in transactions, {traffic.BURST} a millisecond; "
+            f"the oldest {DELETED:,} are deleted unmirrored"
+        )
+        self.a.create_topic(TOPIC, PARTITIONS)
+        earlier = self._events[0].timestamp_ms - 1000 * (DELETED // traffic.BURST + 1)
+        traffic.produce(self.a, TOPIC, traffic.events("old", DELETED, PARTITIONS, earlier, seed=1), "old")
+        traffic.delete_all(self.a, TOPIC)
+        traffic.produce(self.a, TOPIC, iter(self._events), "new")
+        self._reported = read_and_commit(self.a, REPORTS, TOPIC, REPORTED, PARTITIONS)
+        self._payments.start()
+        self.mirror.start()
 
-def _produce(stage: Stage, a: KafkaCluster, events: list[traffic.Event]) -> list[str]:
-    stage.say(
-        f"2  {DELETED + PRODUCED:,} records in transactions, {traffic.BURST} a millisecond; "
-        f"the oldest {DELETED:,} are deleted unmirrored"
-    )
-    a.create_topic(TOPIC, PARTITIONS)
-    earlier = events[0].timestamp_ms - 1000 * (DELETED // traffic.BURST + 1)
-    traffic.produce(a, TOPIC, traffic.events("old", DELETED, PARTITIONS, earlier, seed=1), "old")
-    traffic.delete_all(a, TOPIC)
-    return traffic.produce(a, TOPIC, iter(events), "new")
+    def _run_on_source(self) -> None:
+        say, a = self.stage.say, self.a
+        say("3  the PySpark job runs on a: one query writes ids, one counts clicks by user and window, in state")
+        options = {
+            "kafka.bootstrap.servers": a.bootstrap,
+            "subscribe": TOPIC,
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+            "maxOffsetsPerTrigger": str(PER_BATCH),
+        }
+        ids = self.stage.path(IDS_ON_A)
+        queries = [Query(IDS, str(ids), options), stateful.on_a(self.stage, options)]
+        work = Work(a.bootstrap, self.stage.store, GROUP, [queries], die_at_batch=BATCHES)
+        self.stage.run_job("job-a", work)
+        say(f"   it died in the middle of its batch {BATCHES}, after {len(proof.ids_in(ids)):,} records")
+        self._configure()
+        say("   the second query's checkpoint holds bare offsets, and so does a consumer group, billing: track keeps")
+        say("   their anchors, while a is alive")
+        self.stage.expect(0, "track", "-c", self.stage.config, "--job", COUNTS_JOB, "--job", BILLING, "--once")
 
-
-def _run_on_source(stage: Stage, a: KafkaCluster) -> None:
-    stage.say("3  the PySpark job runs on a: one query writes ids, one counts clicks by user and window, in state")
-    options = {
-        "kafka.bootstrap.servers": a.bootstrap,
-        "subscribe": TOPIC,
-        "startingOffsets": "earliest",
-        "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(PER_BATCH),
-    }
-    queries = [Query(IDS, str(stage.ids_on_a), options), stateful.on_a(stage, options)]
-    stage.run_job("job-a", Work(a.bootstrap, stage.store, GROUP, [queries], die_at_batch=BATCHES))
-    stage.say(f"   it died in the middle of its batch {BATCHES}, after {len(proof.ids_in(stage.ids_on_a)):,} records")
-
-
-def _configure(stage: Stage, a: KafkaCluster, b: KafkaCluster) -> None:
-    stage.config.write_text(
-        f"""[source]
+    def _configure(self) -> None:
+        self.stage.config.write_text(
+            f"""[source]
 alias = "a"
-bootstrap_servers = "{a.bootstrap}"
+bootstrap_servers = "{self.a.bootstrap}"
 [destination]
-bootstrap_servers = "{b.bootstrap}"
+bootstrap_servers = "{self.b.bootstrap}"
 [anchors]
-store = "sqlite:///{stage.folder / "anchors.db"}"
+store = "sqlite:///{self.stage.path("anchors.db")}"
 [[jobs]]
-name = "clicks"
+name = "{GROUP}"
 group = "{GROUP}"
 topics = ["{TOPIC}"]
-store = "{stage.store}"
+store = "{self.stage.store}"
 [jobs.identity]
 id = "header:{traffic.ID_HEADER}"
-{stateful.configuration(stage)}{restarted.configuration()}"""
-    )
+{stateful.configuration(self.stage)}{restarted.configuration()}"""
+        )
 
+    def _wait_for_mirror(self) -> None:
+        self.stage.say("4  MirrorMaker 2 copies everything, and syncs the groups that commit to Kafka, every second")
+        counts = Counter(event.partition for event in self._events)  # the destination has no transaction markers
+        self.mirror.wait_until_mirrored(TOPIC, dict(counts))
+        self._payments.lose()
 
-def _wait_for_mirror(
-    stage: Stage, b: KafkaCluster, mirror: MirrorMaker, events: list[traffic.Event], groups: Groups
-) -> None:
-    stateful.track(stage)
-    stage.say("4  MirrorMaker 2 has copied everything, and syncs the groups that commit to Kafka, every second")
-    counts = Counter(event.partition for event in events)  # the destination has no transaction markers
-    mirror.wait_until_mirrored(TOPIC, MIRRORED, dict(counts))
-    if not groups.wait_until_synced(b):
-        stage.say("   (not within a minute: a partition without a synced offset counts as starting at the earliest)")
+    def _fail_over(self) -> None:
+        stage, ids = self.stage, ("-c", self.stage.config, "--job", GROUP)
+        stage.say("6  what would happen if the job started on b now?")
+        stage.expect(3, "check", *ids)
+        stage.say("7  a plan, applied: written by compare-and-set, read back")
+        stage.expect(0, "plan", *ids, "-o", stage.plan(GROUP))
+        stage.expect(0, "apply", stage.plan(GROUP), "-c", stage.config, "--yes")
+        stage.say("8  the same check again: every stored offset is right now")
+        stage.expect(0, "check", *ids)
+        stateful.clone(stage)
 
+    def _run_on_destination(self) -> None:
+        stage, b = self.stage, self.b.bootstrap
+        stage.say("10 both queries continue on b, from the plan's startingOffsets and from the copy;")
+        stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
+        own = {"kafka.bootstrap.servers": b, "includeHeaders": "true"}
+        ids = Query(IDS, str(stage.path(IDS_ON_B)), read_stream_options(stage.plan(GROUP), extra=own))
+        at_once = [ids, stateful.on_b(stage, b), stateful.with_new_checkpoint(stage)]
+        # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
+        stage.run_job("job-b", Work(b, stage.store, GROUP, [at_once, [stateful.renamed(stage, b)]]))
+        stage.say(f"   {len(proof.ids_in(stage.path(IDS_ON_B))):,} more records")
 
-def _fail_over(stage: Stage) -> None:
-    ids = ("-c", stage.config, "--job", "clicks")
-    stage.say("6  what would happen if the job started on b now?")
-    stage.expect(3, "check", *ids)
-    stage.say("7  a plan, applied: written by compare-and-set, read back")
-    stage.expect(0, "plan", *ids, "-o", stage.plan)
-    stage.expect(0, "apply", stage.plan, "-c", stage.config, "--yes")
-    stage.say("8  the same check again: every stored offset is right now")
-    stage.expect(0, "check", *ids)
-    stateful.clone(stage)
-
-
-def _run_on_destination(stage: Stage, b: KafkaCluster) -> None:
-    stage.say("10 both queries continue on b, from the plan's startingOffsets and from the copy;")
-    stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
-    own = {"kafka.bootstrap.servers": b.bootstrap, "includeHeaders": "true"}
-    options = read_stream_options(stage.plan, extra=own)
-    ids = Query(IDS, str(stage.ids_on_b), options)
-    at_once = [ids, stateful.on_b(stage, b.bootstrap), stateful.with_new_checkpoint(stage)]
-    # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
-    stage.run_job("job-b", Work(b.bootstrap, stage.store, GROUP, [at_once, [stateful.renamed(stage, b.bootstrap)]]))
-    stage.say(f"   {len(proof.ids_in(stage.ids_on_b)):,} more records")
+    def _result(self, began: float) -> DemoResult:
+        stage, b = self.stage, self.b
+        outputs = [stage.path(IDS_ON_A), stage.path(IDS_ON_B)]
+        there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(outputs[0]))
+        rows = parse_plan(stage.plan(GROUP).read_text()).job().partitions
+        stored = {row.partition: row.stored_offset or 0 for row in rows}
+        return DemoResult(
+            by_ids=proof.prove((event.id for event in self._events), outputs),
+            state=stateful.prove(stage, self._events),
+            unchanged=proof.alternative(there, stored, processed),
+            not_committed=proof.alternative(there, b.group_offsets(GROUP, MIRRORED), processed),
+            lagging=proof.alternative(there, b.group_offsets(REPORTS, MIRRORED), self._reported),
+            restarted=self._payments.outcome(),
+            seconds=time.monotonic() - began,
+        )

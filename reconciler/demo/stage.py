@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.core.errors import ReconcilerError
+from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.visible import command
 from reconciler.demo.job import KILLED, Work
-from reconciler.lab.broker import QUICK_JVM
-from reconciler.lab.processes import Child
+from reconciler.fileio import making
+from reconciler.lab.kafka import QUICK_JVM
+from reconciler.lab.processes import Child, kill_all
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
 MIRRORED = f"a.{TOPIC}"
 COUNTS_JOB = "counts"
+IDS_ON_A, IDS_ON_B, COUNTS_ON_A, COUNTS_ON_B = "ids-a", "ids-b", "counts-a", "counts-b"
+"""The folders of the job's queries: their checkpoints, and a directory for each batch."""
 JOB_S = 900.0
 """Ten times what it takes on a slow machine."""
+DYING_S = 10.0
+"""How long killed processes are waited for at most: until then they may still create a file."""
+_MARK = ".reconciler-demo"
+"""Says that a folder is a demo's: in no other one is anything ended or deleted."""
+_PROGRAMS = (
+    "kafka.Kafka",
+    "org.apache.kafka.connect.mirror.MirrorMaker",
+    "reconciler.demo.job",
+    "org.apache.spark.deploy.SparkSubmit",
+)
 
 Command = Callable[[Sequence[str]], int]
 """The reconciler's own command line: arguments in, exit code out, output on stdout."""
@@ -29,44 +45,26 @@ class DemoFailed(ReconcilerError):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The demo's folder, its output, and the reconciler's command line."""
+    """The demo's folder, its output, and the reconciler's command line. ``keep``: the servers outlive this process."""
 
     folder: Path
     say: Callable[[str], None]
     reconciler: Command
-    detached: bool = False
+    keep: bool = False
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
 
     @property
     def store(self) -> str:
-        return f"sqlite:///{self.folder / 'offsets.db'}"
+        return f"sqlite:///{self.path('offsets.db')}"
 
     @property
     def config(self) -> Path:
-        return self.folder / "reconciler.toml"
+        return self.path("reconciler.toml")
 
-    @property
-    def plan(self) -> Path:
-        return self.folder / "clicks.plan.json"
-
-    @property
-    def counts_plan(self) -> Path:
-        return self.folder / "counts.plan.json"
-
-    @property
-    def ids_on_a(self) -> Path:
-        return self.folder / "ids-a"
-
-    @property
-    def ids_on_b(self) -> Path:
-        return self.folder / "ids-b"
-
-    @property
-    def counts_on_a(self) -> Path:
-        return self.folder / "counts-a"
-
-    @property
-    def counts_on_b(self) -> Path:
-        return self.folder / "counts-b"
+    def plan(self, job: str) -> Path:
+        return self.path(f"{job}.plan.json")
 
     def expect(self, code: int, *arguments: object) -> None:
         """Run a command and print it. Raises DemoFailed if it ends with another exit code."""
@@ -82,21 +80,51 @@ class Stage:
 
     def run_job(self, name: str, work: Work) -> None:
         """Run the PySpark job to its end. Raises DemoFailed with the end of its log for an unexpected exit code."""
-        work_file = self.folder / f"{name}.json"
+        work_file, log = self.path(f"{name}.json"), self.path(f"{name}.log")
         work_file.write_text(work.to_json())
-        log = self.folder / f"{name}.log"
-        command = [sys.executable, "-m", "reconciler.demo.job", str(work_file)]
-        passing = self.folder / "tmp"  # what a job that is killed leaves there goes with the demo's folder
+        words = [sys.executable, "-m", "reconciler.demo.job", str(work_file)]
+        passing = self.path("tmp")  # what a job that is killed leaves there goes with the demo's folder
         passing.mkdir(exist_ok=True)
         quick = {"SPARK_SUBMIT_OPTS": " ".join(QUICK_JVM), **os.environ}
         places = {"TMPDIR": str(passing), "SPARK_LOCAL_DIRS": str(passing)}
-        job = Child("The PySpark job", command, log, cwd=Path.cwd(), env={**quick, **places})
-        try:
-            code = job.wait(JOB_S)
-        except BaseException:
-            job.kill()  # its JVM, too: one that is just starting outlives its Python
-            raise
-        expected = KILLED if work.die_at_batch >= 0 else 0
+        job = Child("The PySpark job", words, log, cwd=Path.cwd(), env={**quick, **places})
+        code, expected = job.wait(JOB_S), KILLED if work.die_at_batch >= 0 else 0
         if code != expected:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
             raise DemoFailed(f"The PySpark job ended with {code} instead of {expected}:\n{tail}")
+
+
+def begin(folder: Path) -> None:
+    """Make the folder of a demo. Raises ConfigError if it is not new or empty."""
+    with making(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / _MARK).exists():
+            stop = command("reconciler", "demo", "stop", "--folder", folder)
+            raise ConfigError(f"An earlier demo is in {folder}.", hint=f"End it and delete its data: {stop}")
+        if any(folder.iterdir()):  # a cluster would start with another one's data, and never answer
+            raise ConfigError(f"The folder {folder} is not empty.", hint="Name a new or an empty one for the demo.")
+        (folder / _MARK).touch()
+
+
+def end(folder: Path, *names: str) -> bool:
+    """End a demo's processes, whichever command started them: all, or the ones of ``names``. False if there is none.
+
+    Raises ConfigError if the folder is not a demo's.
+    """
+    if (folder / _MARK).exists():
+        return kill_all(folder, _PROGRAMS, *names)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not a demo's folder.", hint="Name the demo's folder with --folder.")
+    return False
+
+
+def delete(folder: Path) -> bool:
+    """End a demo and delete its folder, again and again while its processes still end. False if there is no demo."""
+    end(folder)
+    if not (folder / _MARK).exists():
+        return False
+    until = time.monotonic() + DYING_S
+    while folder.exists() and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.05)
+    return True

@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from reconciler.demo.counts import Comparison, compare, counts_in, plain_counts
 from reconciler.demo.job import COUNTS, Query
-from reconciler.demo.restarted import BILLING
-from reconciler.demo.stage import COUNTS_JOB, MIRRORED, TOPIC, Stage
+from reconciler.demo.stage import COUNTS_JOB, COUNTS_ON_A, COUNTS_ON_B, MIRRORED, TOPIC, Stage
 from reconciler.formats.plan import parse_plan
 from reconciler.lab.traffic import Event
 from reconciler.spark.handoff.options import read_stream_options
@@ -36,38 +34,32 @@ store = "checkpoint:{on_a(stage).checkpoint}"
 
 
 def on_a(stage: Stage, options: dict[str, str] | None = None) -> Query:
-    return Query(COUNTS, str(stage.counts_on_a), options or {})
-
-
-def track(stage: Stage) -> None:
-    stage.say("   the second query's checkpoint holds bare offsets, and so does a consumer group, billing: track keeps")
-    stage.say("   their anchors, while a is alive")
-    stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--job", BILLING, "--once")
+    return Query(COUNTS, str(stage.path(COUNTS_ON_A)), options or {})
 
 
 def clone(stage: Stage) -> None:
-    old, new = on_a(stage).checkpoint, stage.counts_on_b / "checkpoint"
+    old, new = on_a(stage).checkpoint, stage.path(COUNTS_ON_B) / "checkpoint"
     stage.say("9  the stateful query: its checkpoint is copied, with its state, to continue at b's offsets")
-    stage.expect(0, "plan", "-c", stage.config, "--job", COUNTS_JOB, "-o", stage.counts_plan)
-    stage.expect(0, "checkpoint", "clone", old, new, "--plan", stage.counts_plan, "-c", stage.config)
+    stage.expect(0, "plan", "-c", stage.config, "--job", COUNTS_JOB, "-o", stage.plan(COUNTS_JOB))
+    stage.expect(0, "checkpoint", "clone", old, new, "--plan", stage.plan(COUNTS_JOB), "-c", stage.config)
 
 
 def on_b(stage: Stage, bootstrap: str) -> Query:
     """The query on the copy: only the servers and the topic differ."""
-    return Query(COUNTS, str(stage.counts_on_b), _restarted(bootstrap))
+    return Query(COUNTS, str(stage.path(COUNTS_ON_B)), _restarted(bootstrap))
 
 
 def with_new_checkpoint(stage: Stage) -> Query:
     """An alternative: the right offsets with a new checkpoint, so without the state."""
-    plan = parse_plan(stage.counts_plan.read_text())
+    plan = parse_plan(stage.plan(COUNTS_JOB).read_text())
     # The query died within a batch, so the plan has a start and an end, and a new query cannot use the end.
     options = read_stream_options(plan.starts)
-    return Query(COUNTS, str(stage.folder / "counts-anew"), options)
+    return Query(COUNTS, str(stage.path("counts-anew")), options)
 
 
 def renamed(stage: Stage, bootstrap: str) -> Query:
     """An alternative: the old checkpoint with only the topic's name edited, as an operator would do by hand."""
-    query = Query(COUNTS, str(stage.folder / "counts-renamed"), _restarted(bootstrap))
+    query = Query(COUNTS, str(stage.path("counts-renamed")), _restarted(bootstrap))
     shutil.copytree(on_a(stage).checkpoint, query.checkpoint)
     for below in ("offsets", "sources/0"):
         for file in query.checkpoint.joinpath(below).iterdir():
@@ -85,7 +77,7 @@ def _restarted(bootstrap: str) -> dict[str, str]:
 def prove(stage: Stage, events: Iterable[Event]) -> StateProof:
     plain = plain_counts(events)
 
-    def of(*folders: Path) -> Comparison:
-        return compare(counts_in([stage.counts_on_a, *folders]), plain)
+    def of(output: str) -> Comparison:
+        return compare(counts_in([stage.path(COUNTS_ON_A), stage.path(output)]), plain)
 
-    return StateProof(of(stage.counts_on_b), of(stage.folder / "counts-renamed"), of(stage.folder / "counts-anew"))
+    return StateProof(of(COUNTS_ON_B), of("counts-renamed"), of("counts-anew"))

@@ -1,5 +1,5 @@
-"""Real clusters on this machine, for the demo, ``reconciler lab`` and the tests: the only room that starts servers.
+"""Real clusters on this machine, for the demo and the tests: the only room that starts servers.
 
-In: jars from ``artifacts`` and a folder. Out: running brokers and MirrorMakers that end with this process, or, for
-``reconciler lab``, when they are taken down.
+In: jars from ``artifacts`` and a folder. Out: a running broker or MirrorMaker. It ends with this process unless it is
+detached.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, TypeVar
 
@@ -33,36 +33,27 @@ class ClusterInUse:
         return self._admin
 
     def create_topic(
-        self,
-        topic: str,
-        partitions: int = 1,
-        config: Mapping[str, str] | None = None,
-        *,
-        replication_factor: int = 1,
-        replicas: Sequence[Sequence[int]] | None = None,
+        self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None, **placement: Any
     ) -> None:
-        """Create a topic and wait for it. ``replicas``, if given, lists the brokers of each partition, its leader
-        first, and replaces both numbers."""
+        """Create a topic and wait for it. ``placement``: arguments of ``NewTopic`` in the place of one replica."""
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
-        count = len(replicas) if replicas else partitions
-        placed = {"replica_assignment": [list(each) for each in replicas]} if replicas else {}
-        copies = {} if replicas else {"replication_factor": replication_factor}
-        new = NewTopic(topic, num_partitions=count, config=dict(config or {}), **copies, **placed)
-        self.wait_until(lambda: self._is_created(new), 30, f"a broker for topic {topic}")
-        self.wait_until(lambda: len(self.end_offsets(topic)) == count, 30, f"topic {topic}")
+        placed = placement or {"replication_factor": 1}
+        new = NewTopic(topic, num_partitions=partitions, config=dict(config or {}), **placed)
 
-    def _is_created(self, new: Any) -> bool:
-        """Create the topic; False while the controller still fences its brokers, as after a restart or a freeze."""
-        from confluent_kafka import KafkaError, KafkaException
+        def is_created() -> bool:
+            """False while the controller still fences its brokers, as after a restart or a freeze."""
+            try:
+                self.admin().create_topics([new], operation_timeout=30)[topic].result(timeout=30)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                    return False
+                raise
+            return True
 
-        try:
-            self.admin().create_topics([new], operation_timeout=30)[new.topic].result(timeout=30)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
-                return False
-            raise
-        return True
+        self.wait_until(is_created, 30, f"a broker for topic {topic}")
+        self.wait_until(lambda: len(self.end_offsets(topic)) == partitions, 30, f"topic {topic}")
 
     def partitions(self, topic: str) -> int:
         """The topic's number of partitions; 0 if it does not exist."""
@@ -116,42 +107,20 @@ class ClusterInUse:
             found = consumer.committed(asked, timeout=30)
         return {tp.partition: tp.offset for tp in found if tp.error is None and tp.offset >= 0}
 
-    def commit_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit a group's offsets, as a job that reports its progress to Kafka does."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-
-        partitions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        request = [ConsumerGroupTopicPartitions(group, partitions)]
-        (future,) = self.admin().alter_consumer_group_offsets(request).values()
-        for written in future.result(timeout=30).topic_partitions:
-            if written.error is not None:
-                raise KafkaException(written.error)
-
     def _offsets(self, topic: str, *, latest: bool) -> dict[int, int]:
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
-        # Metadata can list a partition before its leader is ready: a retry helps.
-        early = {
-            KafkaError.NOT_LEADER_FOR_PARTITION,
-            KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError.UNKNOWN_LEADER_EPOCH,
-            KafkaError.FENCED_LEADER_EPOCH,
-            KafkaError.OFFSET_NOT_AVAILABLE,
-            KafkaError._NOENT,  # "No leaders found", of all partitions asked for
-        }
 
         def ask() -> tuple[dict[int, int]] | None:
-            asked = {TopicPartition(topic, number): spec for number in range(self.partitions(topic))}
+            """Metadata can list a partition before its leader is ready: a retry helps."""
             try:
+                asked = {TopicPartition(topic, number): spec for number in range(self.partitions(topic))}
                 answers = self.admin().list_offsets(asked, request_timeout=10) if asked else {}
                 return ({tp.partition: answer.result(timeout=10).offset for tp, answer in answers.items()},)
-            except KafkaException as error:
-                if error.args[0].code() in early:
-                    return None
-                raise
+            except KafkaException:
+                return None
 
         return self.wait_until(ask, 30, f"the offsets of topic {topic}")[0]
 

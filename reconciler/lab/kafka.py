@@ -1,31 +1,69 @@
-"""Kafka clusters (KRaft) of one or several brokers on this machine, for the demo and the tests."""
+"""A Kafka cluster (KRaft) of one broker on this machine, which is its own controller."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
+from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.lab.broker import HOST, START_SECONDS, Broker, finish_format
-from reconciler.lab.broker import new_id as new_cluster_id
-from reconciler.lab.in_use import ClusterInUse, admin_client
-from reconciler.lab.ports import free_ports
+from reconciler.lab.in_use import ClusterInUse
 from reconciler.lab.processes import Child
 
 T = TypeVar("T")
-PORT_ATTEMPTS = 3
+HOST = "127.0.0.1"
+PORTS = range(15_000, 32_000)
+"""Below the ports of outgoing connections, so that a restarted server finds its own port still free."""
+START_SECONDS = 60
+# For servers that live for minutes: a quick start matters more than peak speed.
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+FEATURES = "bootstrap.checkpoint"
+"""What Kafka's tool writes beside a cluster's id: the features of its version. It is the same for every cluster."""
+CLASSES = "classes.jsa"
+"""An archive of loaded classes beside the jars, with which a server starts at half the cost; the tests make it."""
 
 
-class KafkaCluster(ClusterInUse):
-    """Brokers that are also controllers, each a process with its own ports, with their data below ``directory``.
+def java_command(jars: Path, main: str, *arguments: str, heap: str, jvm: Sequence[str] = ()) -> list[str]:
+    """A JVM that runs ``main`` from ``jars`` and logs lines with times to its output.
 
-    Records stay until they are deleted: without retention, back-dated records stay too. ``properties`` override or add
-    broker settings. ``listeners``: more listeners beside the plaintext one, as names and ports (their protocols come
-    from ``listener.security.protocol.map``). ``brokers``: their number, counted from 1; leaders stay in place until one
-    dies. ``jvm``: options, as those of ``java_command``. ``detached``: the cluster outlives this process, and leaving
-    the ``with`` block does not stop it.
+    ``jvm``: more options, instead of those for the archive of its classes.
+    """
+    logging = "-Dorg.slf4j.simpleLogger"
+    jars = jars.resolve()  # an archive of classes belongs to the jars' own path
+    return [
+        str(java_executable()),
+        *QUICK_JVM,
+        *(jvm or sharing(jars)),
+        f"-Xmx{heap}",
+        f"{logging}.defaultLogLevel=warn",
+        f"{logging}.showDateTime=true",
+        f"{logging}.dateTimeFormat=HH:mm:ss.SSS",
+        "-Dlog4j2.level=OFF",
+        *("-cp", f"{jars}/*", main, *arguments),
+    ]
+
+
+def sharing(jars: Path) -> list[str]:
+    """The JVM's options to start with the archive, if there is one. A JVM that rejects it says nothing, and is slow."""
+    archive = jars / CLASSES
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if archive.exists() else []
+
+
+class Broker(ClusterInUse):
+    """A cluster of one broker, with its data, settings and log in ``directory``.
+
+    Records stay until they are deleted: without retention, back-dated records stay too. A second start continues with
+    the first one's data and ports. ``port``: where clients connect, else a free one. ``properties`` override or add
+    settings. ``detached``: it outlives this process.
     """
 
     def __init__(
@@ -34,201 +72,119 @@ class KafkaCluster(ClusterInUse):
         directory: Path,
         jars: Path,
         *,
-        brokers: int = 1,
+        number: int = 1,
+        port: int | None = None,
         properties: Mapping[str, str] | None = None,
-        listeners: Mapping[str, int] | None = None,
         heap: str = "256m",
         jvm: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
-        if brokers > 1 and listeners:
-            raise ConfigError("Several brokers cannot share the ports of one list of listeners.")
         super().__init__(name)
+        self.number = number
         self.directory = directory.absolute()
+        self.ports = free_ports(2)
+        if port is not None and is_free(port):
+            self.ports = (port, self.ports[1])
         self.cluster_id = new_cluster_id()
-        self.jars = jars
-        self.brokers = tuple(
-            Broker(f"{name}-{number}", number, self.directory / f"broker-{number}", jars)
-            if brokers > 1
-            else Broker(name, number, self.directory, jars)
-            for number in range(1, brokers + 1)
-        )
-        self._properties = dict(properties or {})
-        self._listeners = dict(listeners or {})
+        self.properties = dict(properties or {})
+        self._jars = jars
         self._heap = heap
         self._jvm = jvm
         self._detached = detached
-
-    # ------------------------------------------------------------ life
+        self._child: Child | None = None
 
     def start(self) -> Self:
-        """Start it and wait until it answers. A second start continues with the first one's data."""
-        start_all([self])
+        """Start it and wait until it answers."""
+        self.launch()
+        self.wait_ready()
         return self
 
-    def stop(self) -> None:
-        """Stop it in an orderly way: everything is flushed."""
-        for broker in self.brokers:
-            broker.stop()
+    def launch(self) -> None:
+        """Start it without waiting."""
+        self.forget_admin()  # a client that saw the last process die backs off for longer and longer
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / "server.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()), encoding="utf-8")
+        if not (self.data / "meta.properties").exists():
+            self._format(file)
+        command = java_command(self._jars, "kafka.Kafka", str(file), heap=self._heap, jvm=self._jvm)
+        self._child = Child(f"Cluster {self.name}", command, self.log, cwd=self.directory, detached=self._detached)
+
+    def wait_ready(self) -> None:
+        self.wait_until(self._answers, START_SECONDS, "its first answer")
 
     def kill(self) -> None:
         """Kill it with SIGKILL, as a power failure would."""
-        for broker in self.brokers:
-            broker.kill()
-
-    def restart(self) -> Self:
-        """Start it again on the same ports with the same data; stop it first if it is running."""
-        self.stop()
-        return self.start()
-
-    def pause(self) -> None:
-        """Freeze it: connections stay open, requests get no answer."""
-        for broker in self.brokers:
-            broker.pause()
-
-    def resume(self) -> None:
-        for broker in self.brokers:
-            broker.resume()
-
-    def broker(self, number: int) -> Broker:
-        """One broker, to stop, kill or freeze on its own."""
-        return self.brokers[number - 1]
-
-    def restart_broker(self, number: int) -> None:
-        """Restart one broker and wait until it has rejoined the others."""
-        self.broker(number).stop()
-        self._launch(self.broker(number))
-        self.wait_for_broker(number)
-
-    def wait_for_broker(self, number: int) -> None:
-        """Wait until a launched broker answers and is registered with the controller."""
-        broker = self.broker(number)
-        broker.process.wait_until(lambda: self._answers(broker), START_SECONDS, "its first answer")
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.address for broker in self.brokers)
+        if self._child is not None:
+            self._child.kill()
 
     @property
     def running(self) -> bool:
-        return any(broker.running for broker in self.brokers)
+        return self._child is not None and self._child.running
 
     @property
-    def pid(self) -> int:
-        """The process id of the first broker."""
-        return self.brokers[0].process.pid
+    def process(self) -> Child:
+        """Its process, running or not. Raises ConfigError if it was never started."""
+        if self._child is None:
+            raise ConfigError(f"Cluster {self.name} is not running.", hint="Start it first.")
+        return self._child
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.ports[0]}"
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
 
     @property
     def log(self) -> Path:
-        return self.brokers[0].log
-
-    def __enter__(self) -> Self:
-        return self if self.running else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self._detached:
-            return
-        self.forget_admin()  # it would go on calling
-        self.kill()  # no data here is worth an orderly stop, which is slow with many logs or brokers
-
-    # ------------------------------------------------------------ waiting
+        return self.directory / "broker.log"
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
         """Fails at once if the process has died."""
-        return self._running().wait_until(condition, timeout, what)
+        return self.process.wait_until(condition, timeout, what)
 
-    def _running(self) -> Child:
-        """The process whose death ends a wait: that of a running broker, if there is one."""
-        return next((broker.process for broker in self.brokers if broker.running), self.brokers[0].process)
-
-    # ------------------------------------------------------------ starting
-
-    def _launch_format(self) -> list[Child]:
-        """Assign ports to every broker, and start formatting the unformatted data directories."""
-        self._take_ports()
-        formatting = []
-        for broker in self.brokers:
-            if not broker.is_formatted:
-                broker.directory.mkdir(parents=True, exist_ok=True)
-                child = broker.launch_format(self.cluster_id, self._settings(broker))
-                formatting += [child] if child is not None else []
-        return formatting
-
-    def _take_ports(self) -> None:
-        taken = {port for broker in self.brokers for port in broker.ports or ()}
-        for broker in self.brokers:
-            while broker.ports is None:
-                offered = _free_ports()
-                if not taken.intersection(offered):
-                    broker.ports = offered
-                    taken.update(offered)
-
-    def _launch(self, broker: Broker) -> None:
-        self.forget_admin()  # a client that saw the last broker die backs off for longer and longer
-        settings = self._settings(broker)
-        broker.launch(settings, heap=self._heap, jvm=self._jvm, detached=self._detached)
-
-    def _launch_brokers(self) -> None:
-        for broker in self.brokers:
-            self._launch(broker)
-
-    def _wait_ready(self) -> None:
-        """Wait until every broker answers with this cluster's metadata. Take other ports if one was taken."""
-        for attempts_left in reversed(range(PORT_ATTEMPTS)):
-            try:
-                for broker in self.brokers:
-                    self.wait_for_broker(broker.number)
-                return
-            except Unreachable:
-                self.kill()
-                # A second start must keep its address: clients and the other cluster know it.
-                if not (self.port_was_taken() and attempts_left and self._first_start):
-                    raise
-                self._start_over()
-
-    def port_was_taken(self) -> bool:
-        """True if a broker's log shows that another process had one of its ports."""
-        return any(broker.port_was_taken() for broker in self.brokers)
-
-    @property
-    def _first_start(self) -> bool:
-        return not all(broker.answered.exists() for broker in self.brokers)
-
-    def _start_over(self) -> None:
-        for broker in self.brokers:
-            broker.forget()
-        for formatting in self._launch_format():
-            finish_format(formatting)
-        self._launch_brokers()
-
-    def _answers(self, broker: Broker) -> bool:
+    def _answers(self) -> bool:
         from confluent_kafka import KafkaException
 
-        # Another broker may still list one that has just died: only its own answer counts.
-        admin = self.admin() if len(self.brokers) == 1 else admin_client(broker.address)
         try:
-            described = admin.list_topics(timeout=2)
+            described = self.admin().list_topics(timeout=2)
         except KafkaException:
             return False
-        if described.cluster_id != self.cluster_id:
-            return False  # another broker has taken the port: ours is about to fail
-        ready = broker.number in described.brokers
-        if ready:
-            broker.answered.touch()
-        return ready
+        return described.cluster_id == self.cluster_id and self.number in described.brokers
 
-    def _settings(self, broker: Broker) -> dict[str, str]:
-        listeners = {"PLAINTEXT": broker.known_ports[0], **self._listeners}
-        addresses = ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())
-        count = str(len(self.brokers))
+    def _format(self, settings: Path) -> None:
+        """Write the cluster's id. The features that Kafka's tool wrote for an earlier cluster save a JVM."""
+        kept = self._jars / FEATURES
+        if kept.exists():
+            self.data.mkdir()
+            shutil.copyfile(kept, self.data / FEATURES)
+            names = {"version": 1, "cluster.id": self.cluster_id, "node.id": self.number}
+            names["directory.id"] = new_cluster_id()
+            text = "".join(f"{name}={value}\n" for name, value in names.items())
+            (self.data / "meta.properties").write_text(text, encoding="utf-8")
+            return
+        words = ("format", "-t", self.cluster_id, "-c", str(settings))
+        command = java_command(self._jars, "kafka.tools.StorageTool", *words, heap="64m")
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            raise Unreachable(f"Formatting {self.name} failed.", hint=f"Kafka said: {done.stdout}{done.stderr}")
+        with contextlib.suppress(OSError):  # a cache that belongs to another user
+            whole = kept.with_name(f".{FEATURES}.{os.getpid()}")
+            shutil.copyfile(self.data / FEATURES, whole)
+            whole.replace(kept)
+
+    def _settings(self) -> dict[str, str]:
+        once = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
         return {
             "process.roles": "broker,controller",
-            "node.id": str(broker.number),
-            "listeners": f"{addresses},CONTROLLER://{broker.controller}",
-            "advertised.listeners": addresses,
+            "node.id": str(self.number),
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{self.ports[1]}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": ",".join(f"{each.number}@{each.controller}" for each in self.brokers),
-            "log.dirs": str(broker.data),
+            "controller.quorum.voters": f"{self.number}@{HOST}:{self.ports[1]}",
+            "log.dirs": str(self.data),
             "auto.create.topics.enable": "false",
             "auto.leader.rebalance.enable": "false",
             # Without these records, written twice a second, an idle broker takes a quarter less of the processor.
@@ -243,37 +199,42 @@ class KafkaCluster(ClusterInUse):
             "group.initial.rebalance.delay.ms": "0",
             "log.retention.ms": "-1",
             "offsets.retention.minutes": "10000000",
-            "offsets.topic.num.partitions": "1",
-            "offsets.topic.replication.factor": count,
-            "transaction.state.log.num.partitions": "1",
-            "transaction.state.log.replication.factor": count,
+            **{f"{topic}.num.partitions": "1" for topic in once},
+            **{f"{topic}.replication.factor": "1" for topic in once},
             "transaction.state.log.min.isr": "1",
-            "share.coordinator.state.topic.num.partitions": "1",
-            "share.coordinator.state.topic.replication.factor": count,
             "share.coordinator.state.topic.min.isr": "1",
             # The default buffer of 128 MiB would be allocated at the start.
             "log.cleaner.dedupe.buffer.size": "2097152",
-            **self._properties,
+            **self.properties,
         }
 
 
-def start_all(clusters: Sequence[KafkaCluster]) -> None:
-    """Start clusters in parallel. If one fails, all that this call started are killed, and its error is raised."""
-    with contextlib.ExitStack() as on_failure:
-        formatting = [child for cluster in clusters for child in cluster._launch_format()]
-        for child in formatting:
-            on_failure.callback(child.kill)
-        for child in formatting:
-            finish_format(child)
-        for cluster in clusters:
-            on_failure.callback(cluster.kill)
-            cluster._launch_brokers()
-        for cluster in clusters:
-            cluster._wait_ready()
-        on_failure.pop_all()
+def new_cluster_id() -> str:
+    """An id in Kafka's own form: 16 random bytes in URL-safe base64, no leading dash."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
 
 
-def _free_ports() -> tuple[int, int]:
-    """A port for clients and a port for the other controllers."""
-    clients, controllers = free_ports(2)
-    return clients, controllers
+# Each process begins elsewhere, so that two that start servers at once do not find the same port free.
+_next_port = itertools.count(os.getpid() * 64)
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Distinct ports on which nothing listens. Raises Unreachable if none is left."""
+    tried = (PORTS[next(_next_port) % len(PORTS)] for _ in PORTS)
+    found = tuple(itertools.islice(filter(is_free, tried), count))
+    if len(found) < count:
+        raise Unreachable("No port is free on this machine.", hint=f"{PORTS[0]} to {PORTS[-1]} were tried.")
+    return found
+
+
+def is_free(port: int) -> bool:
+    """Whether a server can listen on this port: connections that have just ended there do not count."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Self, TypeVar
 
 from reconciler.core.errors import ConfigError
-from reconciler.lab.broker import java_command
 from reconciler.lab.in_use import ClusterInUse
+from reconciler.lab.kafka import java_command
 from reconciler.lab.processes import Child
 
 MIRROR_SECONDS = 120
 T = TypeVar("T")
-Policy = Literal["default", "identity"]
-_IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
 class MirrorMaker:
     """Copies ``topics`` from ``source`` to ``target``, and syncs group offsets as MirrorMaker 2 does.
 
-    The clusters' names are the aliases: with the default policy, topic ``t`` of cluster ``a`` becomes ``a.t``.
-    Two mirrors into one target from sources of one alias are one Connect cluster, also one after the other: the second
-    starts with the first one's connectors. With a ``connect`` name it has a group and topics of its own.
-    ``properties`` override or add lines of the configuration file.
+    The clusters' names are the aliases: topic ``t`` of cluster ``a`` becomes ``a.t``. Two mirrors into one target from
+    sources of one alias are one Connect cluster, also one after the other: the second starts with the first one's
+    connectors. With a ``connect`` name it has a group and topics of its own. ``properties`` override or add lines of
+    the configuration file. ``detached``: it outlives this process.
     """
 
     def __init__(
@@ -34,71 +32,48 @@ class MirrorMaker:
         directory: Path,
         jars: Path,
         *,
-        policy: Policy = "default",
         connect: str = "",
         properties: Mapping[str, str] | None = None,
-        heap: str = "384m",
         detached: bool = False,
     ) -> None:
         self.source = source
         self.target = target
         self.topics = tuple(topics)
         self.directory = directory.absolute()
-        self.policy = policy
+        self.log = self.directory / "mirror.log"
         self._connect = connect
         self._jars = jars
         self._properties = dict(properties or {})
-        self._heap = heap
         self._detached = detached
         self._process: Child | None = None
 
     def start(self) -> Self:
         """Start it. The first record arrives some seconds later: see ``wait_until_mirrored``."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        settings = self.directory / "mm2.properties"
-        settings.write_text("".join(f"{k} = {v}\n" for k, v in self._settings().items()), encoding="utf-8")
-        command = java_command(
-            self._jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(settings), heap=self._heap
-        )
+        file = self.directory / "mm2.properties"
+        file.write_text("".join(f"{k} = {v}\n" for k, v in self._settings().items()), encoding="utf-8")
+        command = java_command(self._jars, "org.apache.kafka.connect.mirror.MirrorMaker", str(file), heap="384m")
         name = f"MirrorMaker {self.source.name}->{self.target.name}"
         self._process = Child(name, command, self.log, cwd=self.directory, detached=self._detached)
         return self
-
-    def stop(self) -> None:
-        """Stop it in an orderly way: it commits its position, and sends nothing twice after a restart."""
-        if self._process is not None:
-            self._process.stop()
 
     def kill(self) -> None:
         """Kill it with SIGKILL: after a restart it re-sends the records that it had not committed."""
         if self._process is not None:
             self._process.kill()
 
-    def pause(self) -> None:
-        self._running().pause()
-
-    def resume(self) -> None:
-        self._running().resume()
-
     @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.running
-
-    @property
-    def pid(self) -> int:
-        return self._running().pid
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "mirror.log"
+    def process(self) -> Child:
+        """Its process, running or not. Raises ConfigError if it was never started."""
+        if self._process is None:
+            raise ConfigError("MirrorMaker is not running.", hint="Start it first.")
+        return self._process
 
     def target_topic(self, topic: str) -> str:
         """A source topic's name at the target."""
-        return topic if self.policy == "identity" else f"{self.source.name}.{topic}"
+        return f"{self.source.name}.{topic}"
 
-    def wait_until_mirrored(
-        self, topic: str, target_topic: str | None = None, ends: Mapping[int, int] | None = None
-    ) -> dict[int, int]:
+    def wait_until_mirrored(self, topic: str, ends: Mapping[int, int] | None = None) -> dict[int, int]:
         """Wait until the target has the source's last committed record of each partition as its own last, and ends at
         ``ends`` or later; returns its end offsets. Where the source's log ends with aborted records, wait for the end.
 
@@ -106,7 +81,7 @@ class MirrorMaker:
         compaction and transactions whose mirroring began with these records. They alone do not tell: MirrorMaker sends
         records again when its task has to start again, as on a busy machine.
         """
-        there = target_topic or self.target_topic(topic)
+        there = self.target_topic(topic)
         if ends is None:
             starts = self.source.start_offsets(topic)
             ends = {number: end - starts[number] for number, end in self.source.end_offsets(topic).items()}
@@ -121,19 +96,7 @@ class MirrorMaker:
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
         """The first true answer of ``condition``. Fails at once if MirrorMaker has died."""
-        return self._running().wait_until(condition, timeout, what)
-
-    def __enter__(self) -> Self:
-        return self if self.running else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        if not self._detached:
-            self.stop()
-
-    def _running(self) -> Child:
-        if self._process is None:
-            raise ConfigError("MirrorMaker is not running.", hint="Start it first.")
-        return self._process
+        return self.process.wait_until(condition, timeout, what)
 
     def _settings(self) -> dict[str, str]:
         a, b = self.source.name, self.target.name
@@ -170,8 +133,6 @@ class MirrorMaker:
             f"{b}.scheduled.rebalance.max.delay.ms": "0",
             "dedicated.mode.enable.internal.rest": "false",
         }
-        if self.policy == "identity":
-            settings["replication.policy.class"] = _IDENTITY
         if self._connect:
             settings[f"{b}.group.id"] = f"{self._connect}-mm2"
             for kind in ("config", "offset", "status"):

@@ -1,32 +1,30 @@
-"""Child processes that end with their parent, and can be killed, frozen and waited for.
+"""Processes of servers: started, waited for and ended, and found again by their command lines.
 
-Three mechanisms end a child: ``stop`` (or leaving its ``with`` block); ``kill_all``, at the latest at exit, if an
-interrupt came before that; and on Linux the kernel, if the parent dies by SIGKILL. A detached child has only the first:
-it runs until it is stopped.
+A process id kept in a file can belong to another program after a reboot. A command line that names a program of the lab
+and a file in a folder of the lab is that lab's process, whichever command started it, and however that command ended.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import os
-import queue
+import re
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from reconciler.core.errors import Unreachable
 
 T = TypeVar("T")
+_PROC = Path("/proc")
 _POLL_SECONDS = 0.1
 HALT_SECONDS = 60
+END_SECONDS = 15
 TAIL_LINES = 12
 
 # Runs between fork and the real program, as a separate program: a preexec_fn is not safe in a process with threads.
@@ -41,7 +39,10 @@ _DIE_WITH_PARENT = (
 
 
 class Child:
-    """A child process in its own session, with its output in a log file."""
+    """A child process in its own session, with its output in a log file.
+
+    Unless it is detached, it ends on Linux with the thread that started it, also if that is killed.
+    """
 
     def __init__(
         self,
@@ -55,18 +56,12 @@ class Child:
     ) -> None:
         self.name = name
         self.log = log
-        self._detached = detached
         wrapped = list(command)
         if sys.platform == "linux" and not detached:
             wrapped = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *wrapped]
-        self._process: subprocess.Popen[bytes]
-        _spawner.run(functools.partial(self._start, wrapped, cwd, env))
-
-    def _start(self, command: Sequence[str], cwd: Path, env: Mapping[str, str] | None) -> None:
-        """In the spawner's thread, which no interrupt reaches: a child that was started is known."""
-        with self.log.open("ab") as output:
+        with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command,
+                wrapped,
                 cwd=cwd,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -74,8 +69,6 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        if not self._detached:
-            _living.add(self)
 
     @property
     def pid(self) -> int:
@@ -95,14 +88,11 @@ class Child:
             running = self.running  # read before the condition: an answer just before the end counts
             if answer := condition():
                 return answer
-            if not running:
+            if not running or time.monotonic() > deadline:
+                ended = f"ended with status {self._process.returncode} while"
+                state = f"is running, but timed out after {timeout:.0f} s" if running else ended
                 raise Unreachable(
-                    f"{self.name} ended with status {self._process.returncode} while waiting for {what}.",
-                    hint=f"Its log, {self.log}, ends: {self.log_tail()}",
-                )
-            if time.monotonic() > deadline:
-                raise Unreachable(
-                    f"{self.name} is running, but timed out after {timeout:.0f} s waiting for {what}.",
+                    f"{self.name} {state} waiting for {what}.",
                     hint=f"Its log, {self.log}, ends: {self.log_tail()}",
                 )
             time.sleep(_POLL_SECONDS)
@@ -115,8 +105,6 @@ class Child:
             raise Unreachable(
                 f"{self.name} did not end within {timeout:.0f} s.", hint=f"Its log is {self.log}."
             ) from None
-        finally:
-            self._forget_if_ended()
 
     def stop(self, patience: float = 15.0) -> None:
         """Send SIGTERM, then SIGKILL after ``patience`` seconds. Stopping twice is fine."""
@@ -130,7 +118,6 @@ class Child:
         """Send SIGKILL and wait for the end."""
         self._signal(signal.SIGKILL)
         self._process.wait()
-        self._forget_if_ended()
 
     def pause(self) -> None:
         """Freeze it: it keeps its connections and answers nothing, like a server behind a broken network.
@@ -148,9 +135,7 @@ class Child:
     def log_tail(self) -> str:
         """The last lines of its output, as one: a message is one line."""
         try:
-            with self.log.open("rb") as log:
-                log.seek(max(0, self.log.stat().st_size - 20_000))
-                text_lines = log.read().decode(errors="replace").splitlines()
+            text_lines = self.log.read_text(errors="replace").splitlines()
         except OSError as error:
             return f"(unreadable: {error.strerror})"
         return " | ".join(text_lines[-TAIL_LINES:]) if text_lines else "(empty)"
@@ -160,66 +145,50 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
-    def _forget_if_ended(self) -> None:
-        if not self.running:
-            _living.discard(self)
 
-    def __enter__(self) -> Self:
-        return self
+def processes_in(folder: Path, programs: Sequence[str]) -> dict[int, str]:
+    """The living processes that run one of ``programs`` on a file below ``folder``, an absolute path.
 
-    def __exit__(self, *_: object) -> None:
-        if not self._detached:
-            self.stop()
+    With each, the name in ``folder`` that comes first on its command line.
+    """
+    names = "|".join(map(re.escape, programs))
+    runs = re.compile(rf" (?:{names}) (?:.*?[ =])?{re.escape(str(folder))}/([^/ ]+)")
+    return {pid: found[1] for pid, command in _commands() if (found := runs.search(command))}
 
 
-class _Spawner:
-    """Forks all children in one thread that lives as long as this process.
+def kill_all(folder: Path, programs: Sequence[str], *names: str) -> bool:
+    """Kill those processes, all or the ones of ``names``, and wait for their end. False if there is none.
 
-    The kernel ties PR_SET_PDEATHSIG to the *thread* that forked: a child started by a pool's thread would be killed
-    when the pool shuts down. The thread is a daemon, so that it still runs during atexit.
+    Raises Unreachable if one does not end.
     """
 
-    def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._owner = 0
+    def living() -> list[int]:
+        return [pid for pid, name in processes_in(folder, programs).items() if not names or name in names]
 
-    def run(self, start: Callable[[], None]) -> None:
-        """Run ``start`` there, after what was ordered before. An interrupt does not take an order back."""
-        done: Future[None] = Future()
-        with self._lock:
-            if self._owner != os.getpid():  # first use, or in a forked copy of this process, which has no threads
-                self._orders = queue.SimpleQueue()
-                threading.Thread(target=self._work, name="lab-spawner", daemon=True).start()
-                self._owner = os.getpid()
-        self._orders.put((start, done))
-        done.result()
-
-    def finish(self) -> None:
-        """Wait until all orders of this process are done."""
-        if self._owner == os.getpid():
-            self.run(lambda: None)
-
-    def _work(self) -> None:
-        while True:
-            start, done = self._orders.get()
-            try:
-                start()
-            except Exception as error:  # noqa: BLE001 - it is raised where the order came from
-                done.set_exception(error)
-            else:
-                done.set_result(None)
+    found = left = living()
+    deadline = time.monotonic() + END_SECONDS
+    while left:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            numbers = " ".join(map(str, left))
+            raise Unreachable(f"Processes in {folder} do not end.", hint=f"End them by hand: kill -9 {numbers}")
+        time.sleep(_POLL_SECONDS)
+        left = living()
+    return bool(found)
 
 
-_spawner = _Spawner()
-_living: set[Child] = set()
-
-
-def kill_all() -> None:
-    """Kill every child that is not detached, also one whose start was interrupted and is still under way."""
-    _spawner.finish()
-    for child in list(_living):
-        child.kill()
-
-
-atexit.register(kill_all)
+def _commands() -> Iterator[tuple[int, str]]:
+    """Every process that this user may inspect: its id and its command line, words parted by a space."""
+    if not _PROC.joinpath("self", "cmdline").exists():
+        listing = ["ps", "-axww", "-o", "pid=,command="]
+        for line in subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines():
+            pid, _, command = line.strip().partition(" ")
+            yield int(pid), command.strip()
+        return
+    for entry in _PROC.iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has just ended, or belongs to another user
+                words = entry.joinpath("cmdline").read_bytes().split(b"\0")
+                yield int(entry.name), " ".join(map(os.fsdecode, words)).rstrip()

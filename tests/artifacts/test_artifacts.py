@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from reconciler import artifacts
-from reconciler.artifacts import fetching
+from reconciler.artifacts import fetching, java
 from reconciler.core.errors import ConfigError, Unreachable
 from tests.waiting import LIMIT_S
 
@@ -46,6 +47,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("RECONCILER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.0")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    java._version_of.cache_clear()
     return tools
 
 
@@ -69,8 +72,8 @@ def mvn(tools: Path) -> Callable[[dict[str, bytes]], Path]:
     return install
 
 
-def fetch(way: artifacts.Way = "maven") -> list[Path]:
-    return artifacts.spark_kafka_connector(lambda _: None, way=way)
+def fetch() -> list[Path]:
+    return artifacts.spark_kafka_connector(lambda _: None)
 
 
 def test_the_connector_is_exactly_four_jars_of_sparks_version(mvn) -> None:
@@ -84,11 +87,11 @@ def test_a_second_run_needs_no_tool_at_all(mvn, tools: Path) -> None:
     first = fetch()
     for tool in ("mvn", "java"):
         (tools / tool).unlink()
-    assert fetch("auto") == first
+    assert fetch() == first
 
 
-@pytest.mark.parametrize("damage", ["shorter", "gone", "no manifest", "torn manifest"])
-def test_a_torn_cache_is_fetched_again(mvn, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["shorter", "gone", "no manifest", "torn manifest", "another definition"])
+def test_a_torn_cache_or_one_of_another_definition_is_fetched_again(mvn, damage: str) -> None:
     mvn(CONNECTOR)
     jar = fetch()[0]
     manifest = jar.parent / "manifest.json"
@@ -98,35 +101,21 @@ def test_a_torn_cache_is_fetched_again(mvn, damage: str) -> None:
         jar.unlink()
     elif damage == "no manifest":
         manifest.unlink()
-    else:
+    elif damage == "torn manifest":
         manifest.write_text(manifest.read_text()[:20])
+    else:
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "set": [[["something:else:1"]]]}))
+        (manifest.parent / "stray.jar").touch()
     assert {each.name: each.read_bytes() for each in fetch()} == CONNECTOR
 
 
-def test_a_cache_of_another_definition_is_not_taken(mvn) -> None:
-    mvn(CONNECTOR)
-    manifest = fetch()[0].parent / "manifest.json"
-    said = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**said, "set": [[["something:else:1"]]]}))
-    (manifest.parent / "stray.jar").touch()
-    assert {each.name for each in fetch()} == set(CONNECTOR)
-
-
 def test_what_a_killed_fetch_left_is_swept_and_never_used(mvn, tmp_path: Path) -> None:
-    left = tmp_path / "cache" / ".spark-kafka-4.2.0.abc.part"
+    left = tmp_path / "cache" / ".spark-kafka-4.2.0.part"
     (left / "ready").mkdir(parents=True)
     mvn(CONNECTOR)
     fetch()
     assert not left.exists()
     assert sorted(p.name for p in (tmp_path / "cache").iterdir() if p.suffix == ".part") == []
-
-
-def test_a_running_fetch_of_another_version_is_left_alone(mvn, tmp_path: Path) -> None:
-    running = tmp_path / "cache" / ".spark-kafka-4.2.0.dev1.ab_12345.part"
-    (running / "ready").mkdir(parents=True)
-    mvn(CONNECTOR)
-    fetch()
-    assert (running / "ready").exists()
 
 
 def test_a_failed_fetch_says_what_the_tool_said_and_leaves_nothing(mvn, tmp_path: Path) -> None:
@@ -158,7 +147,7 @@ def test_a_tool_that_cannot_be_run_is_named_and_is_not_the_caches_fault(
     submit.chmod(0o644)
     monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
     with pytest.raises(Unreachable, match=rf"resolver said: {submit} cannot be run: Permission denied\.") as caught:
-        fetch("auto")
+        fetch()
     assert "cannot be written" not in str(caught.value)
 
 
@@ -168,7 +157,7 @@ def test_where_one_tool_cannot_be_run_the_other_is_tried(
     script(tools / "mvn", "").write_text("#!/nowhere/sh\n")
     spark_submit(tmp_path / "pyspark")
     monkeypatch.setattr(fetching, "_pyspark_home", lambda: tmp_path / "pyspark")
-    assert {jar.name for jar in fetch("auto")} == set(CONNECTOR)
+    assert {jar.name for jar in fetch()} == set(CONNECTOR)
 
 
 def test_an_older_token_provider_is_tried_when_sparks_own_is_not_to_be_had(mvn) -> None:
@@ -184,25 +173,22 @@ def test_a_connector_of_another_version_is_refused(mvn) -> None:
         fetch()
 
 
-def test_a_spark_whose_connector_is_not_to_be_had_gets_the_one_that_was_tried_with_it(
-    mvn, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("pyspark", "had", "asked"),
+    [
+        ("4.3.1", "4.2.0", ["4.3.1", "4.3.0", "4.2.0"]),  # none of its minor version: the one that was tried with it
+        ("4.1.4", "4.1.2", ["4.1.4", "4.1.3", "4.1.2"]),  # the newest of its earlier patch releases
+    ],
+)
+def test_a_spark_whose_connector_is_not_to_be_had_gets_another_after_its_own(
+    mvn, monkeypatch: pytest.MonkeyPatch, pyspark: str, had: str, asked: list[str]
 ) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.3.1")
-    runs = mvn(CONNECTOR, "if '13</artifactId><version>4.2.0' not in pom: print('[ERROR] none'); sys.exit(1)")
-    assert {jar.name for jar in fetch()} == set(CONNECTOR)
-    asked = [version for version in ("4.3.1", "4.3.0", "4.2.0") if f"<version>{version}<" in runs.read_text()]
-    assert asked == ["4.3.1", "4.3.0", "4.2.0"], "Spark's own comes first"
-
-
-def test_a_spark_whose_connector_is_not_to_be_had_gets_the_newest_of_its_earlier_patch_releases(
-    mvn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.1.4")
-    jars = {name.replace("sql-kafka-0-10_2.13-4.2.0", "sql-kafka-0-10_2.13-4.1.2"): b for name, b in CONNECTOR.items()}
-    runs = mvn(jars, "if '13</artifactId><version>4.1.2' not in pom: print('[ERROR] none'); sys.exit(1)")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: pyspark)
+    jars = {name.replace("sql-kafka-0-10_2.13-4.2.0", f"sql-kafka-0-10_2.13-{had}"): b for name, b in CONNECTOR.items()}
+    runs = mvn(jars, f"if '13</artifactId><version>{had}' not in pom: print('[ERROR] none'); sys.exit(1)")
     assert {jar.name for jar in fetch()} == set(jars)
-    asked = re.findall(r"spark-sql-kafka-0-10_2.13</artifactId><version>([\d.]+)<", runs.read_text())
-    assert list(dict.fromkeys(asked)) == ["4.1.4", "4.1.3", "4.1.2"]
+    found = re.findall(r"spark-sql-kafka-0-10_2.13</artifactId><version>([\d.]+)<", runs.read_text())
+    assert list(dict.fromkeys(found)) == asked
 
 
 def test_pyspark_3_gets_a_connector_for_its_scala(mvn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,23 +198,20 @@ def test_pyspark_3_gets_a_connector_for_its_scala(mvn, monkeypatch: pytest.Monke
     assert {jar.name for jar in fetch()} == set(jars)
 
 
-def test_without_maven_it_says_so_when_maven_was_asked_for(tools: Path) -> None:
-    with pytest.raises(ConfigError, match="no mvn on the PATH"):
-        fetch()
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("3.4.4", r"PySpark 3\.4\.4 is installed, .* needs 3\.5 or newer"), (None, "PySpark is not installed")],
+)
+def test_an_old_or_absent_pyspark_is_named(
+    tools: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, said: str
+) -> None:
+    def find(name: str) -> str:
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
 
-
-def test_an_old_pyspark_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.4.4")
-    with pytest.raises(ConfigError, match=r"PySpark 3\.4\.4 is installed, .* needs 3\.5 or newer"):
-        fetch()
-
-
-def test_an_absent_pyspark_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", absent)
-    with pytest.raises(ConfigError, match="PySpark is not installed"):
+    monkeypatch.setattr(importlib.metadata, "version", find)
+    with pytest.raises(ConfigError, match=said):
         fetch()
 
 
@@ -247,7 +230,7 @@ def test_two_processes_do_not_fetch_at_once(mvn, tools: Path) -> None:
     code = (
         "import importlib.metadata as m; m.version = lambda _: '4.2.0'\n"
         "from reconciler import artifacts\n"
-        "print(len(artifacts.spark_kafka_connector(lambda _: None, way='maven')))"
+        "print(len(artifacts.spark_kafka_connector(lambda _: None)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(artifacts.__file__).parents[2])}
     racers = [

@@ -19,11 +19,11 @@ from pathlib import Path
 from statistics import median
 
 from reconciler.artifacts import kafka_jars
-from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import in_turn, off_the_disk, print_json, this_python
 from tests.bench.loop import STEPS, loop
 from tests.bench.plans.estate import destination, plan, store_rows
 from tests.bench.plans.speed import SMALL_INDEXES, commands, fill
+from tests.lab.kafka import KafkaCluster
 
 KEPT = Path(__file__).with_name("kept.json")
 ALLOWED = 1.5

@@ -71,7 +71,7 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: 
                 "anchors export -c x": "PATH",
                 "checkpoint clone from": "NEW_PATH",
                 "audit p.json --parquet": "--parquet",
-                "lab down --folder": "--folder",
+                "demo stop --folder": "--folder",
             }.items()
         ),
     ],

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.cli.main import main
 from tests.waiting import wait_until
 from tests.world import environment
 
@@ -27,7 +28,7 @@ def everything_is_here(kafka_jars: Path) -> None:
     """Skips (or fails) with the reason where Java or the jars cannot be had."""
 
 
-def processes_in(folder: Path) -> list[str]:
+def processes_that_name(folder: Path) -> list[str]:
     """Command lines of living processes that name the folder or work in it."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -43,21 +44,20 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-def nothing_left(folder: Path) -> bool:
+def assert_nothing_left(folder: Path) -> None:
     """Wait a little for processes that are on their way out."""
-    wait_until(lambda: processes_in(folder) == [], lambda: f"{processes_in(folder)} have ended")
-    assert list(folder.iterdir()) == []
-    return True
+    wait_until(lambda: processes_that_name(folder) == [], lambda: f"{processes_that_name(folder)} have ended")
+    assert not folder.exists()
 
 
 @contextmanager
 def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The demo as a process of its own, in a process group of its own, playing below ``folder``."""
-    command = [sys.executable, "-m", "reconciler", "demo"]
+    """The demo as a process of its own, in a process group of its own."""
+    command = [sys.executable, "-m", "reconciler", "demo", "--folder", str(folder)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     # Tests that a shell runs in the background ignore Ctrl-C, and so would their children.
     pipes["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, env=environment(TMPDIR=str(folder)), start_new_session=True, **pipes) as running:
+    with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes) as running:
         try:
             yield running
         finally:
@@ -75,91 +75,88 @@ def read_until(running: subprocess.Popen[str], sign: str) -> str:
     pytest.fail(f"the demo ended without saying {sign!r}:\n{said}")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_demo_proves_a_failover_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path) as running:
-        said, _ = running.communicate(timeout=PATIENCE_S)
-    print(said)  # for README and tutorial, with -s
-    assert running.returncode == 0, said
+def rows_of_table(said: str, number: int) -> dict[str, list[str]]:
+    table = said.partition(f"\n{number} ")[2].partition("\n\n")[2].partition("\n\n")[0]
+    lines = [re.split(r" {2,}", line.strip()) for line in table.splitlines()[1:]]
+    return {name: cells for name, *cells in lines}
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", "").removeprefix("≤ "))
+
+
+def assert_proven(said: str) -> None:
+    """What the demo printed shows a failover that lost and doubled nothing, and what the other ways lose."""
     counts = re.search(r"produced ([\d,]+) · processed ([\d,]+) · lost 0 · doubled 0", said)
     assert counts is not None, said
     assert counts[1] == counts[2] == "24,000"
-    assert re.findall(r"\$ reconciler (\w+)", said) == [
-        "track",
-        "check",
-        "plan",
-        "apply",
-        "check",
-        "plan",
-        "checkpoint",
-        "plan",
-        "plan",
-    ]
+    ran = ["track", "check", "plan", "apply", "check", "plan", "checkpoint", "plan", "plan"]
+    assert re.findall(r"\$ reconciler (\w+)", said) == ran
     assert re.findall(r"\(exit code (\d)\)", said) == ["0", "3", "0", "0", "0", "0", "0", "0", "0"]
-    compared = said.partition("read again")[2].partition("\n12 ")[0]
-    ways = dict(re.findall(r"^   ( *\S.*?) {2,}([\d,]+ +[\d,]+)$", compared, re.MULTILINE))
-    found = {way: [int(number.replace(",", "")) for number in numbers.split()] for way, numbers in ways.items()}
-    job = found.pop("reconciler"), found.pop("the stored offsets as they were")
-    assert job[0] == [0, 0]
-    assert job[1] != [0, 0]
-    (head, (at_head, _)), (lagging, _), (uncommitted, all_again) = found.items()
-    assert head == "  a group at the head of 100 records a second"
-    assert re.fullmatch(r"  a group that was [\d,]+ records behind", lagging)
-    assert uncommitted == "  this job, which commits nothing to Kafka"
-    assert at_head < 1_000, "a few seconds of its flow: the demo gives MirrorMaker its best"
     before = re.search(r"it died .* after ([\d,]+) records", said)
     assert before is not None
-    assert all_again == [int(before[1].replace(",", "")), 0]
-    state = re.findall(r"^   (\S.*?) +(\d+) of +(\d+) +(\S+) +(\S+)$", said, re.MULTILINE)
-    assert [way for way, *_ in state] == [
-        "reconciler: the checkpoint's copy",
-        "the old checkpoint, topic renamed in it",
-        "a new checkpoint, the plan's offsets",
-    ]
-    assert state[0][1:] == ("16", "16", "0", "0")
-    assert all(equal != "16" and too_few != "0" for _, equal, _, too_few, _ in state[1:])
-    anchored, mirrors, unprepared = restarted(said)
-    assert mirrors[1] > 0, "the mirror had sent everything again before its offset was synced"
-    assert (anchored[1], unprepared[1]) == (0, 0)
+    ways = {name: [number(cell) for cell in cells] for name, cells in rows_of_table(said, 11).items()}
+    assert ways.pop("reconciler") == [0, 0]
+    unchanged, lagging, uncommitted = ways.values()
+    assert unchanged != [0, 0]
+    assert lagging[1] == 0
+    assert uncommitted == [number(before[1]), 0]
+    copied, *others = rows_of_table(said, 12).values()
+    assert copied == ["16 of 16", "0", "0"]
+    assert all(equal != "16 of 16" and too_few != "0" for equal, too_few, _ in others)
+    anchored, synced, unprepared = rows_of_table(said, 13).values()
+    assert number(synced[1]) > 0, "the mirror had sent everything again before its offset was synced"
+    for again, skipped, at_most in (anchored, unprepared):
+        assert skipped == "0"
+        assert number(again) <= number(at_most)
     assert "Traceback" not in said
-    assert nothing_left(tmp_path)
 
 
-def restarted(said: str) -> list[tuple[int, int]]:
-    """Records read again and skipped by the three starts of the group whose mirror was restarted."""
-    shown = said.partition("\n13 ")[2]
-    found = list(re.finditer(r"^   (\S.*?) {2,}([\d,]+) +([\d,]+)(?:  (\w+))?$", shown, re.MULTILINE))
-    assert len({row.end(2) - row.start() for row in found}) == 1, "one column"
-    rows = [row.groups(default="") for row in found]
-    assert [way for way, *_ in rows] == [
-        "reconciler, with the anchors of track",
-        "MirrorMaker's synced offset",
-        "reconciler, no anchors: by the mirror's own topics",
-    ]
-    anchored, mirrors, unprepared = (verdict for *_, verdict in rows)
-    assert (anchored, mirrors) == ("moved", "")
-    assert unprepared in {"moved", "bounded"}
-    return [(int(again.replace(",", "")), int(skipped.replace(",", ""))) for _, again, skipped, _ in rows]
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_demo_proves_a_failover_and_leaves_nothing(tmp_path: Path) -> None:
+    """In every run the tutorial's test plays the demo, and keeps it."""
+    with demo(tmp_path / "demo") as running:
+        said, _ = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    assert_proven(said)
+    assert_nothing_left(tmp_path / "demo")
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize(
-    ("sign", "number", "whole_group"),
+    ("sign", "signal_number", "whole_group"),
     [("2  ", signal.SIGINT, False), ("3  ", signal.SIGINT, True), ("2  ", signal.SIGTERM, False)],
     ids=["clusters", "job", "terminated"],
 )
-def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, sign: str, number: int, whole_group: bool) -> None:
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, sign: str, signal_number: int, whole_group: bool) -> None:
     """Ctrl-C at a terminal reaches the whole group; a supervisor's signal only the demo itself."""
-    with demo(tmp_path) as running:
+    with demo(tmp_path / "demo") as running:
         read_until(running, sign)
-        assert len(processes_in(tmp_path)) >= 2  # both clusters are there to be stopped
+        assert len(processes_that_name(tmp_path / "demo")) >= 2  # both clusters are there to be stopped
         if whole_group:
-            os.killpg(running.pid, number)
+            os.killpg(running.pid, signal_number)
         else:
-            running.send_signal(number)
+            running.send_signal(signal_number)
         said, _ = running.communicate(timeout=90)
-    assert running.returncode == 128 + number, said
+    assert running.returncode == 128 + signal_number, said
     assert "Interrupted. " in said.splitlines()[-1]
     assert "Traceback" not in said
-    assert nothing_left(tmp_path)
+    assert_nothing_left(tmp_path / "demo")
+
+
+@pytest.mark.thorough
+def test_what_a_killed_demo_leaves_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "demo"
+    with demo(folder) as running:
+        read_until(running, "2  ")
+        os.killpg(running.pid, signal.SIGKILL)
+    assert main(["demo", "--folder", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        f"An earlier demo is in {folder}. End it and delete its data: reconciler demo stop --folder {folder}\n"
+    )
+    for said in (f"The demo has ended, and {folder} is deleted.\n", f"There is no demo in {folder}.\n"):
+        assert main(["demo", "stop", "--folder", str(folder)]) == 0
+        assert capsys.readouterr().out == said
+        assert_nothing_left(folder)

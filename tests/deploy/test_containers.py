@@ -20,6 +20,7 @@ from reconciler.cli.main import main
 from reconciler.clock import clock_ms
 from reconciler.lab import traffic
 from tests.lab.containers import IMAGE, ContainerCluster, container_mirror, kafka_image
+from tests.lab.kafka import commit_group
 from tests.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
 from tests.lab.real_clusters import Clusters, in_containers
 from tests.waiting import LIMIT_S, wait_until
@@ -99,7 +100,7 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     mirrored = f"a.{topic_name}"
 
     stored = {0: 180, 1: 210}  # the next offset to read, in the source's numbers
-    source.commit_group(GROUP, topic_name, stored)
+    commit_group(source, GROUP, topic_name, stored)
     unread = ids_from(source, topic_name, stored)
     assert 0 < len(unread) < PRODUCED
     config = written(tmp_path / "reconciler.toml", clusters, topic_name)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from reconciler.lab.kafka import KafkaCluster
 from tests.documents.runbooks import Person, commands, settings
+from tests.lab.kafka import KafkaCluster
 from tests.watch.watching import runs_here
 from tests.world import CommandResult, World
 

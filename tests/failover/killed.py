@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from tests import ROOT
 
 if TYPE_CHECKING:
-    from reconciler.lab.kafka import KafkaCluster
+    from tests.lab.kafka import KafkaCluster
 
 Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
 """The content of a store, to the byte: by store and row."""

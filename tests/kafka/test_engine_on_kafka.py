@@ -22,9 +22,9 @@ from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.kafka.apart import MIB
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import answered, bulk_reader
+from tests.lab.kafka import KafkaCluster
 
 pytestmark = pytest.mark.system
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from reconciler.lab.in_use import ClusterInUse
-from reconciler.lab.kafka import new_cluster_id
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.lab.kafka import HOST, free_ports, new_cluster_id
 from tests import ROOT
 
 REPOSITORY = ROOT

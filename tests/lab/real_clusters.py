@@ -116,7 +116,7 @@ class SharedClusters(Clusters):
 
 
 def processes(directory: Path, jars: Path) -> Begin:
-    from reconciler.lab.kafka import KafkaCluster
+    from tests.lab.kafka import KafkaCluster
 
     return lambda name: KafkaCluster(name, directory / name, jars, heap="512m")
 

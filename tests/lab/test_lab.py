@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import socket
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from reconciler.core.errors import Unreachable
-from reconciler.lab import kafka
-from reconciler.lab.broker import FEATURES, java_command
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.mirror import MirrorMaker
-from reconciler.lab.processes import Child
+from reconciler.lab.kafka import FEATURES, java_command
+from tests.lab.kafka import KafkaCluster, MirrorMaker
+from tests.lab.test_lab_parts import is_alive
 
 pytestmark = pytest.mark.system
 BACK_DATED = 1_500_000_000_000  # 2017: any retention would have removed it
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def eventually(condition: Callable[[], bool], timeout: float = 20) -> bool:
-    deadline = time.monotonic() + timeout
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 def produce(cluster: KafkaCluster, topic: str, numbers: range, partition: int = 0) -> None:
@@ -114,12 +90,12 @@ def test_a_killed_cluster_keeps_its_data_and_its_address(tmp_path: Path, kafka_j
         produce(cluster, topic_name, range(25))
         before, was = cluster.bootstrap, cluster.pid
         cluster.kill()
-        assert not alive(was)
+        assert not is_alive(was)
         cluster.restart()
         assert cluster.bootstrap == before
         assert [m.timestamp()[1] for m in consume(cluster, topic_name, 25)] == [BACK_DATED + n for n in range(25)]
         now = cluster.pid
-    assert not alive(now)
+    assert not is_alive(now)
 
 
 @pytest.mark.parametrize("policy", ["default", pytest.param("identity", marks=pytest.mark.thorough)])
@@ -135,8 +111,8 @@ def test_the_mirror_carries_records_whole_to_other_offsets(
     mirror = MirrorMaker(source, destination, [topic_name], home, kafka_jars, **own)
     with mirror:
         assert mirror.wait_until_mirrored(topic_name) == {0: 20, 1: 20}
-        pid = mirror.pid
-    assert not alive(pid)
+        pid = mirror.process.pid
+    assert not is_alive(pid)
     there = topic_name if policy == "identity" else f"a.{topic_name}"
     assert mirror.target_topic(topic_name) == there
 
@@ -153,44 +129,6 @@ def test_the_mirror_carries_records_whole_to_other_offsets(
 
 
 @pytest.mark.thorough
-def test_a_port_taken_meanwhile_does_not_matter(
-    tmp_path: Path, kafka_jars: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as thief:
-        thief.bind(("127.0.0.1", 0))
-        thief.listen()
-        stolen = thief.getsockname()[1]
-        free = kafka._free_ports
-        offers = iter([(stolen, free()[1])])
-        monkeypatch.setattr(kafka, "_free_ports", lambda: next(offers, None) or free())
-        with KafkaCluster("robbed", tmp_path / "robbed", kafka_jars) as cluster:
-            assert cluster.bootstrap != f"127.0.0.1:{stolen}"
-            assert cluster.partitions("any") == 0
-
-
-PARENT = """
-import signal, sys
-from pathlib import Path
-from reconciler.lab.kafka import KafkaCluster
-cluster = KafkaCluster("orphan", Path(sys.argv[1]), Path(sys.argv[2])).start()
-print(cluster.pid, flush=True)
-signal.pause()
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
-def test_nothing_stays_when_the_parent_is_killed(tmp_path: Path, kafka_jars: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path / "orphan"), str(kafka_jars)], stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        broker = int(parent.stdout.readline())
-        assert alive(broker)
-        os.kill(parent.pid, signal.SIGKILL)
-    assert eventually(lambda: not alive(broker))
-
-
-@pytest.mark.thorough
 def test_a_cluster_that_kafkas_tool_did_not_format_has_the_same_features(tmp_path: Path, kafka_jars: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
@@ -198,52 +136,12 @@ def test_a_cluster_that_kafkas_tool_did_not_format_has_the_same_features(tmp_pat
         (jars / jar.name).symlink_to(jar)
     found = []
     for name in ("formatted", "copied"):
+        assert (jars / FEATURES).exists() == (name == "copied")
         with KafkaCluster(name, tmp_path / name, jars) as cluster:
             words = ["--bootstrap-server", cluster.bootstrap, "describe"]
             asked = java_command(jars, "org.apache.kafka.tools.FeatureCommand", *words, heap="64m")
             found.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
-        assert (tmp_path / name / "format.log").exists() == (name == "formatted")
     levels = [re.findall(r"Feature: (\S+).*FinalizedVersionLevel: (\S+)", each) for each in found]
     assert levels[0] == levels[1]
     assert len(levels[0]) >= 5
     assert (jars / FEATURES).read_bytes() == (tmp_path / "copied" / "data" / FEATURES).read_bytes()
-
-
-def sleeper(tmp_path: Path, code: str = "import time; time.sleep(600)", **options: bool) -> Child:
-    command = [sys.executable, "-c", code]
-    return Child("The sleeper", command, tmp_path / "log", cwd=tmp_path, **options)
-
-
-def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
-    children: list[Child] = []
-    thread = threading.Thread(target=lambda: children.append(sleeper(tmp_path)))
-    thread.start()
-    thread.join()
-    (child,) = children
-    with child:
-        assert not eventually(lambda: not child.running, timeout=1)
-    assert not alive(child.pid)
-
-
-def test_waiting_for_a_dead_process_ends_at_once_with_what_it_said(tmp_path: Path) -> None:
-    child = sleeper(tmp_path, "print('the disk is on fire'); raise SystemExit(3)")
-    started = time.monotonic()
-    with pytest.raises(Unreachable, match=r"(?s)ended with status 3 while waiting for a sign.*the disk is on fire"):
-        child.wait_until(lambda: None, 60, "a sign")
-    assert time.monotonic() - started < 30
-
-
-def test_a_paused_process_can_still_be_stopped(tmp_path: Path) -> None:
-    child = sleeper(tmp_path)
-    child.pause()
-    child.stop()
-    assert not alive(child.pid)
-    child.stop()
-
-
-def test_a_detached_process_stays_until_it_is_stopped(tmp_path: Path) -> None:
-    with sleeper(tmp_path, detached=True) as child:
-        pass
-    assert child.running
-    child.stop()
-    assert not alive(child.pid)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import TopicPartition
+from tests.lab.kafka import MirrorMaker
 from tests.lab.real_clusters import Clusters, processes
 from tests.world import World, source_record
 

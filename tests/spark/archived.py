@@ -1,4 +1,4 @@
-"""Spark's classes as a driver's JVM has loaded them: tests start drivers at half the cost (``lab.class_archive``).
+"""Spark's classes as a driver's JVM has loaded them: tests start drivers at half the cost (``tests.lab.archives``).
 
 The archive lies beside the jars of the pyspark that runs the tests. A JVM with other jars in its class path, such as
 that of another pyspark, ignores it.
@@ -7,7 +7,6 @@ that of another pyspark, ignores it.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,18 +26,16 @@ def spark_jars() -> Path | None:
 
 def share_classes() -> None:
     """From now on drivers that this process starts, and those below it, use the archive if there is one."""
-    from reconciler.lab.class_archive import sharing
+    from reconciler.lab.kafka import sharing
 
-    home, jars = os.environ.get("JAVA_HOME"), spark_jars()
-    java = Path(home, "bin", "java") if home else shutil.which("java")  # as Spark looks for it
-    options = os.environ.get(OPTIONS, "")
-    if java and jars and "-XX:SharedArchiveFile=" not in options:
-        os.environ[OPTIONS] = " ".join([options, *sharing(Path(java), jars)])
+    jars, options = spark_jars(), os.environ.get(OPTIONS, "")
+    if jars and "-XX:SharedArchiveFile=" not in options:
+        os.environ[OPTIONS] = " ".join([options, *sharing(jars)])
 
 
 def make_spark_archive() -> None:
     """Unless there is one, or another process is making it."""
-    from reconciler.lab.class_archive import make_archive
+    from tests.lab.archives import make_archive
 
     if jars := spark_jars():
         make_archive(jars, _run_once)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reconciler.lab.kafka import KafkaCluster
 from tests.lab.faults.go_between import GoBetween
+from tests.lab.kafka import KafkaCluster
 from tests.sizes import sampled
 from tests.world import CommandResult, World, run_process
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.lab.kafka import KafkaCluster, start_all
-from reconciler.lab.mirror import MirrorMaker
+from tests.lab.kafka import KafkaCluster, MirrorMaker, start_all
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PROCESSED, RECORDS, BareJob, exits
 from tests.stores.sink_job import DIED, KINDS, ids_in

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.registry import open_store
+from tests.lab.kafka import KafkaCluster
 from tests.stores.bare_store import BareStore, bare_scheme
 from tests.waiting import LIMIT_S
 from tests.world import BASE, CommandResult, World, environment, free_port, source_record

@@ -22,13 +22,12 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
-from reconciler.lab.kafka import KafkaCluster, start_all
-from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.paired.rules import pair
 from reconciler.stores.paired.store import read_kept
 from reconciler.stores.registry import open_store
+from tests.lab.kafka import KafkaCluster, MirrorMaker, start_all
 from tests.stores.bare_store import BareStore, bare_scheme
 from tests.waiting import LIMIT_S, wait_until
 from tests.world import environment

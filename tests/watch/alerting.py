@@ -24,9 +24,9 @@ import yaml
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.lab.kafka import HOST, free_ports
 from reconciler.lab.processes import Child
+from tests.lab.kafka import KafkaCluster
 from tests.lab.servers.prometheus import PrometheusServer
 from tests.mirror.written import CHECKPOINTS, checkpoint_key, checkpoint_value, text
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError
-from reconciler.lab.kafka import KafkaCluster
+from tests.lab.kafka import KafkaCluster
 from tests.lab.servers.prometheus import PrometheusServer, Sample, program
 from tests.stores.servers import cannot
 from tests.waiting import wait_until

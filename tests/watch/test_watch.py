@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.core.errors import Unreachable
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
+from tests.lab.kafka import KafkaCluster
 from tests.waiting import LIMIT_S
 from tests.watch.watching import Watching, runs_here, watching
 from tests.world import CommandResult, World, environment, free_port, run_process

@@ -36,12 +36,12 @@ from reconciler.engine import Inquiry, Outcome, SearchResult
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.distributed.tasks import Orders, answered, tasks_of
 from reconciler.stores.registry import open_store
 from tests.bench.common import below, cpu_s, memory_mb, print_json
 from tests.bench.plans.speed import BEGIN_MS, fill, value
+from tests.lab.kafka import KafkaCluster
 
 PER_TOPIC = 2_500
 STATISTICS_MS = 1_000

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from reconciler.artifacts import kafka_jars
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, in_turn, print_json, this_program
 from tests.bench.plans.speed import BEGIN_MS, TOPIC, fill, value
+from tests.lab.kafka import KafkaCluster
 
 
 def main() -> None:

@@ -28,7 +28,6 @@ from reconciler.core.anchors import Identity, StoredOffset
 from reconciler.core.probes import Answer, Chunk, Cleaning, Edges, LogRange, Probe, TimeLookup
 from reconciler.core.question import Question
 from reconciler.kafka.memory import MemoryRecord
-from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, in_turn, print_json
 from tests.bench.plans.speed import BEGIN_MS, commands, fill, show
 from tests.core.probe_counts import cost_of, places_of
@@ -40,6 +39,7 @@ from tests.core.stories import (
     HERE,
     HERE_TOPIC,
 )
+from tests.lab.kafka import KafkaCluster
 
 STEP_MS, LATE_MS = 7, 3
 """Between two records; and between the time in a payload and the record's."""

@@ -21,9 +21,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from reconciler.artifacts import kafka_jars
-from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, Cost, in_turn, print_json
 from tests.bench.plans.speed import BEGIN_MS, commands, produce
+from tests.lab.kafka import KafkaCluster
 
 LARGEST = 4 * 1024 * 1024
 """Of a batch, in bytes: above any record here."""

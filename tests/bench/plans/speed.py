@@ -26,10 +26,10 @@ from confluent_kafka.admin import NewPartitions
 
 from reconciler.artifacts import java_executable, kafka_jars
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, in_turn, print_json, this_program
+from tests.lab.kafka import KafkaCluster
 
 BEGIN_MS = 1_780_000_000_000
 STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")

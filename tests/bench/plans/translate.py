@@ -18,9 +18,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from reconciler.artifacts import java_executable, kafka_jars
-from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, Cost, in_turn, print_json
 from tests.bench.plans.speed import STOCK_JVM, commands, fill
+from tests.lab.kafka import KafkaCluster
 from tests.mirror.written import checkpoint_key, checkpoint_value
 
 RECORDS, GROUP = 200, "clicks"

@@ -25,11 +25,10 @@ from pathlib import Path
 from reconciler.artifacts import kafka_jars
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import StoredOffset
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import print_json
+from tests.lab.kafka import KafkaCluster, MirrorMaker, commit_group
 
 TOPIC, THERE, GROUP, PARTITIONS = "events", "a.events", "clicks", 2
 PATIENCE_S = 90
@@ -134,7 +133,7 @@ def committed(cluster: KafkaCluster, offset: int) -> bool:
     from confluent_kafka import KafkaException
 
     try:
-        cluster.commit_group(GROUP, TOPIC, dict.fromkeys(range(PARTITIONS), offset))
+        commit_group(cluster, GROUP, TOPIC, dict.fromkeys(range(PARTITIONS), offset))
     except KafkaException:
         return False
     return True

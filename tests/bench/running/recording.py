@@ -34,7 +34,6 @@ from confluent_kafka import Producer
 
 from reconciler.artifacts import kafka_jars
 from reconciler.core.anchors import StoredOffset
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.ranges.planning import Caps
 from reconciler.spark.ranges.runner import RangeBatches, at_least_once
@@ -44,6 +43,7 @@ from reconciler.spark.recording.observing import observing
 from reconciler.spark.recording.watched import source_of
 from reconciler.stores.registry import open_store
 from tests.bench.common import cpu_s, print_json
+from tests.lab.kafka import KafkaCluster
 from tests.spark.sessions import local_session
 
 TOPIC, PARTITIONS, RECORD_BYTES, BEGIN_MS = "events", 4, 250, 1_780_000_000_000

@@ -17,9 +17,9 @@ from pathlib import Path
 from confluent_kafka import TopicCollection
 
 from reconciler.artifacts import kafka_jars
-from reconciler.lab.kafka import KafkaCluster
 from tests.bench.common import HEAD, in_turn, print_json, this_program
 from tests.bench.plans.speed import FEW, fill, store, write_config
+from tests.lab.kafka import KafkaCluster
 
 EMPTY = "python -c pass"
 

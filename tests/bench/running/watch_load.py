@@ -35,11 +35,11 @@ from confluent_kafka.admin import NewTopic
 from reconciler.artifacts import kafka_jars
 from reconciler.clock import clock_ms
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.lab.kafka import HOST, free_ports
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import below, cpu_s, memory_mb, print_json
+from tests.lab.kafka import KafkaCluster
 
 BEGIN_MS = 1_780_000_000_000
 REPORT_S = 30

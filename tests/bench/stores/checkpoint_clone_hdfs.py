@@ -30,7 +30,7 @@ from unittest import mock
 from reconciler.artifacts import java_executable
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.files import AT_ONCE, Listed, Tree
-from reconciler.lab.broker import HOST
+from reconciler.lab.kafka import HOST
 from tests.bench.common import print_json
 from tests.bench.stores.checkpoint_clone import checkpoint
 from tests.checkpoints.checkpoint_files import NOW, PLAN, log, outside

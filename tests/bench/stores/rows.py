@@ -20,11 +20,11 @@ from pathlib import Path
 
 from reconciler.artifacts import kafka_jars
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, Cost, measured, print_json, this_python
 from tests.bench.plans.speed import BEGIN_MS, LONG, SMALL_INDEXES, TOPIC, fill, value
+from tests.lab.kafka import KafkaCluster
 from tests.lab.servers.jars import hbase_jars, zookeeper_jars
 
 RECORDS = 20

@@ -185,7 +185,7 @@ def configuration(world: World, source: Source, destination: Destination) -> Pat
 
 def fail_over(world: World, name: str, jars: Path, destination_bootstrap: str) -> Destination:
     """Run all cases at a cluster that is then lost, and clone each checkpoint for the destination."""
-    from reconciler.lab.kafka import KafkaCluster
+    from tests.lab.kafka import KafkaCluster
 
     with KafkaCluster("lost", world.folder / "lost", jars) as lost:
         source = Source(lost.bootstrap, name)

@@ -15,7 +15,7 @@ from reconciler.cli.main import full_parser
 from tests.cli.hostile.fuzzed_estate import CONFIG, Again
 from tests.fuzz import fuzz, sized_for_commands, words
 
-NOT_RUN = {"demo", "lab", "audit"}
+NOT_RUN = {"demo", "audit"}
 """They start servers, or Spark; their command lines are parsed."""
 ALWAYS = {
     **{"track": ["--once"], "watch": ["--once"], "drill": ["--no-spark", "--temp", "temp"]},

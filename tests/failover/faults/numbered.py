@@ -16,9 +16,9 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan
 from reconciler.identity import identity_from_spec
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.stores.memory import MemoryStore
+from tests.lab.kafka import KafkaCluster
 
 BEGIN = 1_700_000_000_000
 BASE = 7_000

@@ -15,11 +15,11 @@ from reconciler.failover.check import check
 from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
 from reconciler.kafka.records import Gathering
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
 from tests.lab.faults.faulty import Acting, Ambush, quiet
 from tests.lab.faults.leaders import await_that, elect, in_sync, leaders, prefer
+from tests.lab.kafka import KafkaCluster
 
 pytestmark = pytest.mark.system
 
@@ -167,7 +167,7 @@ OTHERS = range(100, 140)
 def test_a_log_that_an_unclean_election_cut_is_never_a_match_for_what_was_read_beyond(trio: Trio) -> None:
     """First the cut falls into the search itself, then others write on, then the old leader follows the new one."""
     cluster, topic = trio.cluster, "a.cut"
-    cluster.create_topic(topic, replicas=[[1, 2]])
+    cluster.create_topic(topic, replica_assignment=[[1, 2]])
     write(cluster, topic, range(REPLICATED), acks="all")
     cluster.broker(2).kill()
     await_that(cluster, lambda: in_sync(cluster, topic)[0] == {1}, "the leader to be alone")

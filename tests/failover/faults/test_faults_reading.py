@@ -23,9 +23,9 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
 from reconciler.kafka.records import Gathering
-from reconciler.lab.kafka import KafkaCluster
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
 from tests.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
+from tests.lab.kafka import KafkaCluster
 from tests.sizes import sampled
 from tests.world import World, run_process, source_record
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster
+from tests.lab.kafka import KafkaCluster
 from tests.world import BEGIN, World
 
 SOURCE_ID = "the-source-cluster"

@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, Row
 from reconciler.stores.registry import open_store
 from tests.failover.partitions.estate import (
@@ -39,6 +37,7 @@ from tests.failover.partitions.estate import (
     somewhere,
     stopped,
 )
+from tests.lab.kafka import KafkaCluster, MirrorMaker
 from tests.sizes import sampled
 from tests.world import BEGIN, World
 

@@ -8,8 +8,6 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.lab.in_use import ClusterInUse
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.mirror import MirrorMaker
 from tests.failover.unanchored.test_bare_offsets_on_clusters import (
     THERE,
     TOPIC,
@@ -21,6 +19,7 @@ from tests.failover.unanchored.test_bare_offsets_on_clusters import (
     skipped,
     wait_until,
 )
+from tests.lab.kafka import KafkaCluster, MirrorMaker
 
 pytestmark = pytest.mark.system
 

@@ -16,10 +16,10 @@ from typing import Any
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
 from tests.kafka.model.log_files import BatchOnDisk, Layout, cleaned_to, layout
 from tests.kafka.model.seeded_logs import WRITERS, DeleteBefore, Kind, Message, SeededLog, Transaction, Write
+from tests.lab.kafka import KafkaCluster
 from tests.waiting import LIMIT_S, wait_until
 
 CLEANS, RESTS = "0.0", "1.0"

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import TopicPartition
+from tests.lab.kafka import KafkaCluster
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_COUNTS_FROM = 12

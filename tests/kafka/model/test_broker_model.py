@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import Both
 from tests.kafka.model import twin_differences
 from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, patient_reader
 from tests.kafka.model.seeded_logs import BEGIN, make_log
 from tests.kafka.model.twin_differences import Whole, first_since, times_of, told
+from tests.lab.kafka import KafkaCluster
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system

@@ -26,11 +26,11 @@ from reconciler.core.probes import Chunk
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.engine import EngineSettings, Inquiry, SearchResult, run
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, patient_reader
 from tests.kafka.model.log_files import layout
 from tests.kafka.model.seeded_logs import BEGIN, FAR_AHEAD, Message, Operation, SeededLog, Transaction, Write
+from tests.lab.kafka import KafkaCluster
 
 SIZES = (1, 3, 1_000)
 """How many records a read asks for."""

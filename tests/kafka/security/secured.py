@@ -18,15 +18,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.errors import Unreachable
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.ports import free_ports
+from reconciler.lab.kafka import free_ports
 from tests.kafka.security.certificates import Certificates, make_certificates
 from tests.kafka.security.tokens import AUDIENCE, ISSUER, Tokens
+from tests.lab.kafka import KafkaCluster
 
 USER = "clicks-job"
 _HOST = "127.0.0.1"
-_ATTEMPTS = 3
 _SECURITY = "org.apache.kafka.common.security"
 _SCRAM = f"{_SECURITY}.scram.ScramLoginModule required;"
 _ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
@@ -135,7 +133,7 @@ class Secured:
         if wanted - now:
             for made in admin.create_acls([_binding(user, acl) for acl in wanted - now]).values():
                 made.result(30)
-        until = self.cluster._running().wait_until
+        until = self.cluster.wait_until
         until(lambda: {_acl(it) for it in admin.describe_acls(everything).result(30)} == wanted, 30, "the ACLs")
 
 
@@ -193,21 +191,13 @@ def secured_broker(folder: Path, jars: Path) -> Secured:
     certificates, password = make_certificates(folder, _secret()), _secret()
     tokens, keys = Tokens(USER, password), folder / "keys.json"
     tokens.write_keys(keys)
-    for attempts_left in reversed(range(_ATTEMPTS)):
-        doors = dict(zip(("SASL_SSL", "SSL", "LOGINS"), free_ports(3), strict=True))
-        home = folder / f"broker-{attempts_left}"
-        settings = {**_settings(certificates), **_logins(password, keys)}
-        cluster = KafkaCluster("secured", home, jars, properties=settings, listeners=doors)
-        try:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("JAVA_TOOL_OPTIONS", f"-D{_ALLOWED_URLS}={keys.as_uri()}")
-                cluster.start()
-        except Unreachable:
-            if attempts_left and "Address already in use" in cluster.log.read_text(errors="replace"):
-                continue  # another process took a port before it was used
-            raise
-        return Secured(cluster, certificates, doors, tokens, password)
-    raise AssertionError("unreachable")
+    doors = dict(zip(("SASL_SSL", "SSL", "LOGINS"), free_ports(3), strict=True))
+    settings = {**_settings(certificates), **_logins(password, keys)}
+    cluster = KafkaCluster("secured", folder / "broker", jars, properties=settings, listeners=doors)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", f"-D{_ALLOWED_URLS}={keys.as_uri()}")
+        cluster.start()
+    return Secured(cluster, certificates, doors, tokens, password)
 
 
 def _settings(certificates: Certificates) -> dict[str, str]:

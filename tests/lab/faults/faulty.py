@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from reconciler.core.probes import Chunk
-from reconciler.lab.broker import Broker
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+from tests.lab.kafka import Node as Broker
 from tests.waiting import wait_until
 
 Act = Callable[[], object]
@@ -105,7 +105,7 @@ class Ambush:
 
 def request_waits(broker: Broker) -> bool:
     """True if a connection to the broker holds bytes that it has not read (Linux's /proc/net/tcp, proc(5))."""
-    port = f"{broker.known_ports[0]:04X}"
+    port = f"{broker.ports[0]:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
             _, local, _, state, queues, *_ = line.split()

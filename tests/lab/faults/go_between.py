@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.lab.kafka import HOST, free_ports
 
 BEFORE, UNANSWERED, ANSWERED = "before it arrives", "done and not answered", "answered"
 MOMENTS = (BEFORE, UNANSWERED, ANSWERED)

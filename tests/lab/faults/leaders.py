@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from reconciler.core.errors import Unreachable
-from reconciler.lab.broker import java_command
 from reconciler.lab.in_use import admin_client
-from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.kafka import java_command
 from reconciler.lab.processes import Child
+from tests.lab.kafka import KafkaCluster
 
 T = TypeVar("T")
 _SECONDS = 60

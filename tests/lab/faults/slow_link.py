@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.lab.kafka import HOST, free_ports
+from tests.lab.kafka import KafkaCluster
 
 PIECE = 16 * 1024
 

@@ -8,8 +8,6 @@ hands every edit of the write-ahead log to the kernel, where Hadoop's default on
 from __future__ import annotations
 
 import contextlib
-import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -17,13 +15,10 @@ from xml.sax.saxutils import escape
 
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.lab.broker import HOST, QUICK_JVM
-from reconciler.lab.class_archive import sharing
-from reconciler.lab.ports import free_ports
+from reconciler.lab.kafka import HOST, QUICK_JVM, free_ports, sharing
 from reconciler.lab.processes import Child
 
 START_SECONDS = 180
-_PORT_ATTEMPTS = 3
 # HBase 2.6 reaches into parts of the JDK that modules have closed since.
 _OPEN_MODULES = (
     "-Djava.net.preferIPv4Stack=true",
@@ -67,17 +62,8 @@ class HBase:
 
     def start(self) -> Self:
         """Start what does not run, and wait until it answers. The second start finds the first one's data."""
-        for attempts_left in reversed(range(_PORT_ATTEMPTS)):
-            try:
-                self._launch()
-                self._wait()
-                return self
-            except Unreachable:
-                if self._answered or not attempts_left or not self._port_was_taken():
-                    raise
-                self.kill()
-                shutil.rmtree(self.directory)
-                self._ports = None
+        self._launch()
+        self._wait()
         return self
 
     def stop(self) -> None:
@@ -141,9 +127,9 @@ class HBase:
         """Make a namespace. It takes a JDK's compiler, which Debian's runtime environments have, too."""
         source = Path(__file__).with_name("HBaseNamespace.java")
         command = self._command(str(source), name, heap="128m")
-        with Child("Making a namespace", command, self.directory / "namespace.log", cwd=self.directory) as child:
-            if child.wait(START_SECONDS) != 0:
-                raise Unreachable(f"{child.name} failed.", hint=f"Its log, {child.log}, ends: {child.log_tail()}")
+        child = Child("Making a namespace", command, self.directory / "namespace.log", cwd=self.directory)
+        if child.wait(START_SECONDS) != 0:
+            raise Unreachable(f"{child.name} failed.", hint=f"Its log, {child.log}, ends: {child.log_tail()}")
 
     # ------------------------------------------------------------ starting
 
@@ -188,7 +174,7 @@ class HBase:
         One that uses an archive may have more on it than that one had, behind the jars.
         """
         java, settings = java_executable(), self.directory / "conf"
-        command = [str(java), *QUICK_JVM, *(jvm or sharing(java, self._jars)), "-XX:+IgnoreUnrecognizedVMOptions"]
+        command = [str(java), *QUICK_JVM, *(jvm or sharing(self._jars)), "-XX:+IgnoreUnrecognizedVMOptions"]
         command += [*_OPEN_MODULES, f"-Dlog4j.configuration=file:{settings / 'log4j.properties'}", f"-Xmx{heap}"]
         if jvm:
             return [*command, "-cp", f"{self._jars}/*", main, "-conf", str(settings / "hbase-site.xml"), *arguments]
@@ -218,11 +204,6 @@ class HBase:
             # Otherwise a client that says nothing for a minute is cut off.
             "hbase.thrift.server.socket.read.timeout": "0",
         }
-
-    def _port_was_taken(self) -> bool:
-        logs = (self.directory / name for name in ("hbase.log", "thrift.log"))
-        said = "".join(log.read_text(errors="replace") for log in logs if log.exists())
-        return re.search(r"Address already in use|BindException", said) is not None
 
 
 def _running(child: Child | None) -> Child:

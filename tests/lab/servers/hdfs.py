@@ -11,8 +11,7 @@ from typing import Self
 
 from reconciler.artifacts import java_executable
 from reconciler.core.errors import Unreachable
-from reconciler.lab.broker import HOST, QUICK_JVM
-from reconciler.lab.class_archive import sharing
+from reconciler.lab.kafka import HOST, QUICK_JVM, sharing
 from tests.lab.servers.server import Server
 
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
@@ -62,7 +61,7 @@ class Hdfs(Server):
         settings = {**_SETTINGS, "hdfs.minidfs.basedir": str(self.directory / "data")}
         java = java_executable()
         return [
-            *(str(java), *QUICK_JVM, *(self._jvm or sharing(java, self._jars)), f"-Xmx{self._heap}"),
+            *(str(java), *QUICK_JVM, *(self._jvm or sharing(self._jars)), f"-Xmx{self._heap}"),
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "--add-opens=java.base/java.lang=ALL-UNNAMED",  # it uses internals of the JDK
             *("-cp", f"{self._jars}/*", _MAIN, *(["-format"] if is_new else []), "-datanodes", "1"),

@@ -10,9 +10,9 @@ from confluent_kafka import KafkaException
 
 from reconciler.artifacts.cache import cached
 from reconciler.artifacts.sets import JarSet, Request
-from reconciler.lab.broker import HOST, java_command
 from reconciler.lab.in_use import ClusterInUse, admin_client
-from reconciler.lab.kafka import KafkaCluster
+from reconciler.lab.kafka import HOST, java_command
+from tests.lab.kafka import KafkaCluster
 from tests.lab.servers.jars import zookeeper_jars
 from tests.lab.servers.server import Server
 from tests.lab.servers.zookeeper import ZooKeeperServer
@@ -27,7 +27,7 @@ def old_kafka_jars(version: str) -> Path:
     logging = ("org.slf4j:slf4j-api:2.0.17", "org.slf4j:slf4j-simple:2.0.17")
     its_own = ("org.slf4j:slf4j-log4j12", "org.slf4j:slf4j-reload4j")
     recipe = (Request(logging + wanted, its_own),)
-    return cached(JarSet(f"kafka-{version}", f"Kafka {version}", (recipe,), scala_library=True), print, "auto")
+    return cached(JarSet(f"kafka-{version}", f"Kafka {version}", (recipe,), scala_library=True), print)
 
 
 class BrokerOnZooKeeper(Server):

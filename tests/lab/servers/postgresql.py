@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.lab.ports import HOST
+from reconciler.lab.kafka import HOST
 from tests.lab.servers.server import Server
 
 USER, PASSWORD = "reconciler", "a secret of the lab"
@@ -54,7 +54,6 @@ class PostgresServer(Server):
     """
 
     name = "PostgreSQL"
-    port_taken = "could not bind"
 
     def __init__(self, directory: Path, *, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(directory)

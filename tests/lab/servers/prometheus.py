@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from reconciler.core.errors import ConfigError
-from reconciler.lab.ports import HOST
+from reconciler.lab.kafka import HOST
 from tests.lab.servers.server import Server
 
 _ANSWER_SECONDS = 60.0

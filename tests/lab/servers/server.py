@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Self
 
-from reconciler.core.errors import ConfigError, Unreachable
-from reconciler.lab.ports import HOST, free_ports
+from reconciler.core.errors import ConfigError
+from reconciler.lab.kafka import HOST, free_ports
 from reconciler.lab.processes import Child
-
-ATTEMPTS = 3
 
 
 class Server:
@@ -22,8 +19,6 @@ class Server:
     name: str
     port_count = 1
     start_seconds = 60.0
-    port_taken = r"(?i)address already in use|BindException"
-    """The pattern in the log of a server whose port another process has taken."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
@@ -41,31 +36,11 @@ class Server:
     def start(self) -> Self:
         """Start it and wait until it answers. A second start keeps the address and the data."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        if self._ports is not None:
-            self._launch(self._ports)
-        else:
-            self._ports = self._launch_on_free_ports()
-        return self
-
-    def _launch_on_free_ports(self) -> tuple[int, ...]:
-        """Retries on other ports if another process took one between the search and the launch."""
-        for attempt in range(1, ATTEMPTS + 1):
-            ports = free_ports(self.port_count)
-            try:
-                self._launch(ports)
-            except Unreachable:
-                if attempt == ATTEMPTS or not self._port_was_taken():
-                    raise
-            else:
-                return ports
-        raise AssertionError("the last attempt returns or raises")
-
-    def _launch(self, ports: tuple[int, ...]) -> None:
+        ports = self._ports or free_ports(self.port_count)
         self._child = Child(self.name, self.command(*ports), self.log, cwd=self.directory)
         self._child.wait_until(lambda: self.is_ready(*ports), self.start_seconds, "its first answer")
-
-    def _port_was_taken(self) -> bool:
-        return re.search(self.port_taken, self.log.read_text(errors="replace")) is not None
+        self._ports = ports
+        return self
 
     def stop(self) -> None:
         """Stop it in an orderly way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from reconciler.lab.broker import HOST, java_command
+from reconciler.lab.kafka import HOST, java_command
 from tests.lab.servers.server import Server
 
 

@@ -23,11 +23,11 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ExitCode, Unreachable
 from reconciler.engine import Progress
 from reconciler.failover.check import check
-from reconciler.lab.kafka import KafkaCluster
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.distributed.run import SparkEngine, leaders_of
 from reconciler.stores.registry import open_store
 from tests import ROOT
+from tests.lab.kafka import KafkaCluster
 
 pytestmark = pytest.mark.system
 
@@ -50,8 +50,10 @@ def time_of(number: int) -> int:
 def estate(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaCluster]:
     """Two brokers that lead a mirrored topic in turn, of which partition 0 is empty; and a topic of two partitions."""
     with KafkaCluster("b", tmp_path_factory.mktemp("estate"), kafka_jars, brokers=BROKERS) as cluster:
-        cluster.create_topic(TOPIC, replicas=[[1 + number % BROKERS] for number in range(PARTITIONS)])
-        cluster.create_topic(NARROW, replicas=[[1], [2]])
+        cluster.create_topic(
+            TOPIC, PARTITIONS, replica_assignment=[[1 + number % BROKERS] for number in range(PARTITIONS)]
+        )
+        cluster.create_topic(NARROW, 2, replica_assignment=[[1], [2]])
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 20, "log_level": 0})
         for topic, partitions in ((TOPIC, range(1, PARTITIONS)), (NARROW, range(2))):
             for partition in partitions:

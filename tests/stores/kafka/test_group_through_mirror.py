@@ -10,10 +10,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.lab.kafka import KafkaCluster
-from reconciler.lab.mirror import MirrorMaker
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
+from tests.lab.kafka import KafkaCluster, MirrorMaker
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,35 +12,33 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.visible import command
-from reconciler.fileio import making
 
 if TYPE_CHECKING:
-    from reconciler.demo.proof import Alternative
-    from reconciler.demo.restarted import Restarted
-    from reconciler.demo.scenario import DemoResult
-    from reconciler.demo.stateful import StateProof
+    from reconciler.demo.scenario import Demo, DemoResult
 
 EXAMPLE = "reconciler demo"
-DYING_S = 10.0
-"""How long killed processes are waited for at most: until then they may still create a file."""
 HELP = Help(
     """
     Runs a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries. One query
     is counted by ids, the other is stateful and compared with a plain count. Needs Java 17. The first run downloads
     Kafka and Spark's Kafka connector; later runs take them from a cache.
+
+    Nothing stays. With `--keep`, both clusters and the mirror run again afterwards, until `reconciler demo stop`.
     """,
     [
         ("run it, and clean up", EXAMPLE),
-        ("keep the clusters running, to explore", "reconciler demo --keep"),
+        ("keep the clusters and the mirror running, to explore", "reconciler demo --keep"),
+        ("lose the source and the mirror, as in a disaster", "reconciler demo stop --source"),
+        ("end all of it, and delete its data", "reconciler demo stop"),
     ],
     {
-        ExitCode.OK: "nothing lost, nothing doubled, all counts equal",
+        ExitCode.OK: "nothing lost, nothing doubled, all counts equal; stop: nothing of it runs",
         ExitCode.BUG: "a difference was found, or a step failed",
-        ExitCode.USAGE: "Java or PySpark is missing, or the folder is not empty",
-        ExitCode.UNREACHABLE: "the jars could not be downloaded",
+        ExitCode.USAGE: "Java or PySpark is missing, or the folder has other files",
+        ExitCode.UNREACHABLE: "the jars could not be downloaded, or a server does not start or end",
     },
     environment={
-        "RECONCILER_CACHE": "the folder for downloaded jars (default: reconciler in XDG_CACHE_HOME)",
+        "RECONCILER_CACHE": "the folder for downloaded jars and for the demo (default: in XDG_CACHE_HOME)",
         "JAVA_HOME": "the Java installation",
     },
     see_also=("docs/tutorial.md",),
@@ -51,42 +46,57 @@ HELP = Help(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keep", action="store_true", help="keep the clusters running, and print how to explore")
+    parser.add_argument("action", nargs="?", choices=("stop",), help="end a demo, also one that was kept or killed")
+    parser.add_argument("--keep", action="store_true", help="keep the clusters and the mirror running")
+    parser.add_argument("--source", action="store_true", help="with stop: end only the source and the mirror")
     parser.add_argument(
-        "--folder", metavar="DIR", type=Path, help="a new or empty working folder (default: a temporary one)"
+        "--folder", metavar="DIR", type=Path, help="a new or empty working folder (default: demo, in the cache)"
     )
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    from reconciler.demo.scenario import play
-    from reconciler.demo.stage import Stage
-    from reconciler.lab.processes import kill_all
+    from reconciler.artifacts import cache_directory
 
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
-    with making(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):  # a cluster would start with an earlier demo's data, and never answer
-            raise ConfigError(f"The folder {folder} is not empty.", hint="Name a new or an empty one for the demo.")
+    folder = (options.folder or cache_directory() / "demo").resolve()
+    is_stop = options.action == "stop"
+    if (options.keep and is_stop) or (options.source and not is_stop):
+        raise ConfigError("--keep is for a demo that starts, --source for `reconciler demo stop`.")
+    return _stop(folder, options) if is_stop else _play(folder, options)
+
+
+def _play(folder: Path, options: argparse.Namespace) -> ExitCode:
+    from reconciler.demo import stage
+    from reconciler.demo.scenario import Demo
+
+    stage.begin(folder)
+    is_kept = False
     try:
-        result = play(Stage(folder.absolute(), _say, _reconciler, detached=options.keep))
+        demo = Demo(stage.Stage(folder, _say, _reconciler, keep=options.keep))
+        result = demo.play()
         _report(result)
         if options.keep:
-            _look_around(folder, result.destination, result.destination_pid)
+            demo.start_again()
+            _look_around(demo, options)
+            is_kept = True
         return ExitCode.OK if result.is_clean else ExitCode.BUG
     finally:
-        kill_all()  # an interrupt may have come while a process was being started
-        if not options.keep and options.folder is None:
-            _remove(folder)
+        if not is_kept:
+            stage.end(folder)
+        if not options.keep:
+            stage.delete(folder)
 
 
-def _remove(folder: Path) -> None:
-    """Remove the folder of processes that have been killed, again and again while the last of them still end."""
-    until = time.monotonic() + DYING_S
-    while folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        if time.monotonic() > until:
-            return
-        time.sleep(0.05)
+def _stop(folder: Path, options: argparse.Namespace) -> ExitCode:
+    from reconciler.demo import stage
+
+    if options.source:
+        found, what = stage.end(folder, "a", "mirror"), "Cluster a and the mirror"
+        _say(f"{what} are killed; b runs." if found else f"{what} were not running.")
+    elif stage.delete(folder):
+        _say(f"The demo has ended, and {folder} is deleted.")
+    else:
+        _say(f"There is no demo in {folder}.")
+    return ExitCode.OK
 
 
 def _say(text: str) -> None:
@@ -101,88 +111,65 @@ def _reconciler(arguments: Sequence[str]) -> int:
 
 
 def _report(result: DemoResult) -> None:
-    found = result.by_ids
-    _say(
-        f"""
-11 the proof, by ids, over both runs of the job
-   produced {found.produced:,} · processed {found.seen:,} · lost {len(found.lost)} · doubled {len(found.doubled)}
-
-                                                    read again    skipped
-   {"reconciler":<48} {found.seen - found.produced:>11,} {len(found.lost):>10,}
-{_ways(result)}"""
+    found, state, group = result.by_ids, result.state, result.restarted
+    anchored, traces = group.anchored, group.unprepared
+    lost, doubled = len(found.lost), len(found.doubled)
+    _table(
+        "11 the proof, by ids, over both runs of the job\n"
+        f"   produced {found.produced:,} · processed {found.seen:,} · lost {lost} · doubled {doubled}",
+        ("read again", "skipped"),
+        {
+            "reconciler": (found.seen - found.produced, lost),
+            "the stored offsets as they were": result.unchanged,
+            "MirrorMaker's synced offset of a group that lags": result.lagging,
+            "MirrorMaker, for this job: it commits nothing": result.not_committed,
+        },
     )
-    _report_state(result.state)
-    _report_restarted(result.restarted)
+    counted = {
+        "reconciler: the checkpoint's copy": state.cloned,
+        "the old checkpoint, topic renamed in it": state.renamed,
+        "a new checkpoint, the plan's offsets": state.new_checkpoint,
+    }
+    _table(
+        "12 the stateful query's counts, against a plain count of what was produced",
+        ("counts equal", "clicks lost", "too many"),
+        {name: (f"{each.equal} of {each.counts}", each.too_few, each.too_many) for name, each in counted.items()},
+    )
+    _table(
+        f"13 a group whose mirror was killed and restarted: {group.sent:,} payments are on b, "
+        f"{group.sent_again:,} of them twice",
+        ("read again", "skipped", "plan said"),
+        {
+            "reconciler, with the anchors of track": (*anchored.start, f"≤ {anchored.at_most:,}"),
+            "MirrorMaker's synced offset": (*group.synced, "-"),
+            "reconciler, no anchors: by the mirror's topics": (*traces.start, f"≤ {traces.at_most:,}"),
+        },
+    )
     _say(f"\n   {result.seconds:.0f} seconds.")
-    if not found.is_clean:
-        say(f"NOT CLEAN: lost {found.lost[:5]}, doubled {found.doubled[:5]}", stream=sys.stderr)
-    if not result.restarted.is_clean:
-        say(f"NOT CLEAN: {result.restarted}", stream=sys.stderr)
-    if not result.state.cloned.is_equal:
-        say(f"NOT EQUAL: {result.state.cloned}", stream=sys.stderr)
+    if not result.is_clean:
+        differing = f"lost {found.lost[:5]}, doubled {found.doubled[:5]}"
+        say(f"NOT CLEAN: {differing}, {group}, {state.cloned}", stream=sys.stderr)
 
 
-def _ways(result: DemoResult) -> str:
-    """The job at its stored offsets, and MirrorMaker's synced offsets at their best, each with its condition."""
-    from reconciler.demo.groups import FLOW_PER_SECOND
+def _table(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[int | str]]) -> None:
+    def line(name: str, cells: Sequence[int | str]) -> str:
+        return f"   {name:<48}" + "".join(f"{cell:>14,}" if isinstance(cell, int) else f"{cell:>14}" for cell in cells)
 
-    synced = result.synced
-    ways = {
-        "the stored offsets as they were": result.unchanged,
-        "MirrorMaker's synced offsets, all intervals one second:": None,
-        f"  a group at the head of {FLOW_PER_SECOND} records a second": synced.head,
-        f"  a group that was {synced.behind:,} records behind": synced.lagging,
-        "  this job, which commits nothing to Kafka": result.not_committed,
-    }
-    return "\n".join(
-        f"   {name}" if way is None else f"   {name:<48} {way.again:>11,} {way.skipped:>10,}"
-        for name, way in ways.items()
-    )
+    _say("\n".join(["", title, "", line("", heads), *(line(name, cells) for name, cells in rows.items())]))
 
 
-def _report_state(proof: StateProof) -> None:
-    ways = {
-        "reconciler: the checkpoint's copy": proof.cloned,
-        "the old checkpoint, topic renamed in it": proof.renamed,
-        "a new checkpoint, the plan's offsets": proof.new_checkpoint,
-    }
-    rows = "\n".join(
-        f"   {name:<40} {each.equal:>3} of {each.counts:<3} {each.too_few:>12,} {each.too_many:>12,}"
-        for name, each in ways.items()
-    )
+def _look_around(demo: Demo, options: argparse.Namespace) -> None:
+    folder = demo.stage.folder
+    own = () if options.folder is None else ("--folder", folder)
     _say(
         f"""
-12 the stateful query's counts, against a plain count of what was produced
-
-                                            counts equal  clicks lost     too many
-{rows}"""
-    )
-
-
-def _report_restarted(found: Restarted) -> None:
-    def row(name: str, start: Alternative, verdict: str = "") -> str:
-        return f"   {name:<50} {start.again:>9,} {start.skipped:>10,}  {verdict}".rstrip()
-
-    _say(
-        f"""
-13 a group whose mirror was killed and restarted: {found.sent:,} payments are on b, {found.sent_again:,} of them twice
-
-                                                    read again    skipped
-{row("reconciler, with the anchors of track", found.anchored.start, found.anchored.verdict.value)}
-{row("MirrorMaker's synced offset", found.synced)}
-{row("reconciler, no anchors: by the mirror's own topics", found.unprepared.start, found.unprepared.verdict.value)}"""
-    )
-    if not found.synced.skipped:
-        _say("   (In this run MirrorMaker's offset skips nothing: what it passes was sent again behind it.)")
-
-
-def _look_around(folder: Path, bootstrap: str, pid: int) -> None:
-    config, plan = folder / "reconciler.toml", folder / "clicks.plan.json"
-    _say(
-        f"""
-Left running: the destination at {bootstrap}; everything is in {folder}.
-   {command("reconciler", "check", "-c", config)}
-   {command("reconciler", "show", plan)}
-   {command("reconciler", "show", plan, "--starting-offsets")}
-To end it: kill {pid}; {command("rm", "-r", folder)}"""
+Running now, with their data and logs in {folder}:
+   a, the source       {demo.a.bootstrap}   {demo.a.log}
+   b, the destination  {demo.b.bootstrap}   {demo.b.log}
+   the mirror                            {demo.mirror.log}
+To look at what was done, and to go on by hand (docs/tutorial.md, part 2):
+   {command("reconciler", "show", demo.stage.plan("clicks"))}
+   {command("reconciler", "check", "-c", demo.stage.config)}
+To lose the source and the mirror: {command("reconciler", "demo", "stop", "--source", *own)}
+To end all of it, and delete its data: {command("reconciler", "demo", "stop", *own)}"""
     )
