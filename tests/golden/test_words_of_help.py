@@ -58,4 +58,5 @@ def test_a_commands_help(narrow: World, goldens: Goldens, name: str) -> None:
 
 
 def test_a_command_line_that_makes_no_sense(narrow: World, goldens: Goldens) -> None:
-    goldens.check("words/usage.txt", as_of_3_11(narrow.session(*(line.removeprefix("reconciler ") for line in NONSENSE))))
+    session = narrow.session(*(line.removeprefix("reconciler ") for line in NONSENSE))
+    goldens.check("words/usage.txt", as_of_3_11(session))
