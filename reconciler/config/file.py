@@ -23,9 +23,8 @@ from reconciler.config.addresses import (
     scheme_of,
     shared_brokers,
 )
-from reconciler.config.ownership import Doubt, doubt_about
+from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
 from reconciler.config.places import place_of
-from reconciler.config.python import refuse_unlisted
 from reconciler.config.secrets import fill, hidden
 from reconciler.config.settings import MEANINGS, Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
 from reconciler.config.table import UNITS, Faults, Table, Unknown

@@ -1,4 +1,8 @@
-"""Refuses a file that lets this process run code, if users other than root and the caller may change it.
+"""Refuses code that a configuration may not run: a module that ``[policy] python`` does not list, or any module if
+other users may change the file.
+
+A module's code runs with the rights of the command. Job tables are often written by users other than the file's owner,
+or generated; the list is the owner's permission, in one place.
 
 Another user who owns the file, or may write to it or to a folder above it, can choose that code: an owner may change
 the mode back, and a folder's writer may put another file in its place. In a folder with the sticky bit (``/tmp``) only
@@ -12,8 +16,13 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from reconciler.config.addresses import pairs, split
+from reconciler.core.errors import ConfigError
 
 ROOT = 0
+_KIND = "python:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +88,32 @@ def folders_above(path: Path) -> Iterator[FileEntry]:
 
 def _is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+# ---------------------------------------------------------------- modules
+
+
+def refuse_unlisted(where: str, text: str, allowed: tuple[str, ...]) -> None:
+    """Raise ConfigError where ``text``, an id or a store's address, names a module that is not allowed."""
+    for module in _modules(text):
+        if module not in allowed:
+            raise ConfigError(
+                f"{where} names the Python module {module!r}, which [policy] python does not allow: its code would run "
+                "with the rights of this command.",
+                hint=f'If you trust it, allow it: [policy] python = ["{module}"]. Nothing of it was run.',
+            )
+
+
+def _modules(text: str) -> Iterator[str]:
+    for value in (text, *_parameters(text)):
+        if value.strip().startswith(_KIND):
+            yield value.strip().removeprefix(_KIND).partition(":")[0]
+
+
+def _parameters(address: str) -> list[str]:
+    """The values of an address's parameters, as stores parse them."""
+    try:
+        queries = {split(address).query, urlsplit(address).query}
+    except ValueError:  # the standard library knows one host only
+        queries = {split(address).query}
+    return [value for query in queries for _, value in pairs(query)]

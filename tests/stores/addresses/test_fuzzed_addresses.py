@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.addresses import without_secrets
-from reconciler.config.python import refuse_unlisted
+from reconciler.config.ownership import refuse_unlisted
 from reconciler.config.secrets import holds_plain_secret, remember
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.stores.registry import SCHEMES, open_store, traits
