@@ -174,13 +174,13 @@ def _mirror(config: Config, reader: LogReader, trials: Trials) -> None:
     with trials.trying(MIRROR, only_warn=True):
         kinds = {"offset syncs": own.offset_syncs, "checkpoints": own.checkpoints, "heartbeats": own.heartbeats}
         here = [kind for kind, names in kinds.items() if _holds(reader, names)]
-        result = f"{' and '.join(here)} are at the destination" if here else "MirrorMaker left nothing here"
+        there = f"{' and '.join(here)} are at the destination"
         if "offset syncs" in here:
-            trials.ok(MIRROR, f"{result}; what they give: reconciler mirror")
+            trials.ok(MIRROR, f"{there}; what they give: reconciler mirror")
         else:
-            lacks = "offset syncs are not: few stored offsets without anchors can be placed, if any"
+            result = f"{there}, offset syncs are not" if here else "MirrorMaker left nothing at the destination"
             next_step = f"Set {LOCATION} = target in MirrorMaker's properties. What it gives: reconciler mirror."
-            trials.warn(MIRROR, f"{result}, {lacks}.", next_step)
+            trials.warn(MIRROR, f"{result}: few stored offsets without anchors can be placed, if any.", next_step)
         names = {(topic, config.topics.destination_of(topic)) for job in config.jobs for topic in job.topics}
         wanted = [Wanted(TopicPartition(one, 0), TopicPartition(other, 0), None) for one, other in sorted(names)]
         if misnamed := read_pairs(reader, replace(own, offset_syncs=()), wanted).misnamed:

@@ -208,10 +208,6 @@ class Tries(Trials):
     def messages(self, level: Level, subject: str = "") -> list[str]:
         return [each.message for each in self.found if each.level is level and each.subject.startswith(subject)]
 
-    @property
-    def steps(self) -> list[str]:
-        return [each.next_step for each in self.found if each.level is not Level.OK]
-
 
 def unreachable(*_: object, **__: object) -> LogReader:
     raise Unreachable("No answer.", hint="Look at it.")
@@ -304,7 +300,7 @@ def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destinatio
     assert said.startswith("checkpoints are at the destination, offset syncs are not")
     destination.delete(CHECKPOINTS)
     (said,) = look(LEAST, destination).messages(Level.WARN, "mirror")
-    assert said.startswith("MirrorMaker left nothing here, offset syncs are not: ")
+    assert said.startswith("MirrorMaker left nothing at the destination: few stored")
 
 
 def test_checkpoints_of_names_that_no_topic_has_are_a_warning(
@@ -324,14 +320,63 @@ def test_nothing_is_written(look: Callable[..., Tries], destination: MemoryLog, 
     assert store.read("readers") == before
 
 
-def test_offsets_without_an_anchor_are_named(
+WITH_SOURCE = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
+HERE = {"a.events": 2}
+MINE = {"p0": anchored()}
+SAME_ID = "It reports the cluster id of the destination (b)"
+NOT_HERE = 'The destination has no topic "a.events", or this user may not describe it. It has '
+
+
+@pytest.mark.parametrize(
+    ("text", "stored", "topics", "source", "code", "problem"),
+    [
+        (LEAST, {**MINE, "p1": StoredOffset(8)}, HERE, {}, 0, "1 stored offset has no anchor: events-1."),
+        (LEAST, {}, HERE, {}, 0, 'STORE, group "readers": there is no stored offset for a.events, events.'),
+        (LEAST, MINE, {"z.events": 1}, {}, 2, f"{NOT_HERE}z.events: correct the job's topics, [source] alias,"),
+        (LEAST, MINE, {"events.replica": 1}, {}, 2, f"{NOT_HERE}events.replica: "),
+        (LEAST, {**MINE, "p5": anchored()}, HERE, {}, 0, "events: 2 partitions stored, and 2 there, without"),
+        (WITH_SOURCE, MINE, HERE, {"events": 1, **HERE}, 2, f"{SAME_ID}, and the same ids of topics."),
+        (WITH_SOURCE, MINE, HERE, {"events": 1}, 0, f"{SAME_ID}: only topic ids tell the two apart."),
+        (
+            with_section('[anchors]\nstore = "kafka-group:"'),
+            MINE,
+            HERE,
+            {},
+            2,
+            "The store kafka-group: cannot keep the",
+        ),
+    ],
+)
+def test_a_problem_is_said_alone_with_its_exit_code(
+    look: Callable[..., Tries],
+    store: MemoryStore,
+    text: str,
+    stored: dict[str, StoredOffset],
+    topics: dict[str, int],
+    source: dict[str, int],
+    code: int,
+    problem: str,
+) -> None:
+    save(store, "events", **stored)
+    log = MemoryLog("b", topics)
+    write_syncs(log, (7, 0))
+    found = look(text, log, MemoryLog("b", source), topics=(*topics, "others"))
+    (only,) = [f"{each.message} {each.next_step}" for each in found.found if each.level is not Level.OK]
+    assert found.exit_code == code
+    assert only.startswith(problem.replace("STORE", store.address))
+    assert 'for example policy = "{topic}.replica"' in only or "events.replica" not in topics
+
+
+def test_a_destination_that_the_offsets_come_from_is_a_failure(
     look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
 ) -> None:
-    save(store, "events", p0=anchored(), p1=StoredOffset(8))
+    save(store, "events", p0=anchored("b"))
+    destination.delete("a.events")
     found = look(LEAST, destination)
-    assert found.exit_code is ExitCode.OK
-    assert found.messages(Level.WARN) == ["1 stored offset has no anchor: events-1."]
-    assert "2 stored offsets (2 of events), 1 with an anchor" in found.messages(Level.OK, "job clicks")[0]
+    assert found.exit_code is ExitCode.USAGE
+    assert found.messages(Level.FAIL, "job clicks") == [
+        "[destination] lacks its topics, and has the cluster id of its anchors (b)."
+    ]
 
 
 def test_what_the_mirror_synced_needs_no_anchor_where_the_jobs_own_row_has_one(
@@ -345,12 +390,6 @@ def test_what_the_mirror_synced_needs_no_anchor_where_the_jobs_own_row_has_one(
     found = look(LEAST, destination)
     assert found.messages(Level.WARN) == ["1 stored offset has no anchor: a.events-1."]
     assert "1 with an anchor, 1 synced by the mirror" in found.messages(Level.OK, "job clicks")[0]
-
-
-def test_a_job_that_has_stored_nothing_is_told_of(look: Callable[..., Tries], destination: MemoryLog) -> None:
-    found = look(LEAST, destination)
-    assert found.exit_code is ExitCode.OK
-    assert "there is no stored offset for a.events, events" in found.messages(Level.WARN, "job clicks")[0]
 
 
 def test_a_topic_of_which_a_job_has_stored_nothing_is_told_of(
@@ -379,23 +418,6 @@ def test_a_topic_that_the_job_does_not_list_is_the_configurations_fault(
     ignoring = look(LEAST.replace('["events"]', '["events"]\nignore_topics = ["orders"]'), destination)
     assert ignoring.exit_code is ExitCode.OK
     assert 'has 2 offsets of "orders", which the job ignores' in ignoring.messages(Level.OK, "job clicks")[1]
-
-
-def test_a_topic_that_is_not_there_is_the_configurations_fault(look: Callable[..., Tries], store: MemoryStore) -> None:
-    save(store, "events", p0=anchored())
-    found = look(LEAST, MemoryLog("b", {"z.events": 1}), topics=("z.events", "others"))
-    assert found.exit_code is ExitCode.USAGE
-    (result,) = [each for each in found.found if each.level is Level.FAIL]
-    assert result.message == 'The destination has no topic "a.events", or this user may not describe it.'
-    assert result.next_step == "It has z.events: correct the job's topics, [source] alias, or [topics]."
-
-
-def test_a_topic_with_a_suffix_tells_the_rule_to_write(look: Callable[..., Tries], store: MemoryStore) -> None:
-    save(store, "events", p0=anchored())
-    found = look(LEAST, MemoryLog("b", {"events.replica": 1}), topics=("events.replica", "others"))
-    (result,) = [each for each in found.found if each.level is Level.FAIL]
-    assert result.next_step.startswith("It has events.replica: ")
-    assert result.next_step.endswith('or [topics] (for example policy = "{topic}.replica").')
 
 
 def test_a_misspelt_topic_is_told_with_the_names_like_it(look: Callable[..., Tries], store: MemoryStore) -> None:
@@ -442,48 +464,6 @@ def test_a_silent_source_is_a_warning(
     assert fine.messages(Level.OK, "source") == ["answers; it is cluster a"]
 
 
-def test_a_source_that_is_the_destination_is_a_failure(look: Callable[..., Tries], destination: MemoryLog) -> None:
-    text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "other-name-of-b:9092"')
-    found = look(text, destination, MemoryLog("b", {"events": 1, "a.events": 2}))
-    assert found.exit_code is ExitCode.USAGE
-    assert found.messages(Level.FAIL, "source") == [
-        "It reports the cluster id of the destination (b), and the same ids of topics."
-    ]
-
-
-def test_a_source_with_the_destinations_cluster_id_and_other_topics_is_a_warning(
-    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
-) -> None:
-    save(store, "events", p0=anchored("b"))
-    text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
-    found = look(text, destination, MemoryLog("b", {"events": 1}))
-    assert found.exit_code is ExitCode.OK
-    assert found.messages(Level.WARN, "source") == [
-        "It reports the cluster id of the destination (b): only topic ids tell the two apart."
-    ]
-
-
-def test_a_destination_that_the_offsets_come_from_is_a_failure(
-    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
-) -> None:
-    save(store, "events", p0=anchored("b"))
-    destination.delete("a.events")
-    found = look(LEAST, destination)
-    assert found.exit_code is ExitCode.USAGE
-    assert found.messages(Level.FAIL, "job clicks") == [
-        "[destination] lacks its topics, and has the cluster id of its anchors (b)."
-    ]
-
-
-def test_partitions_that_the_destination_lacks_are_told_of(
-    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
-) -> None:
-    save(store, "events", p0=anchored(), p5=anchored())
-    assert look(LEAST, destination).messages(Level.WARN) == [
-        "events: 2 partitions stored, and 2 there, without partition 5."
-    ]
-
-
 def test_a_store_that_cannot_be_opened_hides_no_other(
     look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
 ) -> None:
@@ -521,15 +501,6 @@ def test_an_anchor_store_that_is_not_there_yet_is_a_warning_and_the_jobs_rows_ar
     assert "There are no anchors yet" in result.message
     assert "Run reconciler track while the source is alive" in result.next_step
     assert any(each.subject == "job clicks" for each in found.found)
-
-
-def test_an_anchor_store_that_cannot_keep_anchors_is_the_configurations_fault(
-    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore
-) -> None:
-    save(store, "events", p0=anchored())
-    found = look(with_section('[anchors]\nstore = "kafka-group:"'), destination)
-    assert found.exit_code is ExitCode.USAGE
-    assert found.messages(Level.FAIL) == ["The store kafka-group: cannot keep the anchors of other stores."]
 
 
 def test_a_store_that_would_refuse_a_correction_now_is_a_warning(
