@@ -157,20 +157,30 @@ def _ids(spec: str, records: Iterable[Record]) -> set[bytes | None]:
 # ---------------------------------------------------------------- what records have
 
 
+def _places(records: Sequence[Record]) -> Iterator[tuple[str, object]]:
+    """Every header and every field of a JSON value, as the configuration names it, with its content."""
+    for record in records:
+        yield from ((f"header:{name}", value) for name, value in record.headers)
+        yield from ((f"json:{path}", value) for path, value in _fields(record))
+
+
 def _specs(records: Sequence[Record]) -> list[str]:
-    """Every possible id of these records, each once."""
-    found = dict.fromkeys(f"header:{name}" for record in records for name, value in record.headers if value)
-    found.update(
-        dict.fromkeys(
-            f"json:{path}"
-            for record in records
-            for path, value in _fields(record)
-            if isinstance(value, str | int) and not isinstance(value, bool) and not _LIKE_A_TIME.search(_last(path))
-        )
+    """Every possible id of these records, each once; a time is none."""
+    found = dict.fromkeys(
+        spec
+        for spec, value in _places(records)
+        if isinstance(value, str | int | bytes)
+        and value != b""
+        and not isinstance(value, bool)
+        and not _is_like_a_time(spec)
     )
     if any(record.key for record in records):
         found["key"] = None
-    return [spec for spec in found if not _LIKE_A_TIME.search(spec)][:MOST_FIELDS]
+    return list(found)[:MOST_FIELDS]
+
+
+def _is_like_a_time(spec: str) -> bool:
+    return _LIKE_A_TIME.search(_last(spec.partition(":")[2])) is not None
 
 
 def _last(path: str) -> str:
@@ -217,11 +227,7 @@ def _time(records: Sequence[Record]) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _times(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    names = dict.fromkeys(f"header:{name}" for record in records for name, _ in record.headers)
-    names.update(dict.fromkeys(f"json:{path}" for record in records for path, _ in _fields(record)))
-    for spec in names:
-        if not _LIKE_A_TIME.search(_last(spec.partition(":")[2])):
-            continue
+    for spec in dict.fromkeys(spec for spec, _ in _places(records) if _is_like_a_time(spec)):
         for unit in _UNITS:
             of = identity_from_spec(spec, unit=unit).timestamp_of
             if all(_is_before(of(record), record.timestamp_ms) for record in records):
