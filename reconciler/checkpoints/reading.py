@@ -12,14 +12,14 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, sleep
 from types import MappingProxyType
 from typing import TypeVar
 
 from reconciler.checkpoints import log, restart
-from reconciler.checkpoints.log import OffsetEntry, SourceOffset, TornError, UnusableError, kafka_offsets
+from reconciler.checkpoints.log import OffsetEntry, SourceOffset, TornError, UnusableError
 from reconciler.checkpoints.restart import Checkpoint, LateLog, LogEntry, behind, refuse_unusable
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import NotCreated, NotNow, Refused
@@ -216,15 +216,19 @@ def read_manifest(folder: Folder) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class CopiedOffsets:
-    """The cluster for which the copy was made, when (RFC 3339), and the topics that it reads there.
+    """The cluster for which the copy was made, when (RFC 3339), and the offsets at which it began there.
 
-    ``first``: the offsets at which it began that have an anchor here; of one that lags, the offset it was made for.
+    Of an anchor that lags, ``first`` has the offset it was made for.
     """
 
     cluster_id: str
     made_at: str
-    topics: frozenset[str]
-    first: Mapping[TopicPartition, StoredOffset] = field(default_factory=lambda: MappingProxyType({}))
+    first: Mapping[TopicPartition, StoredOffset]
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that the copy reads there."""
+        return {key.topic for key in self.first}
 
 
 def anchors_field(first: Mapping[TopicPartition, StoredOffset]) -> list[dict[str, object]]:
@@ -241,21 +245,14 @@ def _without_id(stored: StoredOffset) -> StoredOffset:
 
 def copied_offsets(made: Mapping[str, object]) -> CopiedOffsets | None:
     """What a manifest says of its offsets; None for one that names no cluster, or is not understood."""
+    destination = made.get("destination")
     try:
-        return _copied_offsets(made)
+        cluster = json_fields.string(destination, "cluster_id") if isinstance(destination, dict) else None
+        made_at = json_fields.string(made, "created_at") or ""
+        first = dict(_first(made.get("anchors")))
     except FieldError:
         return None
-
-
-def _copied_offsets(made: Mapping[str, object]) -> CopiedOffsets | None:
-    destination = made.get("destination")
-    cluster = json_fields.string(destination, "cluster_id") if isinstance(destination, dict) else None
-    if cluster is None:
-        return None
-    first = dict(_first(made.get("anchors")))
-    topics = {key.topic for key in first} | set(_topics(made.get("changed"), made.get("kept")))
-    made_at = json_fields.string(made, "created_at") or ""
-    return CopiedOffsets(cluster, made_at, frozenset(topics), MappingProxyType(first))
+    return None if cluster is None else CopiedOffsets(cluster, made_at, MappingProxyType(first))
 
 
 def _first(anchors: object) -> Iterator[tuple[TopicPartition, StoredOffset]]:
@@ -267,17 +264,3 @@ def _first(anchors: object) -> Iterator[tuple[TopicPartition, StoredOffset]]:
         if topic is None or partition is None or stored is None:
             raise FieldError("anchors", "has an entry without a topic, a partition or an offset")
         yield TopicPartition(topic, partition), stored
-
-
-def _topics(changed: object, kept: object) -> Iterator[str]:
-    """The topics of the lines that were rewritten, without those of sources that stay at their cluster."""
-    stay = kept if isinstance(kept, list) else []
-    for edit in changed if isinstance(changed, list) else ():
-        if not isinstance(edit, dict):
-            continue
-        before, after = (json_fields.string(edit, name) or "" for name in ("before", "after"))
-        known = set(before.split("\n"))
-        for number, line in enumerate(after.split("\n"), start=-2):  # two lines come before the sources'
-            name, brace, offsets = line.partition("{")  # the source's name is there in version 2
-            if line not in known and (name.removesuffix(":") or str(number)) not in stay:
-                yield from {topic for topic, _ in kafka_offsets(brace + offsets) or ()}

@@ -120,24 +120,6 @@ def test_newer_metadata_of_operators_and_the_states_provider_are_read(files: Fil
     assert found.state_provider == "RocksDBStateStoreProvider"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("offsets/0", "v3\n\n{}", "offsets/0 is not understood: it has version v3, and only v1 and v2 are known"),
-        ("commits/0", "v9\n{}", "commits/0 is not understood: it has version v9"),
-        ("sources/0/0", "\0v2\n{}", "sources/0/0 is not understood: it has version v2"),
-    ],
-)
-def test_an_unknown_format_is_named_with_what_was_seen(
-    files: Files, capsys: pytest.CaptureFixture[str], name: str, content: str, says: str
-) -> None:
-    files.put(name, content)
-    if name.startswith("sources"):  # read only where a restart reads it
-        (files.path / "commits/0").unlink()
-    assert command("checkpoint", "show", files.path) == 6
-    assert says in capsys.readouterr().err
-
-
 # ---------------------------------------------------------------- clone
 
 

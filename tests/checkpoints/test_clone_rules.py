@@ -164,26 +164,40 @@ def test_an_altered_plan_is_refused(files: Files) -> None:
     refused(files, Changed, "altered", known=content)
 
 
-def test_an_undecided_partition_is_refused(files: Files) -> None:
-    unresolved = row(1, 31, None, verdict=Verdict.UNRESOLVED, replay=None)
-    refused(files, NeedsPerson, "must not start", known=plan(job(proven(0, 30, 3), unresolved)))
-
-
-def test_a_checkpoint_that_has_gone_on_since_the_plan_is_refused(files: Files) -> None:
-    files.batch(2, {"o": {0: 33, 1: 31}}, "19")
-    refused(files, Changed, "had offset 30 when the plan was made, and has offset 33 in offsets/2 now")
-
-
-def test_another_cluster_is_refused(files: Files) -> None:
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda there: setattr(there, "cluster_id", "c"), r"The plan is for cluster b, but \[destination\] is c"),
+        (lambda there: there.topic_ids.update({"a.o": "another"}), "deleted or recreated"),
+        (lambda there: there.partition("a.o", 1).delete_before(5), r"a\.o-1: the log is now \[5, 10\]"),
+        (lambda there: there.partition("a.o", 0).compact([2]), r"a\.o-0: the record at 2 is gone"),
+    ],
+    ids=["another cluster", "a topic recreated", "retention", "a record that is gone"],
+)
+def test_a_destination_that_has_changed_is_refused(files: Files, change: Any, match: str) -> None:
     there = log(o=10)
-    there.cluster_id = "c"
-    refused(files, Changed, r"The plan is for cluster b, but \[destination\] is c", there=there)
+    change(there)
+    refused(files, Changed, match, there=there)
 
 
-def test_a_topic_recreated_is_refused(files: Files) -> None:
-    there = log(o=10)
-    there.topic_ids["a.o"] = "another"
-    refused(files, Changed, "deleted or recreated", there=there)
+OTHER = anchor_of(7)
+LOCATED = replace(row(0, 30, 3, verdict=Verdict.BOUNDED), record_fingerprint=OTHER.fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "match"),
+    [
+        (proven(0, 30, 3, anchor=OTHER), Changed, r"a\.o-0: another record is at 2 now"),
+        (LOCATED, Changed, r"a\.o-0: another record is at 2 now"),
+        (proven(0, 30, 3, anchor=OTHER, by="id"), ConfigError, "cannot be told from the plan alone"),
+        (row(0, 30, None, verdict=Verdict.UNRESOLVED, replay=None), NeedsPerson, "must not start"),
+    ],
+    ids=["not the anchor's record", "not the record located without an anchor", "an id decided", "undecided"],
+)
+def test_another_record_in_front_of_the_offset_is_refused(
+    files: Files, first: Any, error: type[Exception], match: str
+) -> None:
+    refused(files, error, match, known=plan(job(first, proven(1, 31, 4))))
 
 
 def test_a_partition_that_came_since_is_refused(files: Files) -> None:
@@ -192,36 +206,9 @@ def test_a_partition_that_came_since_is_refused(files: Files) -> None:
     refused(files, Changed, "has partition 1 now, which is not in the plan", known=only)
 
 
-def test_an_offset_that_retention_has_passed_is_refused(files: Files) -> None:
-    there = log(o=10)
-    there.partition("a.o", 1).delete_before(5)
-    refused(files, Changed, r"a\.o-1: the log is now \[5, 10\]", there=there)
-
-
-def test_a_record_that_is_gone_is_refused(files: Files) -> None:
-    there = log(o=10)
-    there.partition("a.o", 0).compact([2])
-    refused(files, Changed, r"a\.o-0: the record at 2 is gone", there=there)
-
-
-def test_another_record_in_front_of_the_offset_is_refused(files: Files) -> None:
-    other = plan(job(proven(0, 30, 3, anchor=anchor_of(7)), proven(1, 31, 4)))
-    refused(files, Changed, r"a\.o-0: another record is at 2 now", known=other)
-
-
-def test_another_record_than_the_one_located_without_an_anchor_is_refused(files: Files) -> None:
-    located = replace(row(0, 30, 3, verdict=Verdict.BOUNDED), record_fingerprint=anchor_of(7).fingerprint)
-    refused(files, Changed, r"a\.o-0: another record is at 2 now", known=plan(job(located, proven(1, 31, 4))))
-
-
 def test_the_record_behind_those_sent_again_need_not_be_the_anchors(files: Files) -> None:
     stepped = replace(proven(0, 30, 3, anchor=anchor_of(0)), record_fingerprint=anchor_of(2).fingerprint)
     assert cloned(files, known=plan(job(stepped, proven(1, 31, 4)))).batch == 2
-
-
-def test_what_an_id_decided_needs_the_configuration_where_the_content_differs(files: Files) -> None:
-    by_id = plan(job(proven(0, 30, 3, anchor=anchor_of(7), by="id"), proven(1, 31, 4)))
-    refused(files, ConfigError, "cannot be told from the plan alone", known=by_id)
 
 
 @pytest.mark.parametrize("of", ["original", "copy"])

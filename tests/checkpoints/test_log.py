@@ -1,7 +1,5 @@
 """A checkpoint's files: those that Spark wrote, byte by byte, and everything else, which is refused in words."""
 
-import json
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,7 +12,7 @@ from reconciler.checkpoints.restart import LateLog, LogEntry, Tracking, behind, 
 from reconciler.formats.json_fields import FieldError
 
 METADATA = (
-    '{"batchWatermarkMs":0,"batchTimestampMs":1795301759566,"conf":{"spark.sql.streaming.stateStore.providerClass":'
+    '{"batchWatermarkMs":0,"unknown":{"x":[1,2]},"batchTimestampMs":1795301759566,"conf":{"spark.sql.streaming.stateStore.providerClass":'
     '"org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider","spark.sql.shuffle.partitions":"1"}}'
 )
 """As PySpark 4.2.0 wrote it; most of the settings are left out."""
@@ -97,23 +95,11 @@ def test_where_a_kafka_source_began_has_a_nul_in_front():
     assert log.parse_initial("1", b'v1\n{"path":"\xff"}').kafka is None, "other sources' files may be anything"
 
 
-def test_commits_of_both_versions_are_read():
-    log.check_commit(b'v1\n{"nextBatchWatermarkMs":0}')
-    log.check_commit(b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["8bc8bb00-062f"]]}}')
-    log.check_commit(b"v1\n{}")
-    log.check_commit(b"v1\n")
-
-
 def test_the_querys_id_is_read():
     assert log.parse_query_id(b'{"id":"86b8d69f-40e2-47bc-acd1-662df118fed0"}') == (
         "86b8d69f-40e2-47bc-acd1-662df118fed0"
     )
     assert log.parse_query_id(b"{}") is None
-
-
-def test_file_names():
-    names = ["0", "17", ".17.crc", "17.tmp", ".17.0b5c.tmp", "017", "-1", "metadata", "9.compact", "", "²", "1" * 30]
-    assert [log.batch_of(name) for name in names] == [0, 17, *[None] * 10]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +164,7 @@ SINK = b'"snk":{"sinkName":"snk","commitOffset":"-","providerName":"F","apiVersi
         b'v2\n{"nextBatchWatermarkMs":0}',
         b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["a8e3e6a1"],["9fa99326"]]}}',
         b'v3\n{"nextBatchWatermarkMs":0,"sinkMetadataMap":{' + SINK + b"}}",
+        b"v1\n{}",
         b"v1\n",
     ],
 )
@@ -205,48 +192,6 @@ def test_a_commit_that_is_not_understood_is_refused(data):
         log.check_commit(data)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["0", "1", "o", "-1", "²"]), inner),
-    max_leaves=8,
-)
-LINES = JSON.map(json.dumps) | st.text(max_size=20)
-
-
-@given(
-    st.sampled_from(["v1", "v2", "v9", ""]),
-    st.lists(LINES, max_size=4),
-    st.binary(max_size=40),
-)
-def test_arbitrary_files_are_read_or_refused_with_a_reason(version, lines, data):
-    text = "\n".join((version, *lines)).encode("utf-8", "surrogatepass")
-    for tried in (text, b"\0" + text, data):
-        for parse in (
-            lambda each: log.parse_offsets(0, each),
-            lambda each: log.parse_initial("0", each),
-            log.check_commit,
-            log.parse_query_id,
-        ):
-            with suppress(FieldError):
-                parse(tried)
-
-
-TOPICS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
-KAFKA = st.dictionaries(
-    TOPICS, st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), min_size=1, max_size=3), max_size=3
-)
-
-
-@given(st.lists(KAFKA, max_size=3))
-def test_kafkas_offsets_read_back(sources):
-    texts = [json.dumps({t: {str(p): o for p, o in each.items()} for t, each in source.items()}) for source in sources]
-    found = entry(0, *texts)
-    assert [source.kafka for source in found.sources] == [
-        {(topic, partition): offset for topic, each in source.items() for partition, offset in each.items()}
-        for source in sources
-    ]
-
-
 # ---------------------------------------------------------------- what a restart reads
 
 
@@ -262,12 +207,57 @@ def positions(last, before=None, *, committed, initial=FIRST):
     ]
 
 
-def test_after_a_committed_batch_a_restart_goes_on_from_its_end():
-    assert positions(SEVEN, THREE, committed=True) == [("0", kafka("o", p0=70), None)]
+BEGAN_AT = kafka("o", p0=5)
 
 
-def test_a_batch_that_is_not_committed_is_repeated_from_the_end_of_the_one_before_whatever_its_number():
-    assert positions(SEVEN, THREE, committed=False) == [("0", kafka("o", p0=30), kafka("o", p0=70))]
+@pytest.mark.parametrize(
+    ("last", "before", "committed", "initial", "found"),
+    [
+        (SEVEN, THREE, True, FIRST, [("0", kafka("o", p0=70), None)]),
+        (SEVEN, THREE, False, FIRST, [("0", kafka("o", p0=30), kafka("o", p0=70))]),
+        (entry(0, '{"o":{"0":70}}'), None, False, FIRST, [("0", BEGAN_AT, kafka("o", p0=70))]),
+        (None, None, False, FIRST, [("0", BEGAN_AT, None)]),
+        (None, None, False, {}, []),
+        (entry(4, "-"), None, True, FIRST, [("0", BEGAN_AT, None)]),
+        (entry(4, "-"), None, True, {}, [("0", None, None)]),
+        (entry(4, '{"o":{"0":8}}'), entry(3, "-"), False, FIRST, [("0", BEGAN_AT, kafka("o", p0=8))]),
+        (
+            entry(1, "17", '{"o":{"0":8}}'),
+            entry(0, "9", '{"o":{"0":6}}'),
+            False,
+            FIRST,
+            [("0", None, None), ("1", kafka("o", p0=6), kafka("o", p0=8))],
+        ),
+    ],
+    ids=[
+        "committed: on from its end",
+        "not committed: from the end of the one before, whatever its number",
+        "the first batch: from where the source began",
+        "no batch: where the source begins",
+        "no batch, and nothing read",
+        "a void source: where it began",
+        "a void source, and nothing known",
+        "a source that was void before: from where it began",
+        "another kind of source: nothing",
+    ],
+)
+def test_a_restart_reads_from(last, before, committed, initial, found):
+    assert positions(last, before, committed=committed, initial=initial) == found
+
+
+@pytest.mark.parametrize(
+    ("last", "before", "problem"),
+    [
+        (entry(7, '{"o":{"0":70}}', '{"p":{"0":1}}'), THREE, "has 2 sources, and offsets/3 has 1"),
+        (SEVEN, None, "is not committed, and the offsets of the batch before it are missing"),
+    ],
+)
+def test_entries_that_do_not_fit_are_refused(last, before, problem):
+    with pytest.raises(FieldError, match=problem):
+        positions(last, before, committed=False)
+
+
+def test_the_entry_from_which_a_restart_continues():
     found = restart.checkpoint("id", SEVEN, THREE, committed=False, initial=FIRST)
     assert (found.repeats_a_batch, found.starts_at) == (True, THREE)
     found = restart.checkpoint("id", SEVEN, THREE, committed=True, initial=FIRST)
@@ -286,15 +276,6 @@ def test_a_batch_with_other_partitions_that_was_not_finished_is_a_repartitioning
     assert found.repartitions == repartitions
 
 
-def test_the_first_batch_is_repeated_from_where_the_source_began():
-    assert positions(entry(0, '{"o":{"0":70}}'), committed=False) == [("0", kafka("o", p0=5), kafka("o", p0=70))]
-
-
-def test_a_query_that_planned_no_batch_begins_where_its_sources_do():
-    assert positions(None, committed=False) == [("0", kafka("o", p0=5), None)]
-    assert positions(None, committed=False, initial={}) == []
-
-
 def test_a_source_that_came_later_begins_where_it_began():
     before = entry(1, 'a:{"o":{"0":9}}', version="v2")
     last = entry(2, 'b:{"p":{"0":4}}', 'a:{"o":{"0":11}}', version="v2")
@@ -305,14 +286,6 @@ def test_a_source_that_came_later_begins_where_it_began():
     ]
     with pytest.raises(FieldError, match="is missing, so where source b began is not known"):
         positions(last, before, committed=False, initial={})
-
-
-def test_a_void_source_begins_where_it_began_if_that_is_known():
-    assert positions(entry(4, "-"), committed=True) == [("0", kafka("o", p0=5), None)]
-    assert positions(entry(4, "-"), committed=True, initial={}) == [("0", None, None)]
-    assert positions(entry(4, '{"o":{"0":8}}'), entry(3, "-"), committed=False) == [
-        ("0", kafka("o", p0=5), kafka("o", p0=8))
-    ]
 
 
 def test_a_log_that_does_not_name_its_sources_finds_where_they_began_by_their_topics():
@@ -328,18 +301,6 @@ def test_a_log_that_does_not_name_its_sources_finds_where_they_began_by_their_to
     twice = {**named, "again": log.parse_initial("again", b'\0v1\n{"o":{"0":3}}')}
     with pytest.raises(FieldError, match="is missing, so where source 1 began is not known"):
         positions(last, committed=False, initial=twice)
-
-
-def test_other_sources_have_no_position():
-    assert positions(entry(1, "17", '{"o":{"0":8}}'), entry(0, "9", '{"o":{"0":6}}'), committed=False) == [
-        ("0", None, None),
-        ("1", kafka("o", p0=6), kafka("o", p0=8)),
-    ]
-
-
-def test_entries_of_different_sources_do_not_fit():
-    with pytest.raises(FieldError, match="has 2 sources, and offsets/3 has 1"):
-        positions(entry(7, '{"o":{"0":70}}', '{"p":{"0":1}}'), THREE, committed=False)
 
 
 @pytest.mark.parametrize(
@@ -370,34 +331,27 @@ def test_the_gaps_of_a_log_are_named_with_both_readings():
     assert earlier.missing_words() == "offsets/2: left out by asynchronous progress tracking, or lost"
 
 
-def test_a_later_batch_without_the_one_before_it_cannot_be_repeated():
-    with pytest.raises(FieldError, match="is not committed, and the offsets of the batch before it are missing"):
-        positions(SEVEN, committed=False)
+NO_BATCH = ["1٣", str(2**63), "07", "+7", "7 ", ".7.tmp", "7.compact", "", ".7.crc", "7.tmp", "-1", "metadata", "²"]
 
 
-@pytest.mark.parametrize("name", ["1٣", str(2**63), "07", "+7", "7 ", ".7.tmp", "7.compact", ""])
+@pytest.mark.parametrize("name", NO_BATCH)
 def test_a_name_that_is_no_batchs_to_spark_is_none_here(name):
     """Arabic digits are digits to Python, which would then look for the file of another name."""
     assert log.batch_of(name) is None
-    assert log.batch_of(str(2**63 - 1)) == 2**63 - 1
-
-
-def test_an_offset_of_other_digits_is_not_taken_for_another_partitions():
+    assert [log.batch_of(each) for each in ("0", "17", str(2**63 - 1))] == [0, 17, 2**63 - 1]
     assert log.kafka_offsets('{"o":{"1٣":8}}') is None
 
 
 # ---------------------------------------------------------------- other offsets
 
-UNKNOWN_KEYS = '{"batchWatermarkMs":7,"unknown":{"x":[1,2]},"conf":{"spark.sql.shuffle.partitions":"2"}}'
-
 
 def test_only_the_line_of_the_named_source_changes():
-    data = f'v1\n{UNKNOWN_KEYS}\n{{"o":{{"0":30}}}}\n17\n{{"p":{{"0":1}}}}'.encode()
+    data = f'v1\n{METADATA}\n{{"o":{{"0":30}}}}\n17\n{{"p":{{"0":1}}}}'.encode()
     assert log.entry_with(4, data, {"0": '{"a.o":{"0":3}}'}) == data.replace(b'{"o":{"0":30}}', b'{"a.o":{"0":3}}')
 
 
 def test_named_sources_keep_their_names_and_their_order():
-    data = f'v2\n{UNKNOWN_KEYS}\nord:{{"o":{{"0":30}}}}\npay:{{"p":{{"0":1}}}}\n'.encode()
+    data = f'v2\n{METADATA}\nord:{{"o":{{"0":30}}}}\npay:{{"p":{{"0":1}}}}\n'.encode()
     changed = log.entry_with(4, data, {"pay": '{"a.p":{"0":9}}'})
     assert changed == data.replace(b'pay:{"p":{"0":1}}', b'pay:{"a.p":{"0":9}}')
 
@@ -410,12 +364,12 @@ def test_where_a_source_began_keeps_its_leading_nul():
 
 
 def test_every_line_break_stays_as_it_is():
-    data = f'v1\r\n{UNKNOWN_KEYS}\n{{"o":{{"0":30}}}}\r17\r\n'.encode()
+    data = f'v1\r\n{METADATA}\n{{"o":{{"0":30}}}}\r17\r\n'.encode()
     assert log.entry_with(4, data, {"0": '{"a.o":{"0":3}}'}) == data.replace(b'{"o":{"0":30}}', b'{"a.o":{"0":3}}')
 
 
 def test_a_source_that_is_not_there_or_not_kafka_is_refused():
-    data = f'v1\n{UNKNOWN_KEYS}\n{{"o":{{"0":30}}}}'.encode()
+    data = f'v1\n{METADATA}\n{{"o":{{"0":30}}}}'.encode()
     with pytest.raises(FieldError, match="source 1: is not in this entry"):
         log.entry_with(4, data, {"1": "{}"})
     with pytest.raises(FieldError, match="holds no Kafka offsets"):
@@ -445,7 +399,7 @@ def test_what_was_written_is_read_again_and_nothing_else_has_changed(old, new, n
     lines = [log.offsets_text(old), "-", '{"logOffset":3}']
     if named:
         lines = [f"s{number}:{line}" for number, line in enumerate(lines)]
-    data = "\n".join((f"v{2 if named else 1}", UNKNOWN_KEYS, *lines)).encode() + end.encode()
+    data = "\n".join((f"v{2 if named else 1}", METADATA, *lines)).encode() + end.encode()
     before = log.parse_offsets(5, data)
     name = before.sources[0].name
     after = log.entry_with(5, data, {name: log.offsets_text(new)})

@@ -6,7 +6,6 @@ source.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.checkpoints.clone import clone
-from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
+from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.kafka.memory import MemoryLog
@@ -108,21 +106,6 @@ def test_a_copy_that_went_on_at_another_cluster_as_it_was_has_that_ones_anchors(
     (row,) = rows_of(query, copy)
     assert row.stored.anchor is not None
     assert row.stored.anchor.cluster_id == "c"
-
-
-def test_a_copy_without_anchors_of_its_own_is_not_judged_by_the_originals(query: Query) -> None:
-    """As an earlier release made it. Its numbers are no source's either: what the mirror recorded says nothing."""
-    copy = copied(query)
-    manifest = json.loads((copy.path / MANIFEST).read_text())
-    del manifest["anchors"]
-    (copy.path / MANIFEST).write_text(json.dumps(manifest))
-    runs(query, copy, 3, STORED)
-    (row,) = query.check(copy.path).plan.job().partitions
-    assert row.verdict is Verdict.UNRESOLVED
-    assert "a copy that was made for the destination" in row.detail
-    assert "the anchors kept under this name are another cluster's" in row.detail
-    with pytest.raises(NeedsPerson):
-        query.start_at_destination(str(copy.path))
 
 
 def test_the_source_is_not_asked_for_records_at_the_copys_numbers(query: Query) -> None:
