@@ -129,8 +129,8 @@ def copy_tree(
         mark=BARRIER + f"{uuid4().hex}\n".encode(),
         on_copied=on_copied or (lambda _: None),
     )
-    _begin(work)
     with _removed_if_refused(work):
+        _begin(work)
         done = _copy_files(work, [name for name in work.names if name != LAST])
         work.refuse_taken()
         _write_files(work)

@@ -78,6 +78,15 @@ def test_a_copy_whose_original_has_run_on_is_not_started_on(tmp_path: Path, repe
     assert "another --clone-to" in str(stopped.value.hint)
 
 
+def test_a_copy_that_was_cut_off_is_not_started_on(tmp_path: Path) -> None:
+    """As on an object store, where it is at the path of the copy itself."""
+    pair = made(tmp_path, repeats=False)
+    pair.copy.put("offsets/5", reading.BARRIER.decode())
+    with pytest.raises(Refused, match="copy is an unfinished copy of a checkpoint") as stopped:
+        pair.start()
+    assert "delete it, and make a new one" in str(stopped.value.hint)
+
+
 def test_another_query_in_the_place_of_the_original_is_told(tmp_path: Path) -> None:
     pair = made(tmp_path, repeats=False)
     pair.original.put("metadata", '{"id":"another"}')
