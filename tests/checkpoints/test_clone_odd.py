@@ -10,7 +10,6 @@ import pytest
 
 from reconciler.checkpoints import copying
 from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
-from reconciler.core.errors import Refused
 from tests.checkpoints.checkpoint_files import Files, after_call, cloned, new
 
 
@@ -75,21 +74,6 @@ def test_a_file_that_was_edited_is_told_with_the_copy(files: Files) -> None:
     file = files.path / "commits/.1.crc"
     file.write_bytes(b"crc\0" + (512).to_bytes(4, "big") + b"else")
     assert any("commits/1 does not fit its checksum" in each for each in cloned(files).warnings)
-
-
-@pytest.mark.parametrize("offset", [-1, -2])
-def test_a_number_that_is_no_offset_is_not_copied(files: Files, offset: int) -> None:
-    files.planned(1, {"o": {0: offset, 1: 31}})
-    with pytest.raises(Refused, match=f"offsets/1 has {offset} for o-0"):
-        cloned(files)
-    assert not new(files).exists()
-
-
-def test_lines_that_end_as_on_windows_are_copied(files: Files) -> None:
-    entry = files.path / "offsets/1"
-    entry.write_bytes(entry.read_bytes().replace(b"\n", b"\r\n"))
-    cloned(files)
-    assert files.content(new(files))["offsets/1"].endswith(b'}}\r\n{"a.o":{"0":3,"1":4}}')
 
 
 # ---------------------------------------------------------------- strangers
