@@ -64,12 +64,6 @@ class Work:
         return cls(**{**given, "rounds": [[Query(**query) for query in each] for each in given["rounds"]]})
 
 
-def main() -> int:
-    """Run the work in the JSON file that the command line names."""
-    run(Work.from_json(Path(sys.argv[1]).read_text()))
-    return 0
-
-
 def run(work: Work) -> None:
     """Run until every record has been read, or until the batch at which to die."""
     spark = _session(Path(work.rounds[0][0].folder))
@@ -152,4 +146,4 @@ def _counted(batch: DataFrame) -> DataFrame:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(Work.from_json(Path(sys.argv[1]).read_text()))

@@ -82,6 +82,8 @@ class Broker(ClusterInUse):
         super().__init__(name)
         self.number = number
         self.directory = directory.absolute()
+        self.data = self.directory / "data"
+        self.log = self.directory / "broker.log"
         self.ports = free_ports(2)
         if port is not None and is_free(port):
             self.ports = (port, self.ports[1])
@@ -132,14 +134,6 @@ class Broker(ClusterInUse):
     @property
     def bootstrap(self) -> str:
         return f"{HOST}:{self.ports[0]}"
-
-    @property
-    def data(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "broker.log"
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
         """Fails at once if the process has died."""
