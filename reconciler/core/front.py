@@ -29,7 +29,7 @@ WHOLE = LARGEST_READ // 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBound:
-    """The log's range, and an offset ``safe`` that no unprocessed record lies before.
+    """The log's range, and an offset ``safe`` that no unprocessed record is before.
 
     ``safe_ms`` is the time whose lookup gave ``safe``; None if no lookup did, and nothing has to be checked.
     ``is_checked``: the records right in front were read, and ``last`` is the last of them, if there is one.

@@ -153,7 +153,7 @@ class Processed:
     """Tells re-sent records from new ones after the first copy of the anchor's record.
 
     Why it is enough to remember the window between the time bound L(t) and the first copy f: a processed record
-    with a timestamp >= t that is still in the log before f cannot lie before L(t), because L(t) is the first
+    with a timestamp >= t that is still in the log before f cannot be before L(t), because L(t) is the first
     offset with such a timestamp. So a record after f with timestamp >= t whose content is not in the window is new,
     unless its first copy is gone from the log; and then its time is at most the anchor's plus the disorder margin.
     """
@@ -200,13 +200,13 @@ class Processed:
         return name in self._known and self._known[name] != mark
 
     def know(self, record: Record) -> None:
-        """Note a record that stands in front of the anchor's first copy, where ids are unique."""
+        """Note a record that is in front of the anchor's first copy, where ids are unique."""
         name = self.id_of(record) if self._matcher.by_unique_id else None
         if name is not None:
             self._known.setdefault(name, mark_of(record))
 
     def is_dated_before(self, record: Record) -> bool:
-        """True if its first copy may stand in front of all records that were read before the anchor's copy."""
+        """True if its first copy may be in front of all records that were read before the anchor's copy."""
         stamp = record.timestamp_ms
         return self._stamp is not None and stamp is not None and not record.append_time and stamp < self._stamp
 

@@ -27,7 +27,7 @@ class Sync:
         return f"{self.upstream:,}→{self.downstream:,}"
 
     def may_name(self, record: Record | None) -> bool:
-        """True if ``record`` lies at ``downstream`` and is not dated later than the pair, which would be of another
+        """True if ``record`` is at ``downstream`` and is not dated later than the pair, which would be of another
         topic of this name."""
         return record is not None and record.offset == self.downstream and not is_dated_after(record, self.written_ms)
 

@@ -55,7 +55,7 @@ class Cleaning:
 class Read:
     """The first records at or after ``offset``, about ``max_records`` at most. Answer: Chunk.
 
-    ``offset`` lies in the log's range; a Chunk with ``out_of_range`` means that retention has moved the range.
+    ``offset`` is in the log's range; a Chunk with ``out_of_range`` means that retention has moved the range.
     ``committed``: records of aborted and open transactions are left out, and an open one ends the log.
     ``full_until_ms``: behind the last record that was not created after this time, the log may merely count the others
     (``Chunk.counted``). ``again``: the records that it has counted are needed after all. That is not a new question,

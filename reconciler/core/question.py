@@ -41,7 +41,7 @@ def possible_time_ms(stored: StoredOffset, now_ms: int, max_disorder_ms: int) ->
 class Limits:
     """How far a search may go.
 
-    ``max_disorder_ms``: if x stands before y in a source partition, x's time is at most y's plus this. It is a
+    ``max_disorder_ms``: if x is before y in a source partition, x's time is at most y's plus this. It is a
     statement about the producers; it matters only as long as the anchor's record is not found.
     ``scan_records``: records read in search of the anchor, per partition.
     ``tail_records``: records read after the resume point to count the replay, per partition; unread records count as

@@ -3,11 +3,11 @@
 Resuming right after the first copy f of the anchor's record skips nothing, and reads again what was sent again behind
 it. Where no two records share an id, a later place can be proven as good:
 
-    Resuming right behind a place q skips a record only if its last copy lies at or before q. So it skips nothing if
-    every record whose last copy lies in (f, q] was processed.
+    Resuming right behind a place q skips a record only if its last copy is at or before q. So it skips nothing if
+    every record whose last copy is in (f, q] was processed.
 
 Where ids increase, the records whose id is not above the anchor's were processed. Otherwise those in front of f, and
-the anchor itself: nothing unprocessed lies before the first copy (``search``, F), which must be there still (W).
+the anchor itself: nothing unprocessed is before the first copy (``search``, F), which must be there still (W).
 
 Let B be the first last copy behind f of a record that is not proven to be processed. Then q is the last copy of a
 processed record before B. From q on the log is again one of the model, which begins at or before the anchor: so what
@@ -168,7 +168,7 @@ class _Tail:
         self._want(name, record, sent_again)
 
     def barrier(self) -> tuple[int | None, dict[bytes, Record]]:
-        """B, as if every record that may stand in front had been found there, and those records that end before B."""
+        """B, as if every record that may be in front had been found there, and those records that end before B."""
         unproven = [(record, name) for name, record in self.last.items() if not self._processed.is_surely(record)]
         new = [record.offset for record, _ in unproven if not self._may_be_in_front(record)]
         if self._nameless is not None:
@@ -205,7 +205,7 @@ def _look_in_front(
 ) -> Search[set[bytes] | None]:
     """Which of these records are not in front of the anchor's first copy; None if one there contradicts them.
 
-    A copy carries its record's timestamp, so none lies before the first offset of the smallest one.
+    A copy carries its record's timestamp, so none is before the first offset of the smallest one.
     """
     missing = set(wanted)
     lookup = yield from ask_lookup(min(record.timestamp_ms or 0 for record in wanted.values()))

@@ -299,7 +299,7 @@ def count_possible(judge: Judge, begin: int, end: int) -> Search[int]:
 
 
 def count_records(begin: int, end: int, budget: int) -> Search[tuple[int, int]]:
-    """How many records lie in [``begin``, ``end``) as far as ``budget`` allows, and how many offsets stayed unread."""
+    """How many records are in [``begin``, ``end``) as far as ``budget`` allows, and how many offsets stayed unread."""
     position, count = begin, 0
     while position < end and count < budget:
         size = min(max(FIRST_READ, count), budget - count, LARGEST_READ)

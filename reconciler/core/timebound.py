@@ -1,6 +1,6 @@
 """Resuming by time, where the anchor's record is not there or has no name.
 
-Argument. Let t be the anchor's time and d the stated disorder. Every unprocessed record stands behind the anchor in
+Argument. Let t be the anchor's time and d the stated disorder. Every unprocessed record is after the anchor in
 the source, so its time is at least t - d. All records before L(t - d) are older than that, hence processed: resuming at
 L(t - d) skips nothing. Where times come from the payload, the lookup still goes by Kafka timestamps: a record must not
 be stamped earlier than its event less d, so that L(t - 2d) is the bound. With LogAppendTime the same holds for the
@@ -138,7 +138,7 @@ def look_around(
 
 
 def _checked(question: Question, bound: TimeBound) -> Search[Front]:
-    """The records in front of a bound, as far as they tell whether the lookup that gave it can be right."""
+    """The records in front of a bound, as far as they show whether the lookup that gave it can be right."""
     if bound.safe_ms is None:
         return Front((yield from last_before(bound.safe, bound.start)))
     front = Front(bound.last)

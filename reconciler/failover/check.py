@@ -60,7 +60,7 @@ class Checked:
     """A plan, the (job name, destination partition) of every row that must be written first, and what was stored.
 
     ``failed`` has the jobs that could not be judged (``apart.check_each``), each with its cause. ``to_anchor``: rows
-    that are right, that no start waits for, and that a move gives the destination's anchor all the same.
+    that are right, that no start waits for, and whose anchor a move replaces with the destination's.
     """
 
     plan: Plan

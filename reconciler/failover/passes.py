@@ -171,7 +171,7 @@ class Passes:
         return span_of({at.destination.partition: at.origin for at in places}, time_of)
 
     def _is_found_elsewhere(self, places: Sequence[JobPartition], found: Mapping[Key, Found]) -> bool:
-        """True if some anchor's record lies in a partition of another number: records were spread, then.
+        """True if some anchor's record is in a partition of another number: records were spread, then.
 
         A place where the record may have been before it was removed is no sign of it. Nor is the mirror's pair for an
         offset without an anchor, or an increasing id alone: every partition has such numbers.

@@ -178,7 +178,7 @@ def _one_end(row: PartitionPlan, start: PartitionPlan | None, furthest: Furthest
 
 
 def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
-    """The end, or the start where the end is not proven or lies before it: the batch is then repeated empty.
+    """The end, or the start where the end is not proven or is before it: the batch is then repeated empty.
 
     The start, too, for a partition that the batch had no records of: it is new here, or was empty at the source.
     """

@@ -1,7 +1,7 @@
 """Signs that the mirror did not keep records in their partitions, so that partition numbers mean nothing.
 
 MirrorMaker 2 keeps partitions. Another mirror, or a person who recreated the topic with another count, may not. Then
-any record of the source can lie in any partition, and only times bound what is unprocessed. The signs:
+any record of the source can be in any partition, and only times bound what is unprocessed. The signs:
 
 - *Fewer.* There is a stored offset for a partition that the destination lacks.
 - *More.* The destination has partitions with higher numbers than all that are stored, one of them holds a record that

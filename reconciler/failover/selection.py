@@ -97,7 +97,7 @@ def is_later_bare(row: Row | None, other: Row) -> bool:
 def is_of_third(ours: Row, theirs: Row | None) -> bool:
     """True if a row under the destination's name, not its own, may be of a third cluster: not surely the source's.
 
-    Only an anchor of the row of the source's name tells which cluster the source is.
+    Only an anchor of the row of the source's name shows which cluster the source is.
     """
     id_ = ours.stored.cluster_id
     return id_ is not None and (theirs is None or id_ != theirs.stored.cluster_id)
@@ -149,7 +149,7 @@ def anchor_lag(row: Row | None, source: TopicPartition, cluster_id: str, *, tran
     if anchor.offset is None or anchor.names is Names.MAX_TIME or not same_numbering:
         return 0
     if anchor.names is Names.NEXT:
-        # A gap may part an exact pair: then the record lies behind the offset. Without a cluster's id it is one of a
+        # A gap may part an exact pair: then the record is after the offset. Without a cluster's id it is one of a
         # flowlet, which is written with the offset: the anchor's own is only where a search may begin.
         return max(0, row.stored.offset - anchor.offset) if anchor.cluster_id is not None else 0
     return row.stored.offset - anchor.offset - 1
@@ -204,7 +204,7 @@ class Corrections:
         return not row.is_right
 
     def completing(self, rows: Iterable[Planned], *, any_written: bool, moving: bool = False) -> list[Planned]:
-        """The rows that are right as they are, and are written all the same.
+        """The rows whose offset is right and whose anchor must be replaced, because the job moves to this cluster.
 
         Others of the job tell of its move, and these would contradict them; or the job is moved now (``moving``), and
         these are in another numbering. ``rows``: those of the job that are not written otherwise; ``any_written``:

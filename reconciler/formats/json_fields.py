@@ -223,7 +223,7 @@ class Fields:
         self._values: dict[str, object] = {self.place(name): value.get(name) for name in names | optional}
 
     def place(self, name: str) -> str:
-        """Where the field stands in the file, as ``jobs[0].partitions``."""
+        """Where the field is in the file, as ``jobs[0].partitions``."""
         return f"{self._where}.{name}" if self._where else name
 
     def value(self, name: str) -> object:

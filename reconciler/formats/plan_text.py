@@ -22,7 +22,7 @@ ROWS = 500
 _LINE = json.JSONEncoder(ensure_ascii=False).encode
 _INDENTED = json.JSONEncoder(ensure_ascii=False, indent=1).encode
 _NO_JOBS, _NO_ROWS = '"jobs": []', '"partitions": []'
-"""Each stands in the text once: within a string its quotes would be escaped."""
+"""Each is in the text once: within a string its quotes would be escaped."""
 
 
 class TextLayout(NamedTuple):

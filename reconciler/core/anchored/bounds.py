@@ -1,7 +1,7 @@
 """Where a search begins to read, and its scan from there.
 
 Time lookups give two bounds: no copy of the anchor before ``lower``, no unprocessed record before ``safe``. The records
-in front of them are read too, and tell whether the lookups can be right (``front``).
+in front of them are read too, and show whether the lookups can be right (``front``).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def better_bounds(case: Case, bounds: Bounds, scan: Scan) -> Search[Bounds | Non
     """Bounds for a second scan, where the records read show that ``lower`` was not proven; else None.
 
     A lookup uses the log's timestamps. Where those are the broker's own, or the anchor's time is from the payload, the
-    bound depends on clocks, and a copy may lie before it.
+    bound depends on clocks, and a copy may be before it.
     """
     found, time = scan.found, case.anchor.timestamp_ms
     whole = Bounds.of_start(bounds.start, bounds.end)

@@ -9,7 +9,7 @@ F   First copy. Everything before the first copy of the anchor's record was proc
     nothing. Resuming after a later copy could: a re-send cut off half way leaves unprocessed records only
     between the copies. Where no two records share an id, ``resent`` can prove that one is as good.
 T   Time bound. L(t), the first offset with a timestamp >= t, is at or before every record with timestamp t. With
-    t the anchor's own Kafka timestamp, which the mirror preserves, no copy lies before L(t), whatever the disorder.
+    t the anchor's own Kafka timestamp, which the mirror preserves, no copy is before L(t), whatever the disorder.
 W   Whole log. F needs the first copy to be there still. It is if nothing was deleted in front (start 0), or if a record
     older than t less the disorder survives: what follows that one, up to the next copy of the anchor, was processed
     too, because every run starts at or before the end of the one before. Compaction can remove a first copy and keep
@@ -189,7 +189,7 @@ def _conclude_found(case: Case, bounds: Bounds, processed: Processed, scan: Scan
         front = max(bounds.start, bounds.safe - 1)
         has_gaps = scan.gap or (bounds.begin > front and (yield from has_gap(front, bounds.begin)))
         doubtful = has_gaps and (yield from question.may_be_compacted())
-    # With times from the payload, a Kafka timestamp does not tell whether a first copy lay before the log's start.
+    # With times from the payload, a Kafka timestamp does not show whether a first copy was before the log's start.
     hidden = doubtful or (bounds.start > 0 and not question.identity.record_time)
     budget = question.limits.tail_records
     replay = yield from count_replay(processed, scan, bounds.end, budget, lag=lag, may_be_hidden=hidden)

@@ -1,6 +1,6 @@
 """The stretch of a mirrored log between the records of two syncs: counting the records that are surely new there.
 
-The argument stands in ``mirrored`` (B).
+The argument is in ``mirrored`` (B).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 The source record x has its first copy at F(x). By the model of a mirror (``search``), nothing behind x in the source
-lies before F(x). So for a record that is known to be at or before S in the source, its first copy is a safe place: no
-unprocessed record lies before it. Every answer here is such a place, found by ``search`` with that record as the
+is before F(x). So for a record that is known to be at or before S in the source, its first copy is a safe place: no
+unprocessed record is before it. Every answer here is such a place, found by ``search`` with that record as the
 anchor, and of several safe places the furthest is taken. A pair's place is never used itself: the record there is read
 and becomes the anchor, since it may be a later copy.
 
@@ -12,12 +12,12 @@ S   A sync of S itself: the record at its place is the next one.
 U   A sync u1 < S: the record at its place was processed; S - u1 - 1 offsets may follow it.
 B   Between u1 and a sync u2 > S. Let d1 be a copy of u1 and d2 the next copy of u2 behind it. From d1 on the log is a
     mirrored one that begins at u1, so the first copies that follow d1 are in the source's order, and those before d2
-    have numbers between u1 and u2. A record is *new* if it is proven to be such a first copy: it stands behind u1 in
+    have numbers between u1 and u2. A record is *new* if it is proven to be such a first copy: it is after u1 in
     the source, and no record since d1 equals it. Counting back from d2, let w be the (u2 - S)th new record: u2 - S
-    different offsets lie in [w, u2), so w's own is at most S, and F(w) is a safe place. Records that are not new,
+    different offsets are in [w, u2), so w's own is at most S, and F(w) is a safe place. Records that are not new,
     copies sent again perhaps, do not count. The new records in front of w take numbers between u1 and w; if they take
     all that there are up to S, w is S itself.
-    *Proven to stand behind u1*: its id is larger, where ids increase; or its time is later than u1's by more than the
+    *Proven to be after u1*: its id is larger, where ids increase; or its time is later than u1's by more than the
     disorder; or its time t is not before u1's, and no record from L(t) on equals it, in a log where a first copy would
     still be there (the condition W of ``search``).
 C   A checkpoint (u, d) with u <= S. Either the record at d is u, or the record at d - 1 is a sync's, before u. The
@@ -257,7 +257,7 @@ class _Counted:
 def _count(case: _Case, below: Sync, above: Sync, first: Record, last: Record) -> Search[_Counted | None]:
     """Count the new records between two syncs back from the second; None where they cannot be counted.
 
-    A record equal to the first sync's that stands before its place may be a twin: nothing is counted from that one.
+    A record equal to the first sync's that is before its place may be a twin: nothing is counted from that one.
     """
 
     def matcher(record: Record) -> Matcher:
@@ -275,7 +275,7 @@ def _count(case: _Case, below: Sync, above: Sync, first: Record, last: Record) -
         return _Counted(len(new), None, 0)
     record = new[len(new) - back]
     lag = case.evidence.offset - below.upstream - 1 - (len(new) - back)
-    if end == above.downstream:  # else it may be a twin of the second sync's record, and S may lie behind it
+    if end == above.downstream:  # else it may be a twin of the second sync's record, and S may be after it
         lag = min(lag, end - record.offset)
     return _Counted(len(new), record, lag)
 
@@ -358,7 +358,7 @@ def not_beyond_own(question: Question, finding: Finding) -> Search[Finding]:
 
 
 def _with_fingerprint(finding: Finding) -> Search[Finding]:
-    """The finding with what lies before it: no stored anchor tells that later."""
+    """The finding with what is before it: no stored anchor tells that later."""
     if finding.record_offset is None or finding.record_fingerprint is not None:
         return finding
     record = yield from record_at(finding.record_offset)

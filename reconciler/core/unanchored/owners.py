@@ -19,7 +19,7 @@ P   It gave a checkpoint, as in K, by the rule of MirrorMaker 3.5 and later. One
     number (``copied_checkpoints``) does not count: two mirrors may both have equal numbers on both sides.
 Q   It is the last one, and what Connect committed follows from it exactly.
 D   The record at d is dated shortly before the sync was written. For a sync of another mirror, d is a place elsewhere,
-    and the record that lies there here has nothing to do with that time.
+    and the record that is there here has nothing to do with that time.
 A   A delivery that sends again begins at it, or leads up to that: the records from d on are those of the same numbers
     further in front, the one before d is not, and so with the other deliveries. Another mirror that was restarted, too,
     began elsewhere, or sent other numbers again.

@@ -154,7 +154,7 @@ def _check_nothing_between(
     """Raise Changed if a record lies between the one that a row names and its resume offset: it would be skipped.
 
     A row that names no record says that the log has none before the resume offset. Rows of a match are left out: they
-    resume at the stored offset, and records that are newer than a tracked anchor may lie before it.
+    resume at the stored offset, and records that are newer than a tracked anchor may be before it.
     """
     asked: list[tuple[PartitionPlan, int]] = []
     for row in rows:

@@ -132,7 +132,7 @@ def prepare_rollback(
 
 
 def _without_snapshot(plan: Plan, path: Path, config: Config, outside: Outside) -> ConfigError:
-    """The error where the plan has no snapshot beside it: whether it was applied all the same, as another copy."""
+    """The error where the plan has no snapshot beside it: whether another copy of the plan was applied."""
     copied = [job.name for job in plan.jobs if traits(config.chosen(job.name)[0].store).corrected_in_copy]
     if copied and len(copied) == len(plan.jobs):
         return ConfigError(
@@ -278,7 +278,7 @@ def _counted(
 ) -> dict[TopicPartition, Return]:
     """The rows with what they skip and replay. Raises Changed for an offset that the log does not have.
 
-    ``translated`` are rows that the plan saw with the source's anchor. Where such a number lies behind the log's end,
+    ``translated`` are rows that the plan saw with the source's anchor. Where such a number is after the log's end,
     it counts the source's records, not this log's, and goes back as it was.
     """
     offsets = {item.key: item.back_to.offset for item in returns if item.back_to and not item.back_to.is_sentinel}
