@@ -114,7 +114,7 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
     accept.
     """
     import_client()
-    from reconciler.kafka.opening import open_log
+    from reconciler.kafka.apart import open_log
     from reconciler.kafka.survey import topics_of
     from reconciler.stores.registry import open_store
 

@@ -23,9 +23,8 @@ How it stays fast and safe (figures: docs/decisions, measured with librdkafka 2.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -71,23 +70,12 @@ DESCRIBE = "describe the cluster"
 LOOKUP_NEEDS = Needs(topic="Describe on the job's topics")
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How to read: ``sparing``, one batch at a time; and so many bytes of values in one call, or a little more.
-
-    ``on_news`` is called when records have come.
-    """
-
-    sparing: bool = False
-    most_bytes: int | None = None
-    on_news: Callable[[], None] = heard
-
-
 class KafkaLogReader:
     """A cluster's log: ``ports.LogReader`` and ``ReadsApart``. Connects at the first call.
 
     ``committed_only``: records of aborted and open transactions are left out, for a job that leaves them out too.
-    ``records``: reads them in place of this object (``kafka.opening``).
+    ``records``: reads them in place of this object. ``sparing``: one batch is read at a time. ``most_bytes``: a read
+    ends with so many bytes of values, or a little more.
     """
 
     def __init__(
@@ -98,10 +86,12 @@ class KafkaLogReader:
         who: str = "destination",
         committed_only: bool = False,
         records: ApartReader | None = None,
-        manner: Manner | None = None,
+        sparing: bool = False,
+        most_bytes: int | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._manner = manner or Manner()
+        self._sparing = sparing
+        self._most_bytes = most_bytes
         self._records = records
         self._isolation = "read_committed" if committed_only else "read_uncommitted"
         self._connection = Connection(client, timeout_s=timeout_s, whose=who)
@@ -274,7 +264,7 @@ class KafkaLogReader:
         wait_s = self._timeout_s * (PATIENCE if self._may_ask_for_less else 1)
         for turn in turns_of(requests):
             first = 1 if len(turn) <= FEW_PARTITIONS else 0
-            sizes = [1] if self._manner.sparing else list(FETCH_BYTES[first:])
+            sizes = [1] if self._sparing else list(FETCH_BYTES[first:])
             waiting = {requests[index].partition: (index, requests[index]) for index in turn}
             while waiting and sizes:
                 left = [request for _, request in waiting.values()]
@@ -294,7 +284,7 @@ class KafkaLogReader:
 
     @property
     def _may_ask_for_less(self) -> bool:
-        return not self._manner.sparing and self._answer_bytes > SMALL_ANSWER_BYTES
+        return not self._sparing and self._answer_bytes > SMALL_ANSWER_BYTES
 
     def _read_with(
         self, fetch_bytes: int, requests: Sequence[ReadRequest], wait_s: float, *, last: bool
@@ -309,7 +299,7 @@ class KafkaLogReader:
         self._find_leaders(kind, requests)
         consumer.assign([KafkaPartition(r.partition.topic, r.partition.partition, r.offset) for r in requests])
         gathering = Gathering(requests)
-        few, most = len(requests) <= FEW_PARTITIONS, self._manner.most_bytes
+        few, most = len(requests) <= FEW_PARTITIONS, self._most_bytes
         full = False
         with self._connection.waiting():
             wait = FetchWait(len(requests), wait_s, last=last, clock=monotonic)
@@ -321,10 +311,10 @@ class KafkaLogReader:
                     self._forget()
                     raise
                 if news:
-                    self._manner.on_news()
+                    heard()
                     if wait.on_news(gathering.answered):
                         break
-                    full = self._manner.sparing or (most is not None and gathering.bytes >= most)
+                    full = self._sparing or (most is not None and gathering.bytes >= most)
                 elif wait.is_over(gathering.any_unanswered):
                     break
         if gathering.refused_position:
@@ -353,7 +343,7 @@ class KafkaLogReader:
         if kind not in self._consumers:
             fetch_bytes, isolation_level = kind
             isolation = {"isolation.level": isolation_level}
-            sparing = ONE_BATCH if self._manner.sparing else {"fetch.max.bytes": self._answer_bytes}
+            sparing = ONE_BATCH if self._sparing else {"fetch.max.bytes": self._answer_bytes}
             properties = {**POINT_READS, **isolation, **sparing, "max.partition.fetch.bytes": fetch_bytes}
             self._consumers[kind] = self._connection.consumer(properties)
         return self._consumers[kind]

@@ -11,9 +11,11 @@ import contextlib
 import gc
 import json
 import logging
+import os
 import resource
+import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Any
@@ -21,18 +23,19 @@ from typing import TYPE_CHECKING, Any
 from reconciler import waits
 from reconciler.core import errors
 from reconciler.core.errors import ReconcilerError, Unreachable
-from reconciler.kafka.reader import KafkaLogReader, Manner
+from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.sent import frames, pack
 from reconciler.ports import ReadRequest, TopicPartition
 
 if TYPE_CHECKING:
     from reconciler.kafka.bulk.reading import BulkReader
 
-NEWS, CHUNKS, DONE, FAILED = b"n", b"c", b"d", b"f"
-NEWS_EVERY_S = 0.5
+CHUNKS, DONE, FAILED = b"c", b"d", b"f"
 LENGTH = 8
-BESIDES = 1024 * 1024 * 1024
-"""Bytes for what is reserved and not used, above all the stacks of the client's threads: 8 MiB for each broker."""
+STACK_BYTES = 512 * 1024
+"""The stack of each of the client's threads; they get 8 MiB otherwise, all of which counts as used."""
+BESIDES = 128 * 1024 * 1024
+"""Bytes for what is reserved and not used: above all the stacks of 256 threads."""
 SHARE = 4
 """A read ends early once its records take this fraction (1/4) of the memory limit; the next read gets the rest."""
 IN_BULK = 500
@@ -48,39 +51,62 @@ BUSY = 0.1
 log = logging.getLogger(__name__)
 
 
-def serve(connection: socket.socket) -> None:
-    """Answer requests until the other end is closed."""
+def main(descriptor: int) -> None:
+    """Let go of the parent's files and signals, and answer requests until the other end is closed."""
+    gc.freeze()  # a socket of the parent's that is collected here would close a number that is another's by now
     gc.set_threshold(1_000_000, 50, 50)  # hundreds of thousands of messages are alive at a time, and none is in a cycle
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # where memory runs out, the system ends this process and not its parent
-    with contextlib.suppress(EOFError, ConnectionError):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent decides
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, min(os.sysconf("SC_OPEN_MAX"), 65_536))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):  # where the client library aborts, it would write between the lines of the log
+        os.dup2(nothing, standard)
+    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError, ConnectionError):
         orders = json.loads(bytes(receive(connection)))
-        # The parent looks at this process's memory only now and then; this limit holds in between.
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            with open("/proc/self/statm") as file:
-                least = int(file.read().split()[5]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_DATA, (least + 2 * orders["memory"] + BESIDES, hard))
-        readers = _Readers(connection, orders)
+        _limit_memory(orders["memory"])
+        readers = _Readers(orders)
         while _answer(connection, json.loads(bytes(receive(connection))), orders, readers):
             pass
+
+
+def _limit_memory(memory: int) -> None:
+    """Let the client library, which aborts where it gets no memory, take so many bytes more than there are now."""
+    import ctypes
+
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # where memory runs out, the system ends this process and not its parent
+    with contextlib.suppress(OSError, AttributeError):  # not every C library has them
+        library, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+        library.pthread_attr_init(attributes)
+        library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
+        library.pthread_setattr_default_np(attributes)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with open("/proc/self/statm") as file:
+            least = int(file.read().split()[5]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (least + memory + BESIDES, hard))
 
 
 class _Readers:
     """The readers of this process, each made at its first use."""
 
-    def __init__(self, connection: socket.socket, orders: dict[str, Any]) -> None:
+    def __init__(self, orders: dict[str, Any]) -> None:
         self._orders = orders
         self._most_bytes = orders["memory"] // SHARE
-        self._pulse = _Pulse(connection)
         self._made: dict[bool, KafkaLogReader] = {}
 
     def of(self, *, sparing: bool) -> KafkaLogReader:
         if sparing not in self._made:
-            orders, manner = self._orders, Manner(sparing, self._most_bytes, self._pulse)
+            orders = self._orders
             self._made[sparing] = KafkaLogReader(
-                orders["client"], timeout_s=orders["timeout_s"], who=orders["who"], manner=manner
+                orders["client"],
+                timeout_s=orders["timeout_s"],
+                who=orders["who"],
+                sparing=sparing,
+                most_bytes=self._most_bytes,
             )
         return self._made[sparing]
 
@@ -93,9 +119,7 @@ class _Readers:
             log.debug("reads of many partitions are left to librdkafka: %r", error)
             return None
         orders = self._orders
-        return BulkReader(
-            orders["client"], timeout_s=orders["timeout_s"], most_bytes=self._most_bytes, on_news=self._pulse
-        )
+        return BulkReader(orders["client"], timeout_s=orders["timeout_s"], most_bytes=self._most_bytes)
 
 
 def _answer(connection: socket.socket, asked: dict[str, Any], orders: dict[str, Any], readers: _Readers) -> bool:
@@ -148,20 +172,6 @@ def _answer_in_bulk(connection: socket.socket, requests: Sequence[ReadRequest], 
     return sorted(left)
 
 
-class _Pulse:
-    """Tells the other end, now and then, that records are coming."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._last = monotonic()
-
-    def __call__(self) -> None:
-        waits.heard()
-        if monotonic() - self._last > NEWS_EVERY_S:
-            self._last = monotonic()
-            send(self._connection, NEWS)
-
-
 def error_of(text: bytes) -> ReconcilerError:
     """The error that a ``FAILED`` frame reports."""
     name, message, hint, retryable = json.loads(text)
@@ -181,23 +191,16 @@ def send(connection: socket.socket, *parts: bytes) -> None:
     connection.sendall(parts[-1])
 
 
-def receive(connection: socket.socket, waiting: Callable[[], None] | None = None) -> memoryview:
-    """The next frame; ``waiting`` is called whenever the connection's timeout passes. Raises EOFError at the end."""
-    size = int.from_bytes(_exactly(connection, LENGTH, waiting), "little")
-    return memoryview(_exactly(connection, size, waiting))
+def receive(connection: socket.socket) -> memoryview:
+    """The next frame. Raises EOFError at the end."""
+    return memoryview(_exactly(connection, int.from_bytes(_exactly(connection, LENGTH), "little")))
 
 
-def _exactly(connection: socket.socket, size: int, waiting: Callable[[], None] | None) -> bytearray:
+def _exactly(connection: socket.socket, size: int) -> bytearray:
     content = bytearray(size)
     view, got = memoryview(content), 0
     while got < size:
-        try:
-            count = connection.recv_into(view[got:])
-        except TimeoutError:
-            if waiting is not None:
-                waiting()
-            continue
-        if count == 0:
+        if (count := connection.recv_into(view[got:])) == 0:
             raise EOFError
         got += count
     return content

@@ -29,7 +29,7 @@ from reconciler.failover import check
 from reconciler.formats import anchor_text as anchor_json
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.hook import start as hook_start
-from reconciler.kafka import opening, survey
+from reconciler.kafka import apart, survey
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.hbase.layouts import anchored as hbase_anchored
@@ -96,7 +96,7 @@ def actions_of(command: str) -> list[str]:
     return [*full_parser().actions[command].actions]
 
 
-_OPEN_LOG, _SURVEYOR = opening.open_log, survey.Surveyor
+_OPEN_LOG, _SURVEYOR = apart.open_log, survey.Surveyor
 
 
 def _reader(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: Any) -> Any:
@@ -130,7 +130,7 @@ class _Surveyor:
 def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_ms: Any) -> None:
     """Let every command read ``logs`` (by bootstrap servers), as one user, at the time that ``now_ms()`` gives."""
     reader = partial(_reader, logs)
-    monkeypatch.setattr(opening, "open_log", reader)
+    monkeypatch.setattr(apart, "open_log", reader)
     monkeypatch.setattr(init, "open_log", reader)
     for module in (init, survey):
         monkeypatch.setattr(module, "Surveyor", partial(_surveyor, logs))

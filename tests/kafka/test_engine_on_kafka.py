@@ -19,8 +19,7 @@ from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
 from reconciler.engine import EngineSettings, Inquiry, run
-from reconciler.kafka.apart import MIB
-from reconciler.kafka.opening import open_log
+from reconciler.kafka.apart import MIB, open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 from tests.kafka.bulk.readers import answered, bulk_reader

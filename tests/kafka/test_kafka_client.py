@@ -14,7 +14,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refuse
 from reconciler.kafka import reader
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import ClusterErrors, Needs, addresses, plain_text
-from reconciler.kafka.reader import KafkaLogReader, Manner
+from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
 from reconciler.waits import waiting
 from tests.kafka.mock_cluster import mock_cluster
@@ -284,8 +284,8 @@ def test_the_size_of_the_jobs_own_messages_does_not_limit_reads(monkeypatch: pyt
         assert producer.flush(10) == 0
         for answer_bytes in (reader.ANSWER_BYTES, reader.SMALL_ANSWER_BYTES):
             monkeypatch.setattr(reader, "ANSWER_BYTES", answer_bytes)
-            for manner in (Manner(), Manner(sparing=True)):
-                with closing(KafkaLogReader(settings, manner=manner)) as log:
+            for sparing in (False, True):
+                with closing(KafkaLogReader(settings, sparing=sparing)) as log:
                     assert log.log_ends([place]) == {place: 1}
                     (chunk,) = log.read([ReadRequest(place, 0, 1)])
                     assert [len(record.value or b"") for record in chunk.records] == [size]

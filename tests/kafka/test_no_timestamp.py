@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.kafka.opening import open_log
+from reconciler.kafka.apart import open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
 

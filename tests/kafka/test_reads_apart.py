@@ -25,9 +25,8 @@ from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
 from reconciler.engine import Inquiry, run
-from reconciler.kafka import sent, starter
-from reconciler.kafka.apart import ApartReader
-from reconciler.kafka.opening import open_log
+from reconciler.kafka import apart, sent
+from reconciler.kafka.apart import ApartReader, _may_fork, open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.worker import IN_BULK, error_of
 from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
@@ -78,8 +77,8 @@ def fields(chunk: Chunk) -> tuple[object, ...]:
 
 def test_records_read_apart_are_the_records(bootstrap: str) -> None:
     requests = [ReadRequest(PLACES[0], 0, 3), ReadRequest(PLACES[1], 4, 100), ReadRequest(PLACES[0], 8, 1)]
-    with closing(reader_of(bootstrap)) as apart, closing(reader_here(bootstrap)) as here:
-        sent, read = apart.read(requests), here.read(requests)
+    with closing(reader_of(bootstrap)) as there, closing(reader_here(bootstrap)) as here:
+        sent, read = there.read(requests), here.read(requests)
     assert [fields(chunk) for chunk in sent] == [fields(chunk) for chunk in read]
     records = sent[0].records
     assert records[0].headers == (("id", b"\0\xff"), ("none", None))
@@ -102,8 +101,8 @@ def test_a_header_name_that_is_not_utf8_leaves_its_record_without_headers(
     producer.produce("odd", b"behind", partition=0, headers=[("id", b"8")])
     assert producer.flush(10) == 0
     expected = [(b"before", [("id", b"6")]), (b"odd", []), (b"behind", [("id", b"8")])]
-    with closing(reader_of(bootstrap)) as apart, closing(reader_here(bootstrap)) as here:
-        for reader in (apart, here):
+    with closing(reader_of(bootstrap)) as there, closing(reader_here(bootstrap)) as here:
+        for reader in (there, here):
             chunks = [reader.read([ReadRequest(place, offset, 1)])[0] for offset in range(3)]
             records = [record for chunk in chunks for record in chunk.records]
             sent.warn_of_headers.cache_clear()
@@ -114,20 +113,6 @@ def test_a_header_name_that_is_not_utf8_leaves_its_record_without_headers(
             why = "odd-0 has records with a header name that is not UTF-8: their headers cannot be read here"
             assert caplog.messages == [why]
             caplog.clear()
-
-
-def test_a_log_is_to_be_deleted_only_where_it_takes_too_much_memory(
-    bootstrap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with closing(reader_of(bootstrap)) as reader:
-        (bombed,) = reader.read([ReadRequest(PLACES[2], 10, 5)])
-    monkeypatch.setattr(ApartReader, "_look", lambda self: self._worker.kill())
-    monkeypatch.setattr("reconciler.kafka.apart.LOOK_S", 0.0001)
-    with closing(reader_of(bootstrap)) as reader:
-        (ended,) = reader.read([ReadRequest(PLACES[0], 0, 5)])
-    hints = [str(chunk.error.hint) if isinstance(chunk, Withheld) else "" for chunk in (bombed, ended)]
-    assert ["find out who wrote them" in hint for hint in hints] == [True, True]
-    assert ["delete" in hint for hint in hints] == [True, False]
 
 
 def test_frames_of_several_chunks_hold_the_records(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,48 +169,39 @@ def test_requests_of_one_place_share_that_it_was_withheld() -> None:
     assert _part(withheld, ReadRequest(at, 7, 9), ReadRequest(at, 8, 1)) is None
 
 
-def test_a_process_that_was_ended_is_replaced(bootstrap: str) -> None:
-    with closing(reader_of(bootstrap)) as reader:
+def test_a_process_that_was_ended_is_replaced_by_a_program(bootstrap: str) -> None:
+    """This process has clients by now, so it cannot be copied."""
+    assert not _may_fork()
+    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader:
         for _ in range(2):
             (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
             assert chunk.next_offset == 10
-            assert isinstance(reader._records, ApartReader)
-            assert reader._records._worker is not None
-            os.kill(reader._records._worker.pid, signal.SIGKILL)
+            assert reader._process is not None
+            os.kill(reader._process._pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("partitions", "started"), [(IN_BULK, True), (IN_BULK - 1, False)])
 def test_a_process_is_started_before_many_partitions_are_read(bootstrap: str, partitions: int, started: bool) -> None:
     with closing(ApartReader(settings(bootstrap), MEMORY)) as reader:
         reader.expect({TOPIC: TopicInfo(TOPIC, None, tuple(range(partitions)))})
-        before = reader._worker
+        before = reader._process
         assert (before is not None) == started
         (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
-        assert (len(chunk.records), reader._worker == before) == (5, started)
-
-
-def test_what_is_wrong_while_a_read_is_expected_shows_in_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise OSError(11, "No more processes")
-
-    with closing(ApartReader(settings("none:1"), MEMORY)) as reader:
-        monkeypatch.setattr(starter, "start", fail)
-        reader.expect({TOPIC: TopicInfo(TOPIC, None, tuple(range(IN_BULK)))})
-        with pytest.raises(Refused, match="No more processes"):
-            reader.read([ReadRequest(PLACES[0], 5, 100)])
+        assert (len(chunk.records), reader._process == before) == (5, started)
 
 
 def test_a_limit_of_processes_is_told_by_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended the command as a bug where the log was opened."""
 
-    def fail() -> None:
+    def fail(descriptor: int) -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(starter, "_Starter", fail)
-    monkeypatch.setattr(starter, "_current", None)
-    reader = open_log({"bootstrap.servers": "none:1"}, memory=MEMORY)
-    with closing(reader), pytest.raises(Refused, match="started: Resource temporarily unavailable") as caught:
-        reader.read([ReadRequest(PLACES[0], 5, 100)])
+    monkeypatch.setattr(apart, "_may_fork", lambda: True)
+    monkeypatch.setattr(apart, "_forked", fail)
+    with closing(ApartReader(settings("none:1"), MEMORY)) as reader:
+        reader.expect({TOPIC: TopicInfo(TOPIC, None, tuple(range(IN_BULK)))})
+        with pytest.raises(Refused, match="started: Resource temporarily unavailable") as caught:
+            reader.read([ReadRequest(PLACES[0], 5, 100)])
     assert "limits of processes" in str(caught.value.hint)
 
 
@@ -250,19 +226,15 @@ def test_settings_with_functions_stay_here(bootstrap: str) -> None:
         assert reader.read([ReadRequest(PLACES[0], 5, 100)])[0].next_offset == 10
 
 
-def test_a_process_that_has_ended_is_not_killed_by_its_number(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it was waited for, the number may be another process's."""
-    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader, closing(reader_of(bootstrap)) as other:
+def test_a_process_that_somebody_else_has_waited_for_is_not_killed(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another process's by then."""
+    with closing(ApartReader(settings(bootstrap), MEMORY)) as reader:
         reader.read([ReadRequest(PLACES[0], 5, 100)])
-        ended = reader._worker
-        assert ended is not None
-        os.kill(ended.pid, signal.SIGKILL)
-        there = Path(f"/proc/{ended.pid}")
-        # Nobody can wait for it before the last of the client's threads has ended.
-        wait_until(lambda: [*(there / "task").iterdir()] == [there / "task" / str(ended.pid)], "its threads have ended")
-        wait_until(lambda: ") Z " in (there / "stat").read_text(), "the process has ended")
-        other.read([ReadRequest(PLACES[0], 5, 100)])  # the starter waits for those that have ended, and starts one
-        assert not there.exists()
+        assert reader._process is not None
+        os.kill(reader._process._pid, signal.SIGKILL)
+        os.waitpid(reader._process._pid, 0)
         killed: list[int] = []
         monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
         reader.close()
@@ -271,30 +243,21 @@ def test_a_process_that_has_ended_is_not_killed_by_its_number(bootstrap: str, mo
 
 ALONE = """
 import os, sys
-from reconciler.kafka import sent, starter
-from reconciler.kafka.opening import open_log
-from reconciler.ports import ReadRequest, TopicInfo, TopicPartition
-assert starter._may_fork()
-reader = open_log({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
-print(reader.read([ReadRequest(TopicPartition("events", 0), 5, 100)])[0].next_offset, starter._current._child)
-starter.stop() if sys.argv[2] == "stop" else os._exit(0)
+from reconciler.kafka import apart
+from reconciler.ports import ReadRequest, TopicPartition
+assert apart._may_fork()
+reader = apart.open_log({"bootstrap.servers": sys.argv[1]}, memory=1 << 28)
+child = reader._records._process._pid
+print(reader.read([ReadRequest(TopicPartition("events", 0), 5, 100)])[0].next_offset, child)
+reader.close() if sys.argv[2] == "closed" else os._exit(0)
 """
 
 
-@pytest.mark.parametrize("end", ["stop", "killed"])
-def test_what_it_started_ends_with_the_process(bootstrap: str, end: str) -> None:
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_a_copy_reads_and_ends_with_the_process(bootstrap: str, end: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", ALONE, bootstrap, end], capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
     following, child = map(int, ended.stdout.split())
     assert following == 10
     wait_until(lambda: not Path(f"/proc/{child}").exists(), "the reading process has ended")
-
-
-def test_a_starter_that_was_killed_is_replaced(bootstrap: str) -> None:
-    starter.prepare()
-    assert starter._current is not None
-    os.kill(starter._current._child, signal.SIGKILL)
-    with closing(reader_of(bootstrap)) as reader:
-        (chunk,) = reader.read([ReadRequest(PLACES[0], 5, 100)])
-        assert chunk.next_offset == 10

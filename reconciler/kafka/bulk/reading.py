@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -58,13 +58,10 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # its debugging shows 
 class BulkReader:
     """Answers those requests of a read that it can answer with certainty."""
 
-    def __init__(
-        self, client: Mapping[str, Any], *, timeout_s: float, most_bytes: int, on_news: Callable[[], None]
-    ) -> None:
+    def __init__(self, client: Mapping[str, Any], *, timeout_s: float, most_bytes: int) -> None:
         self._client = client
         self._wait_s = timeout_s * PATIENCE
         self._most_bytes = most_bytes
-        self._on_news = on_news
         self._loop = asyncio.new_event_loop()
         self._settings: Settings | None = None
         self._connections: dict[int, AIOKafkaConnection] = {}
@@ -134,7 +131,6 @@ class BulkReader:
                     under_way.append((part, self._ask(part.leader, part.fetch())))
                 part, asked = under_way.popleft()
                 answer = list(wire.fetched(self._run(asked)))
-                self._on_news()
                 too_large: dict[Name, Place] = {}
                 yield from self._sort(answer, part, too_large)
                 if part.waiting:

@@ -118,10 +118,10 @@ def read(servers: str, count: int, partitions: int, window: int, *, bulk: bool) 
         from reconciler.kafka.bulk.batches import taken
         from reconciler.kafka.bulk.reading import BulkReader
 
-        log = BulkReader(client, timeout_s=10, most_bytes=MOST_BYTES, on_news=lambda: None)
+        log = BulkReader(client, timeout_s=10, most_bytes=MOST_BYTES)
         ask, pack = log.read, partial(sent.pack, taken=taken)
     else:
-        log = reader.KafkaLogReader(client, manner=reader.Manner(most_bytes=MOST_BYTES))
+        log = reader.KafkaLogReader(client, most_bytes=MOST_BYTES)
         ask, pack = log.read_each, sent.pack
     places, records = partitions_of(count, partitions), 0
     for at in range(0, len(places), window):

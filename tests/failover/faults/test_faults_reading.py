@@ -20,7 +20,7 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.formats.plan import PartitionPlan
-from reconciler.kafka.opening import open_log
+from reconciler.kafka.apart import open_log
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
 from reconciler.kafka.records import Gathering
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
@@ -170,7 +170,7 @@ def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
         frozen_at.append(time.monotonic())
 
     monkeypatch.setattr(
-        "reconciler.kafka.opening.open_log", lambda *given, **named: Acting(real(*given, **named), {call: freeze})
+        "reconciler.kafka.apart.open_log", lambda *given, **named: Acting(real(*given, **named), {call: freeze})
     )
     try:
         ended = world.run(command, *arguments[command])

@@ -17,7 +17,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 def bulk_reader(client: Mapping[str, Any], *, timeout_s: float = 20.0, most_bytes: int = MOST_BYTES) -> BulkReader:
-    return BulkReader(client, timeout_s=timeout_s, most_bytes=most_bytes, on_news=lambda: None)
+    return BulkReader(client, timeout_s=timeout_s, most_bytes=most_bytes)
 
 
 def answered(reader: BulkReader, requests: Sequence[ReadRequest]) -> dict[int, Chunk]:

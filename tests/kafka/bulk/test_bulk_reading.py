@@ -13,8 +13,8 @@ from confluent_kafka import Producer
 
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.kafka import worker
+from reconciler.kafka.apart import open_log
 from reconciler.kafka.bulk.reading import MOST_FAILURES
-from reconciler.kafka.opening import open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.sent import unpack
 from reconciler.ports import ReadRequest, TopicPartition
@@ -108,14 +108,13 @@ def answer_of_the_process(bootstrap: str, *, expected: bool = False) -> Answered
     here, there = socket.socketpair()
     with here, there:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)  # all of it fits, so nobody needs to read
-        readers = worker._Readers(here, orders)
+        readers = worker._Readers(orders)
         if expected:
             assert worker._answer(here, {"expect": [f"by-{codec}" for codec in CODECS]}, orders, readers)
         assert worker._answer(here, {"sparing": False, "places": places, "waited_s": 0.0}, orders, readers)
         found: dict[int, Chunk] = {}
         while (frame := worker.receive(there))[:1] != worker.DONE:
-            if frame[:1] == worker.CHUNKS:
-                found |= dict(unpack(frame[1:]))
+            found |= dict(unpack(frame[1:]))
     for each in readers._made.values():
         each.close()
     bulk = vars(readers).get("in_bulk")

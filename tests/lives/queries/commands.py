@@ -48,13 +48,13 @@ def in_memory(logs: Mapping[str, MemoryLog], now_ms: Callable[[], int], folder: 
     import time
 
     from reconciler.cli import main
-    from reconciler.kafka import opening
+    from reconciler.kafka import apart
 
     def open_log(client: Mapping[str, Any], **_: object) -> MemoryLog:
         return logs[client["bootstrap.servers"].partition(":")[0]]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "open_log", open_log)
+        patch.setattr(apart, "open_log", open_log)
         patch.setattr(main, "_parsers", lambda wanted, whole=True: _parsers(tuple(wanted), whole))
         patch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
         patch.chdir(folder)

@@ -36,7 +36,6 @@ from reconciler.hook.running import refuse_running, refuse_unknown_group
 from reconciler.hook.side import Chosen, choose
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
-from reconciler.kafka import starter
 from reconciler.ports import OffsetStore
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
 
@@ -270,7 +269,6 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
 def _become(program: str, words: list[str], names: Mapping[str, str]) -> NoReturn:
     """Replace this process with the command. Raises OSError if the system does not run it."""
     others = {name: value for name, value in os.environ.items() if name not in OF_A_START}
-    starter.stop()
     sys.stdout.flush()
     sys.stderr.flush()
     before = {number: signal.signal(number, signal.SIG_DFL) for number in IGNORED_BY_PYTHON}

@@ -92,7 +92,7 @@ def _look(config: Config, options: argparse.Namespace, trials: Trials) -> list[S
 
 
 def _world(config: Config) -> World:
-    from reconciler.kafka.opening import open_log
+    from reconciler.kafka.apart import open_log
     from reconciler.kafka.survey import topics_of
     from reconciler.stores.registry import open_store
 

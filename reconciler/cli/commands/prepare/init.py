@@ -22,8 +22,8 @@ from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.formats.decimal_text import counted
+from reconciler.kafka.apart import open_log
 from reconciler.kafka.errors import SECTION
-from reconciler.kafka.opening import open_log
 from reconciler.kafka.survey import Surveyor
 from reconciler.mirror.topics import Mirror
 from reconciler.near import known_names

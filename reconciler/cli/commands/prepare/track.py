@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 @contextmanager
 def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Iterator[Tracker]:
-    from reconciler.kafka.opening import open_log
+    from reconciler.kafka.apart import open_log
     from reconciler.stores.registry import open_store
 
     if config.source is None:

@@ -150,7 +150,7 @@ class Process:
 
     def prepare(self) -> Setup:
         """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
-        from reconciler.kafka.opening import open_log
+        from reconciler.kafka.apart import open_log
         from reconciler.stores.registry import open_store
 
         options, config = self.options, context.read_config(self.options)
