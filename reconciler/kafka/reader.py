@@ -39,6 +39,7 @@ from reconciler.core.probes import Chunk
 from reconciler.kafka.connection import ONE_BATCH, POINT_READS, Connection
 from reconciler.kafka.errors import UNANSWERED, Needs
 from reconciler.kafka.records import FetchWait, Gathering, arrived, turns, turns_of
+from reconciler.kafka.sent import frames, pack, unpack
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 from reconciler.waits import heard
 
@@ -256,11 +257,12 @@ class KafkaLogReader:
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
         if self._records is not None:
             return self._records.read(requests)
-        chunks = dict(chain.from_iterable(self.read_each(requests)))
+        framed = (memoryview(b"".join(pack(frame))) for each in self.read_each(requests) for frame in frames(each))
+        chunks = dict(chain.from_iterable(map(unpack, framed)))
         return [chunks[index] for index in range(len(requests))]
 
     def read_each(self, requests: Sequence[ReadRequest]) -> Iterator[list[tuple[int, Chunk]]]:
-        """The requests' indexes and answers, as soon as some are known."""
+        """The requests' indexes and answers, as soon as some are known. Their records are messages, for ``pack``."""
         wait_s = self._timeout_s * (PATIENCE if self._may_ask_for_less else 1)
         for turn in turns_of(requests):
             first = 1 if len(turn) <= FEW_PARTITIONS else 0

@@ -1,28 +1,19 @@
-"""Messages that have come, as records, the sorting of one read's messages into chunks, and how long it waits."""
+"""Sorts the messages of one read into chunks, and says how long it waits for more."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import is_not
-from typing import Any, overload
+from typing import Any
 
-from confluent_kafka import (
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from reconciler.core.errors import NotRead
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.kafka.connection import Connection
 from reconciler.kafka.errors import Needs
-from reconciler.kafka.sent import headers_of, readable
 from reconciler.ports import ReadRequest, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -55,71 +46,6 @@ def arrived(consumer: Consumer, *, few: bool) -> list[Any]:
     return messages + consumer.consume(BATCH, 0) if few and messages else messages
 
 
-class KafkaRecord:
-    """One consumed message as a ``core.anchors.Record``. Fields are read on demand: most are never used."""
-
-    __slots__ = ("_message",)
-
-    def __init__(self, message: Any) -> None:
-        self._message = message
-
-    @property
-    def offset(self) -> int:
-        return self._message.offset()  # type: ignore[no-any-return]
-
-    @property
-    def timestamp_ms(self) -> int | None:
-        kind, stamp = self._message.timestamp()
-        return None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp  # -1 in a batch of KIP-98: no time
-
-    @property
-    def append_time(self) -> bool:
-        return self._message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME  # type: ignore[no-any-return]
-
-    @property
-    def key(self) -> bytes | None:
-        return self._message.key()  # type: ignore[no-any-return]
-
-    @property
-    def value(self) -> bytes | None:
-        return self._message.value()  # type: ignore[no-any-return]
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        (found,) = headers_of([self._message])
-        return readable(found or ())
-
-
-class KafkaRecords(Sequence[KafkaRecord]):
-    """Consumed messages as records, each wrapped on access."""
-
-    __slots__ = ("messages",)
-
-    def __init__(self, messages: list[Any]) -> None:
-        self.messages = messages
-
-    def __len__(self) -> int:
-        return len(self.messages)
-
-    @overload
-    def __getitem__(self, index: int) -> KafkaRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> KafkaRecords: ...
-    def __getitem__(self, index: int | slice) -> KafkaRecord | KafkaRecords:
-        return KafkaRecords(self.messages[index]) if isinstance(index, slice) else KafkaRecord(self.messages[index])
-
-    def __iter__(self) -> Iterator[KafkaRecord]:
-        return map(KafkaRecord, self.messages)
-
-    def not_created_after(self, latest_ms: int, stamps: Collection[int]) -> Sequence[KafkaRecord]:
-        """See ``core.matching.ByTime``. One client call a message: this runs over every record behind an anchor."""
-        return [
-            KafkaRecord(message)
-            for message in self.messages
-            if (stamp := message.timestamp())[0] != TIMESTAMP_CREATE_TIME or stamp[1] <= latest_ms or stamp[1] in stamps
-        ]
-
-
 class _Place:
     """The messages of one request so far."""
 
@@ -135,15 +61,14 @@ class _Place:
         self.refused: NotRead | None = None
 
     def chunk(self) -> Chunk | None:
-        """The answer; None before the first message."""
+        """The answer, its records as messages; None before the first message."""
         if self.refused is not None and not self.messages:
             return Withheld(self.refused)
         if self.gone:
             return Chunk((), self.request.offset, out_of_range=True)
-        records = KafkaRecords(self.messages)
         if self.ended_at is not None:
-            return Chunk(records, max(self.ended_at, self.request.offset))
-        return Chunk(records, records[-1].offset + 1) if records else None
+            return Chunk(self.messages, max(self.ended_at, self.request.offset))
+        return Chunk(self.messages, self.messages[-1].offset() + 1) if self.messages else None
 
 
 class FetchWait:

@@ -1,4 +1,4 @@
-"""Records as bytes, sent by the process that reads them to the one that judges them.
+"""Records as bytes, sent by the process that reads them to the one that judges them (or handed over within one).
 
 One frame holds the chunks of many partitions: a JSON header and, column by column over all their records, plain numbers
 and bytes. Nothing that makes objects is read back, and a record is cut out only when it is used.
@@ -59,7 +59,8 @@ class SentRecord:
         self._columns = columns
         self._at = at
         self.offset = offset
-        self.timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp  # as in ``records``
+        # A batch of KIP-98 without times says -1.
+        self.timestamp_ms = None if kind == TIMESTAMP_NOT_AVAILABLE or stamp < 0 else stamp
         self.append_time = kind == TIMESTAMP_LOG_APPEND_TIME
 
     @property
@@ -227,7 +228,7 @@ def pack(answers: Sequence[tuple[int, Chunk]], taken: Callable[[list[Any]], Read
         if isinstance(chunk, Withheld):
             withheld.append((index, chunk.error.message, chunk.error.hint))
         else:
-            own = getattr(chunk.records, "messages", chunk.records)
+            own = chunk.records
             counted = chunk.counted and (chunk.counted.count, chunk.counted.last, chunk.counted.oldest_ms)
             chunks.append((index, chunk.next_offset, chunk.out_of_range, counted, len(own)))
             messages += own

@@ -91,7 +91,7 @@ def test_a_late_report_leaves_the_read_that_it_meets_as_it_is(client: dict[str, 
     assert not before.take([report], connection)
     assert before.chunks() == {}
     among.take([third, report], connection)
-    assert [record.value for record in among.chunks()[PLACE].records] == [b"value 3"]
+    assert [message.value() for message in among.chunks()[PLACE].records] == [b"value 3"]
     own.take([report], connection)
     assert own.chunks()[PLACE].out_of_range
     assert own.complete

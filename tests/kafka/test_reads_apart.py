@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from reconciler import waits
 from reconciler.asking import _part
@@ -75,6 +76,12 @@ def fields(chunk: Chunk) -> tuple[object, ...]:
     return records, chunk.next_offset, chunk.out_of_range
 
 
+def of_message(message: Any) -> tuple[object, ...]:
+    kind, stamp = message.timestamp()
+    headers = message.headers() or []
+    return message.offset(), stamp, kind == TIMESTAMP_LOG_APPEND_TIME, message.key(), message.value(), headers
+
+
 def test_records_read_apart_are_the_records(bootstrap: str) -> None:
     requests = [ReadRequest(PLACES[0], 0, 3), ReadRequest(PLACES[1], 4, 100), ReadRequest(PLACES[0], 8, 1)]
     with closing(reader_of(bootstrap)) as there, closing(reader_here(bootstrap)) as here:
@@ -118,18 +125,19 @@ def test_a_header_name_that_is_not_utf8_leaves_its_record_without_headers(
 def test_frames_of_several_chunks_hold_the_records(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sent, "RECORDS_A_FRAME", 4)
     withheld = Withheld(NotRead("too large", hint="Raise it."))
+    places = ((0, 0), (1, 8), (3, 2), (0, 10))
     with closing(reader_here(bootstrap)) as here:
-        read = here.read(
-            [ReadRequest(PLACES[number], offset, 5) for number, offset in ((0, 0), (1, 8), (3, 2), (0, 10))]
-        )
-    answers = list(enumerate([read[0], withheld, *read[1:]]))
+        requests = [ReadRequest(PLACES[number], offset, 5) for number, offset in places]
+        read = dict(answer for answers in here.read_each(requests) for answer in answers)
+    answers: list[tuple[int, Chunk]] = [*sorted(read.items()), (4, withheld)]
     framed = [b"".join(sent.pack(frame)) for frame in sent.frames(answers)]
     assert len(framed) == 3
     unpacked = dict(each for frame in framed for each in sent.unpack(memoryview(frame)))
-    assert isinstance(unpacked[1], Withheld)
-    assert (unpacked[1].error.message, unpacked[1].error.hint) == ("too large", "Raise it.")
-    assert {index: fields(chunk) for index, chunk in unpacked.items() if index != 1} == {
-        index: fields(chunk) for index, chunk in answers if index != 1
+    refused = unpacked.pop(4)
+    assert isinstance(refused, Withheld)
+    assert (refused.error.message, refused.error.hint) == ("too large", "Raise it.")
+    assert {index: fields(chunk) for index, chunk in unpacked.items()} == {
+        index: ([*map(of_message, chunk.records)], chunk.next_offset, False) for index, chunk in read.items()
     }
     *columns, _, _ = sent.pack(answers)  # without keys and values
     with pytest.raises(ValueError, match="lacks some of its"):
