@@ -44,28 +44,6 @@ def test_records_in_front_of_an_old_one_are_read() -> None:
     assert (offsets(late), late.counted) == ([0, 1, 2, 3, 4, 5], None)
 
 
-def test_records_that_are_all_newer_are_all_counted() -> None:
-    chunk = read(replace(REQUEST, full_until_ms=999), batch(0, 4), batch(4, 4), high=8)
-    assert (offsets(chunk), chunk.next_offset, chunk.counted.count, chunk.counted.last) == ([], 8, 8, 7)
-
-
-def test_records_dated_by_the_broker_are_never_counted() -> None:
-    chunk = read(replace(REQUEST, full_until_ms=1), batch(0, 4) + batch(4, 2, attributes=APPENDED), high=6)
-    assert (offsets(chunk), chunk.counted) == ([0, 1, 2, 3, 4, 5], None)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "in_full", "counted"), [(1, [0], 0), (2, [0, 1], 0), (3, [0, 1], 1), (5, [0, 1], 3)]
-)
-def test_no_more_records_are_read_and_counted_than_the_request_wants(
-    wanted: int, in_full: list[int], counted: int
-) -> None:
-    request = replace(REQUEST, max_records=wanted, full_until_ms=1_001)
-    chunk = read(request, batch(0, 6), high=6)
-    assert (offsets(chunk), chunk.next_offset) == (in_full, wanted)
-    assert (chunk.counted.count if chunk.counted else 0) == counted
-
-
 @pytest.mark.parametrize("seed", range(300))
 def test_answers_are_those_in_full_but_for_what_is_counted(seed: int) -> None:
     random = Random(seed)

@@ -63,12 +63,6 @@ REFUSED = [
         "Correct sasl.username, sasl.password or sasl.mechanism under [destination.client]",
     ),
     Wrong(
-        "user",
-        scram(sasl_username="nobody"),
-        "refused the login of user 'nobody'",
-        "or have the user made there",
-    ),
-    Wrong(
         "mechanism",
         scram(sasl_mechanism="PLAIN"),
         "broker's supported mechanisms: SCRAM-SHA-512",
@@ -80,7 +74,6 @@ REFUSED = [
         NOT_TRUSTED,
         "Set ssl.ca.location under [destination.client] to the certificate of the authority",
     ),
-    Wrong("no authority", scram(ssl_ca_location=""), NOT_TRUSTED, "Set ssl.ca.location"),
     Wrong(
         "host name",
         lambda secured, _: _with(secured.scram, broker_address_family="v4"),
@@ -93,14 +86,6 @@ REFUSED = [
         lambda secured, _: {},
         NO_ANSWER,
         f"{OTHER_PROTOCOL}PLAINTEXT: set security.protocol under [destination.client] to SSL, SASL_SSL",
-        deadline="3s",
-    ),
-    Wrong(
-        "no TLS, for client certificates",
-        lambda secured, _: {},
-        NO_ANSWER,
-        f"{OTHER_PROTOCOL}PLAINTEXT: set security.protocol under [destination.client] to SSL, SASL_SSL",
-        listener="tls",
         deadline="3s",
     ),
     Wrong(
@@ -124,13 +109,6 @@ REFUSED = [
         f"refused the login of user '{USER}'",
         "That port takes no logins: take another, or set security.protocol without SASL_",
         listener="plain",
-    ),
-    Wrong(
-        "a login beside a certificate",
-        lambda secured, _: {**secured.scram, **secured.mutual, "security.protocol": "SASL_SSL"},
-        f"refused the login of user '{USER}'",
-        "That port takes no logins",
-        listener="tls",
     ),
     Wrong(
         "no certificate",
