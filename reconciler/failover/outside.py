@@ -115,7 +115,7 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
     """
     import_client()
     from reconciler.kafka.apart import open_log
-    from reconciler.kafka.survey import topics_of
+    from reconciler.kafka.requests import topics_of
     from reconciler.stores.registry import open_store
 
     with closing(open_log(client, timeout_s=timeout_s, memory=memory)) as reader:

@@ -29,7 +29,7 @@ from reconciler.failover import check
 from reconciler.formats import anchor_text as anchor_json
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.hook import start as hook_start
-from reconciler.kafka import apart, survey
+from reconciler.kafka import apart, requests
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.hbase.layouts import anchored as hbase_anchored
@@ -96,7 +96,7 @@ def actions_of(command: str) -> list[str]:
     return [*full_parser().actions[command].actions]
 
 
-_OPEN_LOG, _SURVEYOR = apart.open_log, survey.Surveyor
+_OPEN_LOG, _SURVEYOR = apart.open_log, requests.Surveyor
 
 
 def _reader(logs: Mapping[str, MemoryLog], client: Mapping[str, str], **more: Any) -> Any:
@@ -132,7 +132,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
     reader = partial(_reader, logs)
     monkeypatch.setattr(apart, "open_log", reader)
     monkeypatch.setattr(init, "open_log", reader)
-    for module in (init, survey):
+    for module in (init, requests):
         monkeypatch.setattr(module, "Surveyor", partial(_surveyor, logs))
     for module in _VERSIONED:
         monkeypatch.setattr(module, "__version__", "0.0.0")

@@ -77,7 +77,7 @@ def near_topics_of(client: Client, absent: Sequence[str]) -> str:
     """A sentence about the topics that may be meant; empty where none is like them, or they cannot be listed."""
     if "bootstrap.servers" not in client:
         return ""
-    from reconciler.kafka.survey import topics_of
+    from reconciler.kafka.requests import topics_of
 
     try:
         there = topics_of(client, timeout_s=TIMEOUT_S)

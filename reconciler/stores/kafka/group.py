@@ -72,7 +72,7 @@ class KafkaGroupStore:
 
     def group_names(self) -> list[str]:
         """The cluster's groups that this user may describe."""
-        from reconciler.kafka.survey import Surveyor
+        from reconciler.kafka.requests import Surveyor
 
         with closing(Surveyor(self._settings, timeout_s=self._timeout_s)) as surveyor:
             return surveyor.groups()

@@ -13,7 +13,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
 from reconciler.formats.start import JobStart, Side, parse_start
-from reconciler.kafka import survey
+from reconciler.kafka import requests
 from reconciler.kafka.memory import MemoryLog
 from reconciler.spark import handoff
 from reconciler.spark.handoff.locations import NOTE, location
@@ -194,7 +194,7 @@ def test_a_correction_of_either_of_two_joined_jobs_needs_another_checkpoint(tmp_
 
 
 def test_a_misspelt_topic_is_told_with_the_names_like_it(source: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "topics_of", lambda client, *, timeout_s: ["clicks.v2", "clikcs", "events"])
+    monkeypatch.setattr(requests, "topics_of", lambda client, *, timeout_s: ["clicks.v2", "clikcs", "events"])
     with pytest.raises(ConfigError, match=r"has no topic clicks\.") as caught:
         complete_from(replace(AT_A, topics=("clicks",)), source, {"bootstrap.servers": "a:1"})
     assert str(caught.value.hint).startswith("It has clicks.v2, clikcs. Correct the name")

@@ -93,7 +93,7 @@ def _look(config: Config, options: argparse.Namespace, trials: Trials) -> list[S
 
 def _world(config: Config) -> World:
     from reconciler.kafka.apart import open_log
-    from reconciler.kafka.survey import topics_of
+    from reconciler.kafka.requests import topics_of
     from reconciler.stores.registry import open_store
 
     timeout_s, memory = config.search.request_timeout_s, config.search.memory

@@ -24,7 +24,7 @@ from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.kafka.apart import open_log
 from reconciler.kafka.errors import SECTION
-from reconciler.kafka.survey import Surveyor
+from reconciler.kafka.requests import Surveyor
 from reconciler.mirror.topics import Mirror
 from reconciler.near import known_names
 from reconciler.ports import LogReader
