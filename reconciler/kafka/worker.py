@@ -34,8 +34,8 @@ CHUNKS, DONE, FAILED = b"c", b"d", b"f"
 LENGTH = 8
 STACK_BYTES = 512 * 1024
 """The stack of each of the client's threads; they get 8 MiB otherwise, all of which counts as used."""
-BESIDES = 128 * 1024 * 1024
-"""Bytes for what is reserved and not used: above all the stacks of 256 threads."""
+BESIDES = 32 * 1024 * 1024
+"""Bytes for what is reserved and not used: above all the stacks of 64 threads."""
 SHARE = 4
 """A read ends early once its records take this fraction (1/4) of the memory limit; the next read gets the rest."""
 IN_BULK = 500
