@@ -64,6 +64,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **words: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **words})
         self.actions: dict[str, Parser] = {}
+        self.color = False  # 3.14 would put escape sequences into the usage line of an error
         self.register("action", None, _Once)
         self.register("action", "store", _Once)
         self.register("type", Path, _path)
