@@ -13,19 +13,15 @@ if TYPE_CHECKING:
 
 HEADS = ("partition", "records", "rows", "lost", "possibly", "doubled", "announced", "beyond", "of no record")
 _FIGURES = ("lost", "possibly_lost", "doubled", "doubled_as_announced", "doubled_beyond", "unknown_rows")
-EXAMPLES_IN_TEXT = 10
 
 
 def report(result: AuditResult, *, columns: int | None = None, colour: bool | None = None) -> Shown:
     """The table, then the figures, examples, what was compared and what was not."""
     rows = [_cells(each, result) for each in result.partitions]
     table = render(HEADS, rows, right=frozenset(range(1, len(HEADS))), columns=columns, colour=colour)
-    examples = [_example(each) for each in result.examples[:EXAMPLES_IN_TEXT]]
-    if len(result.examples) > len(examples):
-        examples.append(f"… {len(result.examples) - len(examples):,} more in the JSON")
     parts = [table, line(""), wrap(f"{result.verdict}: {_sum(result)}", columns=columns)]
     lists = {
-        "for example": examples,
+        "for example": [_example(each) for each in result.examples],
         "compared": [_sides(result), *result.compared],
         "not compared": [each.text for each in result.uncompared],
         "to know": result.notes,

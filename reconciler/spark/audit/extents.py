@@ -244,8 +244,7 @@ def _another_log(at: TopicPartition) -> Changed:
 def uncompared(found: Stays, looked: ReachedLogs, *, has_output: bool) -> Iterator[Uncompared]:
     """What no log shows, so that nothing found does not mean that all is well."""
     for sentence in looked.dead:
-        hint = "If it is gone for good, audit with --no-source."
-        yield Uncompared("cluster_unanswered", (), f"{sentence} Its records were not compared. {hint}")
+        yield Uncompared("cluster_unanswered", (), f"{sentence} Not compared. If it is gone for good: --no-source.")
     if found.undecided:
         yield _of("no_offset", found.undecided, "A plan gives no offset for {}: not compared from there on.")
     for log in looked.logs:

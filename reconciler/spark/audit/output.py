@@ -194,7 +194,5 @@ def _unreadable(what: str, error: Exception) -> ConfigError:
 def _nothing(spark: SparkSession, columns: Columns) -> DataFrame:
     """No rows, with the columns that were named."""
     named = {name: field for field, name in asdict(columns).items() if name}
-    if any("." in name for name in named):
-        raise ConfigError("The sink has no rows, and so no nested columns.", hint="Correct the sink's address.")
     kinds = [StructField(name, LongType() if field == "partition" else StringType()) for name, field in named.items()]
     return spark.createDataFrame([], StructType(kinds))

@@ -15,8 +15,7 @@ from reconciler.spark.audit.figures import FIGURES
 
 FORMAT = "reconciler.audit/1"
 CLEAN, UNCLEAN, UNKNOWN = "clean", "unclean", "unknown"
-SPLIT = ("doubled_as_announced", "doubled_beyond")
-"""``doubled`` in two: what the plans announced, and the rest."""
+SPLIT = ("doubled_as_announced", "doubled_beyond")  # ``doubled`` in two
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from reconciler.spark.audit.result import (
     AuditResult,
     ComparedSide,
     PartitionResult,
+    Uncompared,
     with_split,
 )
 from reconciler.spark.audit.stays import Stays, Unit, stays
@@ -55,14 +56,11 @@ def audit(
 ) -> AuditResult:
     """Count what a job lost and doubled over all failovers of ``plans`` (package docstring: an example, the method).
 
-    ``plans`` are the applied plans in any order, those of the way back too, as paths or values. ``destination`` and
-    ``source`` are librdkafka properties; each cluster is recognized by its id. ``destination_options`` and
-    ``source_options`` are options of Spark's Kafka source for them, for logins (``kafka.security.protocol``, …).
-    ``id`` is as in ``[jobs.identity]``. ``unique``: no two records of the job share an id; what the identity says of
-    one partition counts where partitions are compared apart. ``exactly_once``: the job must not process a record again,
-    though a plan announced it. ``since_ms``: leave out older records of the logs, by their Kafka timestamp. ``until``:
-    the job's position, by partition of its last cluster; by default the logs' ends. None for a partition: unknown.
-    ``parquet``: a new folder for all findings.
+    ``plans`` are the applied plans in any order, as paths or values. ``destination`` and ``source`` are librdkafka
+    properties, and ``…_options`` those of Spark's Kafka source. ``id`` is as in ``[jobs.identity]``. ``unique``: no two
+    records of the job share an id. ``exactly_once``: the job must not process announced records again. ``since_ms``:
+    leave out records with an older Kafka timestamp. ``until``: the job's position, by partition of its last cluster,
+    None for an unknown one; by default the logs' ends. ``parquet``: a new folder for all findings.
 
     Raises ConfigError; Changed if a log is not the planned one or lost records meanwhile; Unreachable and Refused.
     """
@@ -83,37 +81,44 @@ def audit(
         )
     from_first = len(found.hops) == 1 and looked.all_read
     rules = Rules(unique=naming.unique, from_first=from_first, all_read=looked.all_read)
-    scope = Scope(found, looked.logs, naming, rules, apart, since_ms)
+    scope = Scope(found, looked, naming, rules, apart, since_ms)
     missing = tuple(uncompared(found, looked, has_output=has_output))
-    is_whole = looked.are_whole and since_ms is None
+    # Rows of no record are many where older records were deleted: kept only where they are a finding.
+    kinds = KINDS if looked.are_whole and since_ms is None and not missing else KINDS[:-1]
     with _spark_errors():
         seen = sightings(spark, scope, None if output is None else output.rows(found))
-        kinds = KINDS if is_whole and not missing else KINDS[:-1]
         with tallied(seen, len(looked.logs), rules, has_output=has_output, kinds=kinds) as counted:
-            shown = examples(counted, scope)
             if parquet is not None:
                 as_rows(counted, scope).write.parquet(parquet)
+            now = stamp(clock_ms() if now_ms is None else now_ms)
+            return _result(scope, counted, output, missing, now, exactly_once)
+
+
+def _result(
+    scope: Scope, counted: Found, output: Output | None, missing: tuple[Uncompared, ...], now: str, exactly_once: bool
+) -> AuditResult:
+    found, naming, total = scope.found, scope.naming, counted.total
     result = AuditResult(
         tool_version=__version__,
-        created_at=stamp(clock_ms() if now_ms is None else now_ms),
+        created_at=now,
         plans=found.digests,
         job=found.job,
         told_apart_by=naming.told_apart_by,
         unique=naming.unique,
         exactly_once=exactly_once,
-        since_ms=since_ms,
+        since_ms=scope.since_ms,
         stays=tuple(each or "unknown" for each in found.order),
         clusters=tuple(_clusters(scope, counted)),
-        output=None if output is None else ComparedSide(output.name, counted.total("rows"), counted.total("nameless")),
+        output=None if output is None else ComparedSide(output.name, total("rows"), total("nameless")),
         partitions=tuple(_partitions(scope, counted, exactly_once=exactly_once)),
-        examples=shown,
-        compared=tuple(words.compared(naming, has_output=has_output)),
+        examples=examples(counted, scope),
+        compared=tuple(words.compared(naming, has_output=output is not None)),
         uncompared=missing,
         notes=(),
-        logs_are_whole=is_whole,
+        logs_are_whole=scope.looked.are_whole and scope.since_ms is None,
     )
     result = replace(result, uncompared=(*words.of_sides(result), *missing))
-    return replace(result, notes=tuple(words.notes(found, looked, result)))
+    return replace(result, notes=tuple(words.notes(found, scope.looked, result)))
 
 
 def _naming(found: Stays, id: str | Identity, output: Output | None, *, unique: bool) -> tuple[Naming, bool]:
@@ -125,7 +130,7 @@ def _naming(found: Stays, id: str | Identity, output: Output | None, *, unique: 
 
 
 def _clusters(scope: Scope, counted: Found) -> Iterator[ComparedSide]:
-    for number, log in enumerate(scope.logs):
+    for number, log in enumerate(scope.looked.logs):
         sums = counted.total(f"held{number}"), counted.total(f"nameless{number}")
         yield ComparedSide(log.cluster_id, *sums, tuple(each for reach in log.reaches for each in reach.read))
 
@@ -135,7 +140,7 @@ def _partitions(scope: Scope, counted: Found, *, exactly_once: bool) -> Iterator
     units: list[tuple[int, Unit | None]] = [*enumerate(scope.found.units)]
     if NOWHERE in counted.sums:
         units.append((NOWHERE, None))
-    logs = range(len(scope.logs))
+    logs = range(len(scope.looked.logs))
     for number, unit in units:
         sums = counted.sums.get(number, {})
         topic, partition = unit or (None, None)

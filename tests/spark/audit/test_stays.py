@@ -206,6 +206,8 @@ def test_ids_that_are_unique_within_a_partition_are_so_where_partitions_are_comp
     }
     for (identity, by_id, unique, apart), expected in cases.items():
         assert Naming.of(identity, by_id=by_id, unique=unique, apart=apart).unique == expected
+    with pytest.raises(ConfigError, match="identity reads none"):
+        Naming.of("none", by_id=True, unique=False, apart=True)
 
 
 # ---------------------------------------------------------------- the result

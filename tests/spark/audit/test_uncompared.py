@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,6 @@ import pytest
 from reconciler.core.errors import ConfigError, ExitCode, Unreachable
 from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import TopicPartition
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, tally
 from reconciler.spark.audit.result import ComparedSide
 from reconciler.spark.target import ClusterAccess
@@ -115,7 +114,6 @@ def audited(
     *,
     source: str | None = "a:1",
     rows_planned: Sequence[PartitionPlan] = (planned(0), planned(1)),
-    until: Mapping[TopicPartition, int | None] | None = None,
     columns: Columns = WHERE,
 ) -> AuditResult:
     output = None
@@ -128,7 +126,6 @@ def audited(
         source=None if source is None else {"bootstrap.servers": source},
         output=output,
         id=id,
-        until=until,
     )
 
 
@@ -146,17 +143,14 @@ def test_logs_of_which_every_record_was_compared_and_found_are_clean(spark: Any,
     ]
 
 
-@pytest.mark.parametrize("source", ["a:1", pytest.param(None, marks=pytest.mark.thorough)])
-def test_a_mistyped_header_compares_nothing_and_is_not_clean_though_records_are_lost(
-    spark: Any, logs: Logs, source: str | None
-) -> None:
+def test_a_mistyped_header_compares_nothing_and_is_not_clean_though_records_are_lost(spark: Any, logs: Logs) -> None:
     logs.fill()
-    found = audited(spark, put_out(0, range(15)), "header:message_id", source=source)
+    found = audited(spark, put_out(0, range(15)), "header:message_id")
     assert (found.verdict, found.exit_code) == ("unknown", ExitCode.NEEDS_PERSON)
-    assert [(each.compared, each.not_compared) for each in found.clusters] == [(0, 40)] * (2 if source else 1)
+    assert [(each.compared, each.not_compared) for each in found.clusters] == [(0, 40)] * 2
     assert reasons(found) == {"nothing_read", "no_id"}
     told = " ".join(each.text for each in found.uncompared)
-    assert f"{80 if source else 40} records of the logs have no id" in told
+    assert "80 records of the logs have no id" in told
     assert "No record of events-0, events-1 has one." in told
     assert "Correct the job's id" in told
 
@@ -232,31 +226,11 @@ def test_records_that_retention_took_before_the_job_read_them_are_not_clean_with
     assert audited(spark, ALL).verdict == "clean"
 
 
-@pytest.mark.parametrize(
-    ("rows_planned", "reason"),
-    [
-        ([planned(0), planned(1, resume=None)], "no_offset"),
-        pytest.param([planned(0)], "not_in_plan", marks=pytest.mark.thorough),
-    ],
-)
-def test_a_partition_that_the_plan_does_not_cover_is_not_clean(
-    spark: Any, logs: Logs, rows_planned: list[PartitionPlan], reason: str
-) -> None:
-    logs.fill()
-    covered = [*put_out(0, range(RECORDS)), *(put_out(1, range(STORED)) if len(rows_planned) > 1 else [])]
-    found = audited(spark, covered, rows_planned=rows_planned)
-    assert (found.verdict, reasons(found)) == ("unknown", {reason})
-
-
-def test_records_that_the_job_may_have_read_and_lost_are_not_clean(spark: Any, logs: Logs) -> None:
-    """Its store is the checkpoint that it has left: it does not show how far the job has read in the copy."""
+def test_a_partition_without_an_offset_is_compared_up_to_where_the_job_left_it(spark: Any, logs: Logs) -> None:
     logs.fill()
     rows = [*put_out(0, range(RECORDS)), *put_out(1, range(STORED))]
-    places = [TopicPartition("a.events", number) for number in range(2)]
-    found = audited(spark, rows, until={places[0]: RECORDS, places[1]: None}, source=None)
-    assert (found.verdict, found.exit_code, found.totals["lost"]) == ("unknown", ExitCode.NEEDS_PERSON, 0)
-    assert [each.partitions for each in found.uncompared] == [("a.events-1",)]
-    assert audited(spark, rows, until=dict.fromkeys(places, RECORDS)).totals["lost"] == RECORDS - STORED
+    found = audited(spark, rows, rows_planned=[planned(0), planned(1, resume=None)])
+    assert (found.verdict, reasons(found)) == ("unknown", {"no_offset"})
 
 
 def test_there_and_back_records_without_an_id_and_deleted_ones_are_not_clean(spark: Any, logs: Logs) -> None:
