@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.main import _parsers as _PARSERS
+from reconciler.cli.main import _parser as _PARSER
 from reconciler.kafka.memory import MemoryLog
 from tests.failover.killed import Steps, watch_files, watch_sqlite
 
@@ -37,9 +37,9 @@ class Ended:
 
 
 @cache
-def _parsers(wanted: tuple[str, ...], whole: bool) -> Any:
+def _parser(wanted: tuple[str, ...], whole: bool) -> Any:
     """The parsers of the command line, which take longer to make than many commands here take to run."""
-    return _PARSERS(wanted, whole=whole)
+    return _PARSER(wanted, whole=whole)
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def in_memory(logs: Mapping[str, MemoryLog], now_ms: Callable[[], int], folder: 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(apart, "open_log", open_log)
-        patch.setattr(main, "_parsers", lambda wanted, whole=True: _parsers(tuple(wanted), whole))
+        patch.setattr(main, "_parser", lambda wanted, whole=True: _parser(tuple(wanted), whole))
         patch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
         patch.chdir(folder)
         for name in [name for name in os.environ if name.startswith("RECONCILER_")]:
