@@ -40,6 +40,7 @@ class IdentitySettings:
     id: str = "none"
     id_order: str = "opaque"
     unit: str = "ms"
+    unique_ids: bool = False
     source_offset: str = "none"
     frame: str = "none"
 
@@ -60,25 +61,26 @@ def identity_from_spec(
     *,
     id_order: str = "opaque",
     unit: str = "ms",
+    unique_ids: bool = False,
     source_offset: str = "none",
     frame: str = "none",
 ) -> Identity:
     """The Identity of these settings. Raises as ``identity_from_settings`` does."""
-    return identity_from_settings(IdentitySettings(timestamp, id, id_order, unit, source_offset, frame))
+    return identity_from_settings(IdentitySettings(timestamp, id, id_order, unit, unique_ids, source_offset, frame))
 
 
 def identity_from_settings(settings: IdentitySettings) -> Identity:
     """The Identity that the settings describe. Raises one ``ConfigError`` that holds the faults of all settings."""
     faults: list[ReconcilerError] = []
-    if settings.id_order not in (orders := ("opaque", "unique", "increasing")):
-        faults.append(ConfigError(f'id_order = "{settings.id_order}" is not known: use one of {", ".join(orders)}.'))
+    if settings.id_order not in ("opaque", "increasing"):
+        faults.append(ConfigError(f'id_order = "{settings.id_order}" is not known: use "opaque" or "increasing".'))
     if settings.unit not in UNITS_PER_MS:
         faults.append(ConfigError(f'unit = "{settings.unit}" is not known: use one of {", ".join(UNITS_PER_MS)}.'))
     if settings.frame not in ("none", "confluent"):
         faults.append(ConfigError(f'frame = "{settings.frame}" is not known: use "none" or "confluent".'))
     framed = settings.frame == "confluent"
-    if settings.id_order == "unique" and settings.id == "none":
-        faults.append(ConfigError('id_order = "unique" says something of ids, and id is "none".', hint="Set id, too."))
+    if settings.unique_ids and settings.id == "none":
+        faults.append(ConfigError('unique_ids = true says something of ids, and id is "none".', hint="Set id, too."))
     timestamp_of = _made(faults, lambda: _timestamp_function(settings.timestamp, settings.unit))
     id_of = _made(faults, lambda: _id_function(settings.id, framed=framed))
     source_value_of = _made(faults, lambda: _source_value_function(settings.source_offset))
@@ -87,9 +89,9 @@ def identity_from_settings(settings: IdentitySettings) -> Identity:
     return SpecifiedIdentity(
         timestamp_of=timestamp_of,
         id_of=id_of,
-        id_order=IdOrder.INCREASING if settings.id_order == "increasing" else IdOrder.OPAQUE,
+        id_order=IdOrder(settings.id_order),
         record_time=settings.timestamp == "record",
-        unique_ids=settings.id_order == "unique",
+        unique_ids=settings.unique_ids,
         id_name=_name(settings.id),
         time_name=_name(settings.timestamp),
         source_value_of=source_value_of,

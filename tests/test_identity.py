@@ -253,12 +253,14 @@ def test_another_place_of_the_source_s_offset_is_a_fault_of_the_configuration() 
 
 
 def test_ids_that_are_unique_must_be_there() -> None:
-    with pytest.raises(ConfigError, match="unique"):
-        identity_from_spec(id_order="unique")
+    with pytest.raises(ConfigError, match="unique_ids"):
+        identity_from_spec(unique_ids=True)
 
 
 def test_every_setting_reaches_another_process() -> None:
-    made = identity_from_spec("header:t", "header:i", id_order="unique", unit="s", source_offset="header:o")
+    made = identity_from_spec(
+        "header:t", "header:i", id_order="increasing", unit="s", unique_ids=True, source_offset="header:o"
+    )
     again = pickle.loads(pickle.dumps(made))
     assert again.unique_ids
     assert again.source_value_of is not None

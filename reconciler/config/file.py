@@ -303,16 +303,13 @@ class _Reader:
         id = table.text("id", "none")
         may_be_used = self._refuse_unlisted(table.where("id"), id)
         timestamp, order = table.text("timestamp", "record"), table.text("id_order", "opaque")
-        unit, carried, frame = (
-            table.text("unit", "ms"),
-            table.text("source_offset", "none"),
-            table.text("frame", "none"),
-        )
+        unit, unique = table.text("unit", "ms"), bool(table.take("unique_ids", bool, False))
+        carried, frame = table.text("source_offset", "none"), table.text("frame", "none")
         if not may_be_used or table.is_faulty("id"):
             id = "key"  # any id will do: the faults of the other settings are collected all the same
         try:
             # Jobs with equal settings share one identity, so that their equal questions are asked once.
-            settings = IdentitySettings(timestamp, id, order, unit, carried, frame)
+            settings = IdentitySettings(timestamp, id, order, unit, unique, carried, frame)
             identity = self._identities.setdefault(settings, identity_from_settings(settings))
         except ConfigError as error:
             for each in (error, *error.others):

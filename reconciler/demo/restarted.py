@@ -216,5 +216,5 @@ def configuration() -> str:
     """The job's table where ``track`` keeps anchors for it, by the ids that its records have."""
     return f"""{_TABLE}[jobs.identity]
 id = "header:{traffic.ID_HEADER}"
-id_order = "unique"
+unique_ids = true
 """

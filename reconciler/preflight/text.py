@@ -176,11 +176,11 @@ def _job(job: ProposedJob) -> Iterator[str]:
     if others:
         yield from _comment(f"It could also be: {', '.join(map(quoted, others))}")
     if job.identity.id not in (NONE, "key"):
-        order = ' (or "increasing": those looked at increase)' if job.identity.may_increase else ""
-        yield from _comment(
-            f"Only if no two records of a partition ever share an id, whatever a producer retries{order}:"
-        )
-        yield '# id_order = "unique"'
+        yield from _comment("Only if no two records of a partition ever share an id, whatever a producer retries:")
+        yield "# unique_ids = true"
+    if job.identity.may_increase:
+        yield from _comment("The ids looked at increase within each partition. Only if all do, by construction:")
+        yield '# id_order = "increasing"'
 
 
 def _comment(text: str) -> list[str]:

@@ -343,9 +343,9 @@ def test_a_setting_whose_variable_is_empty_is_refused(tmp_path: Path, section: s
             ["id_order", "unit", "timestamp", "id", "source_offset"],
         ),
         ('id = "python:os:getcwd"\ntimestamp = "wall"\nid_order = "increasing"', ["id", "timestamp"]),
-        ('id = 5\nid_order = "unique"', ["id"]),
+        ('id = 5\nid_order = "increasing"\nunique_ids = true', ["id"]),
         ('timestamp = 5\nunit = "s"', ["timestamp"]),
-        ('id_order = "unique"', ["id_order"]),
+        ("unique_ids = true", ["unique_ids"]),
     ],
 )
 def test_every_fault_of_an_identity_is_told_and_none_that_follows_from_another(

@@ -22,7 +22,7 @@ store = "memory:"
 [jobs.identity]
 id = "key"
 '''
-UNIQUE = JOB + 'id_order = "unique"\n'
+UNIQUE = JOB + "unique_ids = true\n"
 
 
 def checked(memory: Memory, job: str) -> Checked:

@@ -18,7 +18,7 @@ from tests.lives.recorded_job import GROUP, Stay, Store
 IDENTITIES = (
     {},
     {"id": "header:n"},
-    {"id": "header:n", "id_order": "unique"},
+    {"id": "header:n", "unique_ids": "true"},
     {"id": "header:n", "id_order": "increasing"},
     {"timestamp": "json:$.ts"},
     {"timestamp": "json:$.ts", "id": "header:n"},
@@ -167,7 +167,8 @@ class Living:
         source = OTHER[destination]
         names = f'[topics.names]\n{self.topics[source]} = "{self.topics[destination]}"\n'
         topics = '[topics]\npolicy = "identity"\n' if self.one_name else names
-        identity = "".join(f"{name} = {text!r}\n" for name, text in self.identity.items())
+        given = {"id_order": '"increasing"', "unique_ids": "true"}
+        identity = "".join(f"{name} = {given.get(name, repr(text))}\n" for name, text in self.identity.items())
         text = (
             f'[source]\nalias = "{source}"\nbootstrap_servers = "{source}:1"\n{topics}'
             f'[search]\nmax_disorder = "{self.clusters.habits.disorder_ms // 1000}s"\n'
@@ -194,7 +195,7 @@ class Living:
                 self._in_front(self.side, number, offset),
                 list(self.clusters.numbers(self.side, number, offset, 2**62)),
             )
-            not_lost = {*behind} if "id_order" in self.identity else set()
+            not_lost = {*behind} if {"unique_ids", "id_order"} & {*self.identity} else set()
             skipped = front - self.processed - self.given_up - not_lost
             assert not skipped, self.story(f"skipped in partition {number}: {sorted(skipped)}")
             if rows is not None:

@@ -183,7 +183,7 @@ def save(address: str, rows: Mapping[str, StoredOffset], partition: int) -> None
 
 def job_table(group: str, store: str) -> str:
     table = f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{TOPIC}"]\nstore = "{store}"\n'
-    return table + ('[jobs.identity]\nid = "key"\nid_order = "unique"\n' if group.startswith("id") else "")
+    return table + ('[jobs.identity]\nid = "key"\nunique_ids = true\n' if group.startswith("id") else "")
 
 
 def configured(path: Path, destination: ClusterInUse, jobs: Iterable[str]) -> Path:

@@ -34,7 +34,7 @@ IDENTITIES = [
     'id = "key"',
     'timestamp = "json:$.t"',
     'id = "json:$.n"\ntimestamp = "json:$.t"',
-    'id = "json:$.n"\nid_order = "unique"',
+    'id = "json:$.n"\nunique_ids = true',
 ]
 
 

@@ -243,7 +243,7 @@ def test_there_and_back_a_missing_and_a_doubled_id_are_found_by_name(
         f'[destination]\nbootstrap_servers = "{b.bootstrap}"\n'
         f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["{topic}"]\nstore = "memory:"\n'
         f'sink = "files:{tmp_path}/out"\nsink_columns = {{ id = "event" }}\n'
-        '[jobs.identity]\nid = "header:message-id"\nid_order = "unique"\n'
+        '[jobs.identity]\nid = "header:message-id"\nunique_ids = true\n'
     )
     (tmp_path / "c.toml").write_text(config)
     files = []

@@ -51,7 +51,7 @@ def drilled_row(folder: Path, key: TopicPartition, row: StoredOffset, names: str
     file.write_text(
         f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
         f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
-        f'[jobs.identity]\nid = "header:id"\nid_order = "unique"\n'
+        f'[jobs.identity]\nid = "header:id"\nunique_ids = true\n'
     )
     log = MemoryLog("b")
     write(log, names)
