@@ -20,7 +20,6 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import ServedStore
 from reconciler.stores.paired.store import PairedStore
 from tests.in_memory import GROUP, NOW, Memory, content, on_disk, stored
 from tests.mirror.written import LATER, SYNCS, write_syncs
@@ -67,27 +66,6 @@ def never_skips(row: PartitionPlan) -> bool:
     return row.resume_offset is None or row.resume_offset <= TRUE
 
 
-def test_a_rollback_puts_back_a_bare_row_in_a_store_with_room_for_anchors(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    own = MemoryStore(f"{request.node.nodeid} own")
-    two = world(tmp_path, request.node.nodeid, own)
-    assert two.anchors is not None
-    anchors = two.anchors
-    two.open_job = lambda: ServedStore(own, lambda: anchors)
-    two.put(own, StoredOffset(800))
-    two.put(anchors, stored(99))
-    before = two.paired().stored
-    checked, config, path = two.check(IDENTITY), two.config(IDENTITY), tmp_path / "p.plan.json"
-    write(prepare(checked.plan, config, two.outside), checked.plan, on_disk(checked.plan, path), two.outside)
-    write_rollback(prepare_rollback(checked.plan, path, config, two.outside), checked.plan, path, config, two.outside)
-    assert two.paired().stored == before
-    assert [row.stored.offset for row in anchors.read(GROUP)] == [800]
-    two.put(own, StoredOffset(850))
-    row = two.row(IDENTITY)
-    assert (row.verdict, row.resume_offset, row.replay_at_most) == (Verdict.BOUNDED, 100, 50)
-
-
 def lagging(folder: Path, name: str, bare: MemoryStore) -> tuple[Two, MemoryStore, Row]:
     """A job whose anchor is of record 99, with its anchors and its row: it has processed three more records."""
     two = world(folder, name, bare)
@@ -111,27 +89,6 @@ def test_an_anchor_that_lagged_lags_again_after_a_rollback(tmp_path: Path, reque
         assert (two.paired().stored, two.paired().anchor_lag) == (before.stored, 3)
     row = two.row(IDENTITY)
     assert (row.verdict, row.resume_offset, row.replay_at_most) == (Verdict.BOUNDED, 100, 3)
-
-
-def test_an_anchor_that_lagged_lags_again_after_a_rollback_that_was_killed(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    bare = BareStore(f"{request.node.nodeid} bare")
-    two, anchors, before = lagging(tmp_path, request.node.nodeid, bare)
-    two.apply(IDENTITY)
-
-    class Last(BareStore):
-        def write(self, *given: Any, **more: Any) -> WriteResult:
-            super().write(*given, **more)
-            raise Killed
-
-    change = Change.restoring(KEY, two.paired().version, before.stored)
-    with pytest.raises(Killed):
-        PairedStore(Last(bare.address.removeprefix("memory:")), anchors).write(
-            GROUP, [change], reason="rollback", now_ms=NOW
-        )
-    for _ in range(2):
-        assert (two.paired().stored, two.paired().anchor_lag) == (before.stored, 3)
 
 
 @pytest.mark.parametrize("before", [stored(99, written_at_ms=NOW - 9), stored(99), StoredOffset(800)])

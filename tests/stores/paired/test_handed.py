@@ -12,9 +12,8 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Refused
-from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
+from reconciler.formats.anchor_lines import AnchorLine, dump_line
 from reconciler.ports import Change, HandsOver, OffsetStore, TopicPartition
-from reconciler.stores.paired import paired
 from reconciler.stores.registry import open_store
 from tests.stores.store_cases import NOW
 
@@ -76,14 +75,6 @@ def test_what_is_handed_over_counts_from_the_jobs_next_transaction_on(store: Any
     assert rows(store)[THERE] == (20, None, None), "the job did not start where it was to"
 
 
-def test_a_later_hand_over_replaces_an_earlier_one(store: Any, table: Any) -> None:
-    store.hand_over("g", handed(), reason="hook", now_ms=NOW)
-    later = handed(35, Anchor(34, 6, fingerprint=fingerprint(b"l", b"v"), cluster_id="destination"))
-    assert store.hand_over("g", later, reason="hook", now_ms=NOW).written == (THERE,)
-    table({"a.events": {"0": 36}})
-    assert rows(store)[THERE] == (36, later[0].new.anchor, 1)
-
-
 LAYOUTS = {
     "commit": "layout=commit&number=next",
     "txn": "layout=txn&number=last&app_id={topic}-{partition}&partitions=1",
@@ -117,20 +108,6 @@ def test_an_older_row_of_that_name_does_not_count_once_another_offset_was_handed
     assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (60, anchor, 25)
 
 
-def test_what_was_handed_over_is_exported_and_exists_already_when_it_is_imported(
-    tmp_path: Path, store: Any, table: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table({"a.events": {"0": 50}})
-    store.hand_over("g", handed(), reason="hook", now_ms=NOW)
-    config, lines = configured(tmp_path, store), tmp_path / "anchors.jsonl"
-    assert main(["anchors", "export", "-c", str(config), str(lines)]) == 0
-    assert [line.stored.offset for line in load_lines(lines.read_text().splitlines())] == [32, 42]
-    capsys.readouterr()
-    assert main(["anchors", "import", "-c", str(config), str(lines)]) == 0
-    assert capsys.readouterr().err == "0 rows written, 2 existed already.\n"
-    assert rows(store)[THERE] == (32, NEW, 0)
-
-
 def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any) -> None:
     (row,) = store.read("g")
     for new in (StoredOffset(43, OLD), None):
@@ -146,38 +123,6 @@ def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any)
     assert rows(store) == {HERE: (42, OLD, 0)}
     with pytest.raises(Refused):
         store.check_writable("g")
-
-
-def test_an_imported_anchor_that_was_made_for_an_older_offset_lags(store: Any) -> None:
-    (row,) = store.read("g")
-    lags = [Change(HERE, row.version, StoredOffset(42, replace(OLD, offset=30)), may_lag=True)]
-    assert store.write("g", lags, reason="import", now_ms=NOW).written == (HERE,)
-    assert rows(store) == {HERE: (42, replace(OLD, offset=30), 11)}
-
-
-def test_if_one_anchor_loses_a_race_none_counts_as_written(store: Any, table: Any, monkeypatch: Any) -> None:
-    """The anchor store writes all or none."""
-    table({"events": {"0": 42, "1": 7}})
-    changes = [
-        Change(row.key, row.version, StoredOffset(row.stored.offset, replace(OLD, offset=row.stored.offset - 1)))
-        for row in store.read("g")
-    ]
-    anchors = store._anchors
-    write = anchors.write
-
-    def write_second(group: str, rows: Any, **more: Any) -> Any:
-        monkeypatch.setattr(anchors, "write", write)
-        assert write(group, rows[:1], reason="track", now_ms=NOW).written == (HERE,)
-        return write(group, rows, **more)
-
-    monkeypatch.setattr(anchors, "write", write_second)
-    result = store.write("g", changes, reason="import", now_ms=NOW)
-    assert (result.written, result.conflicts) == ((), (HERE,))
-
-
-def test_memory_and_checkpoint_stores_do_not_hand_offsets_over(tmp_path: Path) -> None:
-    assert not isinstance(paired(open_store("memory:"), open_store("memory:x"), None), HandsOver)
-    assert not isinstance(open_store(f"checkpoint:{tmp_path}", anchors="memory:x"), HandsOver)
 
 
 def test_derived_anchors_go_to_the_anchor_store_and_no_other_offset_is_taken(

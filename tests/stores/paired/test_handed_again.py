@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,21 @@ import pytest
 
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import NeedsPerson, OutcomeUnknown, Unreachable
+from reconciler.core.errors import OutcomeUnknown, Unreachable
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.formats.start import Side
 from reconciler.hook.side import choose
 from reconciler.hook.start import Start
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores.common import JobsOwnStore, of_topics
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import HandedPair, aside_of, outlived, read_kept
-from reconciler.stores.paired.steps import version_of
+from reconciler.stores.paired import HandedPair
 from tests.in_memory import GROUP, NOW, Memory, memory, stored
 
 __all__ = ["memory"]
 
-HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
-SECOND = TopicPartition("a.events", 1)
+THERE = TopicPartition("a.events", 0)
 
 
 def own(record: int, topic_id: str = "b/2", cluster: str = "b") -> Anchor:
@@ -52,12 +48,10 @@ class Table(JobsOwnStore):
         self._timed = timed
         self._clock = itertools.count(NOW)
 
-    def commit(self, **offsets: int) -> None:
-        """The job stores offsets of ``a.events``: ``p0``, ``p1``."""
+    def commit(self, offset: int) -> None:
+        """The job stores an offset of ``a.events``."""
         at_ms = next(self._clock)
-        for name, offset in offsets.items():
-            key = TopicPartition("a.events", int(name[1:]))
-            self.rows[key] = StoredOffset(offset, None, at_ms if self._timed else None)
+        self.rows[THERE] = StoredOffset(offset, None, at_ms if self._timed else None)
 
     def read(self, group: str, topics: Any = None) -> list[Row]:
         return of_topics((Row(key, row, f"{row.offset} {row.written_at_ms}") for key, row in self.rows.items()), topics)
@@ -89,17 +83,15 @@ class World:
         self.anchors.dies_at = -1
         self.store = HandedPair(self.table, self.anchors)
 
-    def keeps(self, key: TopicPartition, kept: StoredOffset) -> None:
-        there = {row.key: row.version for row in self.anchors.read("g")}
-        self.anchors.write("g", [Change(key, there.get(key), kept)], reason="track", now_ms=NOW)
+    def keeps(self, kept: StoredOffset) -> None:
+        self.anchors.write("g", [Change(THERE, None, kept)], reason="track", now_ms=NOW)
 
-    def hand(self, offset: int, *more: StoredOffset, anchor: Anchor | None = None) -> WriteResult:
-        new = [StoredOffset(offset, anchor or own(offset - 1)), *more]
-        changes = [Change(TopicPartition("a.events", n), None, each) for n, each in enumerate(new)]
-        return self.store.hand_over("g", changes, reason="hook", now_ms=NOW)
+    def hand(self, offset: int) -> WriteResult:
+        change = Change(THERE, None, StoredOffset(offset, own(offset - 1)))
+        return self.store.hand_over("g", [change], reason="hook", now_ms=NOW)
 
-    def row(self, key: TopicPartition = THERE) -> tuple[int, Anchor | None, int | None]:
-        (row,) = (row for row in self.store.read("g") if row.key == key)
+    def row(self) -> tuple[int, Anchor | None, int | None]:
+        (row,) = self.store.read("g")
         return row.stored.offset, row.stored.anchor, row.anchor_lag
 
 
@@ -107,8 +99,8 @@ class World:
 def world(request: pytest.FixtureRequest) -> World:
     """The job lives at the destination; its topic was recreated there since it stored 15."""
     world = World(request.node.nodeid, timed=request.param)
-    world.table.commit(p0=15)
-    world.keeps(THERE, StoredOffset(15, own(14, "b/1"), NOW))
+    world.table.commit(15)
+    world.keeps(StoredOffset(15, own(14, "b/1"), NOW))
     return world
 
 
@@ -119,15 +111,15 @@ def test_until_the_job_has_stored_one_the_row_reads_as_what_was_handed_over(worl
     assert "the table still holds 15" in row.note
     handed = [Change(THERE, row.version, StoredOffset(9, own(8)))]
     assert world.store.unkept("g", handed) == []
-    world.table.commit(p0=16)
+    world.table.commit(16)
     assert world.row() == (16, own(8), 7)
-    world.table.commit(p0=12)
+    world.table.commit(12)
     assert world.row()[:2] == (12, own(8))
 
 
 def test_a_first_transaction_that_ends_at_the_older_number_is_bounded_and_not_skipped(world: World) -> None:
     world.hand(9)
-    world.table.commit(p0=15)
+    world.table.commit(15)
     timed = world.store.read("g")[0].stored.written_at_ms != NOW
     assert world.row() == ((15, own(8), 6) if timed else (9, own(8), 0))
 
@@ -136,39 +128,18 @@ def test_several_hand_overs_before_the_first_transaction_the_last_one_counts(wor
     for offset in (9, 12, 7, 15):
         assert world.hand(offset).written == (THERE,)
         assert world.row() == (offset, own(offset - 1), 0)
-    world.table.commit(p0=20)
+    world.table.commit(20)
     assert world.row() == (20, own(14), 5)
-
-
-def test_what_was_kept_before_is_handed_over_again(world: World) -> None:
-    """The anchor laid aside would then equal the kept one, as if nothing had been handed over."""
-    world.hand(4)
-    world.hand(12, anchor=own(14, "b/1"))
-    assert world.row() == (12, own(14, "b/1"), 0)
-    world.table.commit(p0=30)
-    change = Change(THERE, None, StoredOffset(12, own(14, "b/1")))
-    assert world.store.unkept("g", [change]) == [change], "the job has gone on from there, and is to go back"
-    world.hand(12, anchor=own(14, "b/1"))
-    assert world.row() == (12, own(14, "b/1"), 0)
-
-
-def test_each_partition_counts_for_itself(world: World) -> None:
-    world.table.commit(p1=40)
-    assert world.hand(9, StoredOffset(33, own(32))).written == (THERE, SECOND)
-    world.table.commit(p1=35)
-    assert (world.row(), world.row(SECOND)) == ((9, own(8), 0), (35, own(32), 2))
-    world.table.commit(p0=10)
-    assert (world.row(), world.row(SECOND)) == ((10, own(8), 1), (35, own(32), 2))
 
 
 def test_an_older_row_that_the_table_was_set_back_to_has_no_anchor() -> None:
     world = World("set back")
-    world.table.commit(p0=12)
+    world.table.commit(12)
     older = world.table.rows[THERE]
-    world.table.commit(p0=15)
+    world.table.commit(15)
     at_the_hand_over = world.table.rows[THERE]
     world.hand(9)
-    world.table.commit(p0=20)
+    world.table.commit(20)
     world.table.rows[THERE] = older
     assert world.row() == (12, None, None)
     assert "set back: this row is older than the last hand-over" in world.store.read("g")[0].note
@@ -178,7 +149,7 @@ def test_an_older_row_that_the_table_was_set_back_to_has_no_anchor() -> None:
 
 def tracked(world: World, offset: int) -> None:
     """The job has stored this offset, and the anchor made for it is kept."""
-    world.table.commit(p0=offset)
+    world.table.commit(offset)
     (row,) = world.store.read("g")
     change = Change(THERE, row.version, StoredOffset(offset, own(offset - 1)))
     assert world.store.write("g", [change], reason="import", now_ms=NOW).written == (THERE,)
@@ -200,75 +171,6 @@ def test_after_a_later_anchor_was_kept_the_table_is_set_back_to_the_hand_over(wo
     tracked(world, 30)
 
 
-@pytest.mark.parametrize("after", [True, False])
-@pytest.mark.parametrize("dies_at", range(4))
-def test_a_kill_while_a_later_anchor_is_kept_or_after_the_table_was_set_back(
-    world: World, dies_at: int, after: bool
-) -> None:
-    at_the_hand_over = world.table.rows[THERE]
-    world.hand(9)
-    world.table.commit(p0=12)
-    later, (row,) = world.table.rows[THERE], world.store.read("g")
-    world.anchors.dies_at, world.anchors.after = dies_at, after
-    with suppress(OutcomeUnknown):
-        change = Change(THERE, row.version, StoredOffset(12, own(11)))
-        world.store.write("g", [change], reason="import", now_ms=NOW)
-    world.anchors.dies_at = -1
-    assert world.row() in [(12, own(8), 3), (12, own(11), 0)]
-    world.table.rows[THERE] = at_the_hand_over
-    assert world.row() in [(9, own(8), 0), (15, None, None)]
-    world.table.rows[THERE] = later
-    tracked(world, 13)
-    world.table.rows[THERE] = at_the_hand_over
-    world.anchors.dies_at = dies_at
-    with suppress(OutcomeUnknown):
-        world.hand(10)
-    world.anchors.dies_at = -1
-    assert world.row() in [(15, None, None), (10, own(9), 0)]
-    world.hand(10)
-    assert world.row() == (10, own(9), 0)
-
-
-def test_what_a_killed_hand_over_laid_aside_is_no_hand_over_later(world: World) -> None:
-    at_the_hand_over = world.table.rows[THERE]
-    world.anchors.dies_at = 1
-    with pytest.raises(OutcomeUnknown):
-        world.hand(9)
-    tracked(world, 20)
-    world.table.rows[THERE] = at_the_hand_over
-    assert world.row() == (15, None, None)
-    assert "handed" not in world.store.read("g")[0].note
-
-
-def test_a_hand_over_that_is_tried_again_needs_the_row_that_a_tracker_read_meanwhile(world: World) -> None:
-    """Without that row the table's number would be read as one that the job came to from the offset handed over."""
-    world.keeps(THERE, StoredOffset(10, own(9), NOW))
-    world.anchors.dies_at = 1
-    with pytest.raises(OutcomeUnknown):
-        world.hand(5)
-    kept = read_kept(world.anchors, "g", [THERE.topic])[THERE]
-    first = outlived(world.table.read("g")[0], kept)
-    world.hand(5)
-    if first is not None:
-        world.anchors.write("g", [first], reason="track", now_ms=NOW)
-    later = Change(THERE, version_of(kept.main), StoredOffset(15, own(14)))
-    assert not world.anchors.write("g", [later], reason="track", now_ms=NOW).written
-    assert world.row() == (5, own(4), 0)
-
-
-def test_an_anchor_that_a_person_writes_for_a_row_that_was_set_back_counts(world: World) -> None:
-    at_the_hand_over = world.table.rows[THERE]
-    world.hand(9)
-    tracked(world, 20)
-    world.table.rows[THERE] = at_the_hand_over
-    (row,) = world.store.read("g")
-    change = Change(THERE, row.version, StoredOffset(15, own(14)))
-    assert world.store.write("g", [change], reason="import", now_ms=NOW).written == (THERE,)
-    assert world.row() == (15, own(14), 0)
-    tracked(world, 21)
-    assert world.row() == (21, own(20), 0)
-
-
 KEPT = {
     "exact": StoredOffset(15, own(14, "b/1"), NOW),
     "lagging": StoredOffset(12, own(11, "b/1"), NOW),
@@ -287,9 +189,9 @@ def test_after_a_hand_over_that_was_killed_the_row_reads_as_before_or_as_handed_
     outcomes = set()
     for first, second in itertools.product(range(3), repeat=2):
         world = World(f"{request.node.nodeid} {first} {second}", timed=timed)
-        world.table.commit(p0=15)
+        world.table.commit(15)
         if kept is not None:
-            world.keeps(THERE, kept)
+            world.keeps(kept)
         may_be = {world.row()}
         for dies_at, offset in ((first, 9), (second, 11)):
             world.anchors.dies_at, world.anchors.after = dies_at, after
@@ -320,28 +222,6 @@ def test_if_another_start_hands_over_at_the_same_time_one_of_them_says_so(world:
     result = world.hand(9)
     assert (result.written, result.conflicts) == ((), (THERE,))
     assert world.row() == (11, own(10), 0)
-
-
-def test_an_anchor_for_the_offset_that_was_handed_over_replaces_its_own(world: World) -> None:
-    """``anchors import`` keeps anchors for the offsets that they read here."""
-    world.hand(9)
-    (row,) = world.store.read("g")
-    for anchor in (own(7), own(14, "b/1")):
-        (row,) = world.store.read("g")
-        change = Change(THERE, row.version, StoredOffset(9, anchor))
-        assert world.store.write("g", [change], reason="import", now_ms=NOW).written == (THERE,)
-        assert world.row() == (9, anchor, 0)
-
-
-def test_a_row_that_is_gone_leaves_nothing_aside(world: World) -> None:
-    world.hand(9)
-    assert set(read_kept(world.anchors, "g")) == {THERE}
-    del world.table.rows[THERE]
-    assert world.store.read("g") == []
-    world.hand(18)
-    assert [row.key for row in world.anchors.read("g")] == [THERE] != [aside_of(THERE)]
-    world.table.commit(p0=18)
-    assert world.row() == (18, own(17), 0)
 
 
 def test_an_anchor_store_that_is_away_hands_nothing_over(world: World) -> None:
@@ -403,18 +283,6 @@ def test_every_start_before_the_first_transaction_is_given_the_offset_in_the_rec
     assert starts.start() == 13
 
 
-def test_every_start_is_given_the_same_offset_after_a_second_failover_to_a_destination_that_was_rebuilt(
-    memory: Memory,
-) -> None:
-    starts = Starts(memory)
-    memory.deliver(range(20))
-    starts.lived_here_until(15, NOW - 9000)
-    starts.stored("events", stored(19, written_at_ms=NOW))
-    memory.log = MemoryLog("c", {"a.events": 1})
-    memory.deliver(range(15, 60))
-    assert [starts.start(Side.DESTINATION) for _ in range(3)] == [5, 5, 5]
-
-
 def test_an_offset_set_by_hand_is_given_to_every_start_before_the_first_transaction(memory: Memory) -> None:
     starts = Starts(memory)
     memory.deliver(range(20))
@@ -423,27 +291,3 @@ def test_an_offset_set_by_hand_is_given_to_every_start_before_the_first_transact
     assert [starts.start(), starts.start()] == [4, 4]
     assert starts.start(by_hand=ByHand({("a.events", 0): 3})) == 3
     assert starts.start() == 3
-
-
-def test_a_table_that_was_set_back_to_before_a_tracked_hand_over_is_checked_by_the_sources_row(memory: Memory) -> None:
-    starts = Starts(memory)
-    memory.deliver(range(20))
-    starts.stored("events", stored(9, written_at_ms=NOW - 1000))
-    starts.lived_here_until(15, NOW)
-    memory.log.delete("a.events")
-    memory.log.create("a.events", 1, "b/a.events-2")
-    memory.deliver(range(6, 40))
-    assert starts.start() == 9
-    at_the_hand_over = starts.table.rows[THERE]
-    starts.table.rows[THERE] = StoredOffset(20, None, starts.now)
-    pair = HandedPair(starts.table, starts.anchors)
-    (row,) = pair.read(GROUP, ["a.events"])
-    record, log = memory.log.partition("a.events", 0).records[19], memory.log
-    last = Anchor(19, record.timestamp_ms, None, fingerprint(record.key, record.value), log.cluster_id, "b/a.events-2")
-    tracked = Change(THERE, row.version, StoredOffset(20, last))
-    assert pair.write(GROUP, [tracked], reason="track", now_ms=starts.now).written
-    assert starts.start() == 20
-    starts.table.rows[THERE] = at_the_hand_over
-    with pytest.raises(NeedsPerson):
-        starts.start()
-    assert starts.start(Side.DESTINATION) == 4, "by the source's row: record 9 is at offset 3 now"

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.errors import ConfigError, NotCreated, Refused
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError, NotCreated
 from reconciler.ports import Capabilities, Change, Row
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired.rules import AnchorRows, by_cluster, by_offset, pair
-from reconciler.stores.paired.steps import NOTHING, PairedStep, aside_of
+from reconciler.stores.paired.rules import AnchorRows, by_cluster, pair
+from reconciler.stores.paired.steps import aside_of
 from reconciler.stores.paired.store import PairedStore
-from tests.stores.paired.bare import BareStore
 from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, Pair, anchor, made_for, named
 
 BEFORE = replace(made_for(50), written_at_ms=NOW - 1)
@@ -31,40 +30,21 @@ def both() -> Pair:
 # ---------------------------------------------------------------- which anchor belongs to which offset
 
 
-def test_an_anchor_made_for_the_stored_offset_is_exact_despite_a_gap(both: Pair) -> None:
-    both.job_stores(50)
+GONE_BACK = "its anchor was made for the later offset 50: the stored offset went back since"
+
+
+@pytest.mark.parametrize(
+    ("offset", "used", "lag", "note"),
+    [(50, anchor(41), 0, ""), (62, anchor(41), 12, ""), (30, None, None, GONE_BACK), (-1, None, None, "")],
+)
+def test_an_anchor_is_exact_for_its_offset_lags_behind_later_ones_and_is_not_used_for_earlier_ones(
+    both: Pair, offset: int, used: Anchor | None, lag: int | None, note: str
+) -> None:
+    both.job_stores(offset)
     both.keep(made_for(50, record=41))
-    row = both.row()
-    assert row is not None
-    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (50, anchor(41), 0)
-
-
-def test_an_anchor_made_for_an_older_offset_lags_by_the_difference(both: Pair) -> None:
-    both.job_stores(62)
-    both.keep(made_for(50, record=41))
-    row = both.row()
-    assert row is not None
-    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (62, anchor(41), 12)
-
-
-def test_an_anchor_made_for_a_later_offset_is_not_used_and_the_row_says_why(both: Pair) -> None:
-    both.job_stores(30)
-    both.keep(made_for(50))
-    row = both.row()
-    assert row is not None
-    assert (row.stored, row.anchor_lag) == (StoredOffset(30), None)
-    assert row.note == "its anchor was made for the later offset 50: the stored offset went back since"
-
-
-def test_the_note_of_the_jobs_store_is_kept() -> None:
-    own = Row(KEY, StoredOffset(30), "1", note="batch 4 is repeated")
-    for of, note in (
-        (made_for(30), "batch 4 is repeated"),
-        (made_for(50), "the stored offset went back since; batch 4"),
-    ):
-        row = by_offset(KEY, own, AnchorRows(Row(KEY, of, "2")))
-        assert row is not None
-        assert note in row.note
+    both.keep(made_for(9), OTHER)
+    (row,) = both.store.read(GROUP)
+    assert (row.stored.offset, row.stored.anchor, row.anchor_lag, row.note) == (offset, used, lag, note)
 
 
 def test_an_anchor_without_a_record_still_says_whose_number_a_later_offset_is(both: Pair) -> None:
@@ -76,16 +56,6 @@ def test_an_anchor_without_a_record_still_says_whose_number_a_later_offset_is(bo
     assert row is not None
     assert (both.believed(), row.anchor_lag) == ((7, (None, "a")), 7)
     assert "with no record before it" in row.note
-
-
-def test_a_row_laid_aside_is_used_only_in_an_exact_pair(both: Pair) -> None:
-    main, aside = Row(KEY, made_for(50), "1"), Row(aside_of(KEY), made_for(30, "b"), "2")
-    kept = AnchorRows(main, aside)
-    assert pair(30, kept).anchor == anchor(29, "b")
-    assert pair(31, kept).anchor is None
-    assert pair(30, AnchorRows(Row(KEY, made_for(30), "1"), aside)).anchor == anchor(29)
-    same = AnchorRows(main, Row(aside_of(KEY), made_for(70), "2"))
-    assert (pair(55, same).anchor, pair(55, same).lag) == (anchor(49), 5), "one numbering, so it is the offset's"
 
 
 @pytest.mark.parametrize(
@@ -115,21 +85,6 @@ def test_an_offset_in_either_of_two_numberings_has_the_first_anchor_and_no_numbe
     assert (found.anchor.offset, found.lag) == expected
     assert (found.anchor.cluster_id, found.anchor.topic_id) == (None, None)
     assert found.why.startswith("a write was interrupted and the job has gone on")
-
-
-def test_a_row_without_a_kept_anchor_has_none_and_an_anchor_alone_is_no_row(both: Pair) -> None:
-    both.job_stores(50)
-    both.keep(made_for(9), OTHER)
-    rows = both.store.read(GROUP)
-    assert [(row.key, row.stored, row.note) for row in rows] == [(KEY, StoredOffset(50), "")]
-
-
-def test_a_sentinel_has_no_anchor(both: Pair) -> None:
-    both.job_stores(-1)
-    both.keep(made_for(50))
-    row = both.row()
-    assert row is not None
-    assert (row.stored, row.note) == (StoredOffset(-1), "")
 
 
 def test_the_rows_own_time_counts_if_the_bare_store_has_it() -> None:
@@ -166,30 +121,6 @@ def test_a_version_changes_with_the_offset_and_with_the_anchor(both: Pair) -> No
 # ---------------------------------------------------------------- the rest
 
 
-def test_a_restored_row_keeps_its_text_and_gets_no_time(both: Pair) -> None:
-    seen: list[Change] = []
-
-    class Watched(BareStore):
-        def write(self, group, changes, **more):  # type: ignore[no-untyped-def]
-            seen.extend(changes)
-            return super().write(group, changes, **more)
-
-    store = PairedStore(Watched(f"{uuid.uuid4()}"), both.anchors)
-    store.write(GROUP, [Change(KEY, None, made_for(30, "b"))], reason="apply", now_ms=NOW)
-    (row,) = store.read(GROUP)
-    before = replace(made_for(50), written_at_ms=None)
-    store.write(GROUP, [Change.restoring(KEY, row.version, before, "to the byte")], reason="rollback", now_ms=NOW)
-    assert seen[-1].restores
-    assert (seen[-1].text, seen[-1].new) == ("to the byte", before)
-    assert [kept.stored for kept in both.anchors.read(GROUP)] == [before]
-
-
-def test_the_pair_has_the_bare_stores_capabilities_and_keeps_anchors() -> None:
-    both = Pair(atomic=False)
-    assert both.store.capabilities == Capabilities(keeps_anchors=True, reads_anchors=True, atomic_batches=False)
-    assert both.store.address == both.bare.address
-
-
 @pytest.mark.parametrize(
     "able",
     [
@@ -209,15 +140,6 @@ def test_a_store_that_cannot_keep_anchors_is_refused(both: Pair, able: Capabilit
 def test_a_topic_with_the_reserved_suffix_is_refused(both: Pair) -> None:
     with pytest.raises(ConfigError, match=r"cannot be called 'events\.being-written'"):
         both.store.read(GROUP, ["events", aside_of(KEY).topic])
-
-
-def test_either_store_may_refuse_a_write(both: Pair) -> None:
-    class Closed(MemoryStore):
-        def check_writable(self, group: str) -> None:
-            raise Refused("The file may not be written.", hint="Make it writable.")
-
-    with pytest.raises(Refused, match=r"^The \[anchors\] store: The file may not be written\. Make it writable\.$"):
-        PairedStore(both.bare, Closed()).check_writable(GROUP)
 
 
 # ---------------------------------------------------------------- a group's commits, and what track copied of them
@@ -241,10 +163,6 @@ def read(own: Row | None, of: AnchorRows) -> tuple[int, tuple[int | None, str | 
 
 def test_a_copied_row_of_the_sources_group_counts_if_the_destination_has_none() -> None:
     assert read(None, kept(made_for(50, "a", record=41))) == (50, (41, "a"), 0)
-
-
-def test_an_anchor_of_this_cluster_makes_no_row_of_its_own() -> None:
-    assert read(None, kept(made_for(30, HERE))) is None
 
 
 @pytest.mark.parametrize("now", ["b/events", ""])
@@ -281,30 +199,6 @@ def test_of_an_anchor_in_the_commit_and_a_copy_the_later_counts() -> None:
     assert read(commit(33, anchor(32, HERE), 300), kept(copied)) == (33, (32, HERE), None)
 
 
-def test_a_commit_without_kept_anchor_is_unchanged_and_no_cluster_is_asked() -> None:
-    def never() -> str:
-        raise AssertionError("asked")
-
-    row = by_cluster(never)(KEY, commit(33), AnchorRows())
-    assert row is not None
-    assert row.stored == StoredOffset(33)
-
-
-def test_by_offset_an_anchor_that_names_the_next_record_lags_too() -> None:
-    following = StoredOffset(50, anchor(50, names=Names.NEXT))
-    row = by_offset(KEY, commit(60), kept(following))
-    assert row is not None
-    assert (row.stored.anchor, row.anchor_lag) == (following.anchor, 10)
-
-
-def test_an_imported_anchor_counts_as_made_for_its_record_unless_the_row_has_another_numbering() -> None:
-    """Beside a group's commits the kept row of another cluster is a copy, whose offset is its own."""
-    change = Change(KEY, None, StoredOffset(60, anchor(49)), may_lag=True)
-    goals = [PairedStep.of(change, None, NOTHING, NOW, one_numbering=one).goal for one in (True, False)]
-    assert [goal.offset for goal in goals] == [60, 60]
-    assert [goal.anchored and goal.anchored.offset for goal in goals] == [50, 60]
-
-
 # ---------------------------------------------------------------- a store of anchors that does not exist yet
 
 
@@ -325,15 +219,6 @@ def test_a_store_of_anchors_that_does_not_exist_yet_keeps_none_and_the_row_says_
     assert re.match(r"no anchors yet: the \[anchors\] store memory:\w+ does not exist\. Run reconciler track", row.note)
 
 
-def test_the_first_write_creates_it(both: Pair) -> None:
-    both.job_stores(50)
-    store = PairedStore(both.bare, NotYet(uuid.uuid4().hex))
-    (row,) = store.read(GROUP)
-    store.write(GROUP, [Change(KEY, row.version, made_for(60))], reason="apply", now_ms=NOW)
-    (row,) = store.read(GROUP)
-    assert (row.stored.anchor, row.note) == (anchor(59), "")
-
-
 # ---------------------------------------------------------------- the groups of a pair
 
 
@@ -351,12 +236,3 @@ def test_a_pair_names_groups_where_one_of_its_stores_can() -> None:
     assert PairedStore(table, anchors).groups() == [GROUP]
     assert PairedStore(MemoryStore(f"{name}-anchors"), Unlisted(f"{name}-others")).groups() == [GROUP]
     assert PairedStore(table, Unlisted(f"{name}-others")).groups() is None
-
-
-def test_anchors_that_were_never_kept_hold_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(_: MemoryStore) -> list[str]:
-        raise NotCreated("There is no offset store.")
-
-    name = uuid.uuid4().hex
-    monkeypatch.setattr(MemoryStore, "groups", missing)
-    assert PairedStore(Unlisted(f"{name}-table"), MemoryStore(f"{name}-anchors")).groups() == []

@@ -9,9 +9,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, Refused, Unreachable
-from reconciler.ports import Capabilities, Change, Row
-from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired.steps import aside_of
+from reconciler.ports import Change, Row
 from reconciler.stores.paired.store import PairedStore
 from tests.stores.paired.bare import BareStore, Faults, Killed
 from tests.stores.paired.pairs import GROUP, KEY, NOW, OTHER, Pair, made_for, named
@@ -141,55 +139,6 @@ def _cluster(stored: StoredOffset | None) -> str | None:
     return stored.anchor.cluster_id if stored and stored.anchor else None
 
 
-def test_a_reader_finishes_a_killed_write_and_the_job_may_continue(both: Pair) -> None:
-    both.job_stores(50)
-    both.keep(made_for(50))
-    with pytest.raises(Killed):
-        both.write(made_for(30, "b"), both.another(Faults(at=2, after=die)))
-    assert both.left_aside
-    assert both.believed() == (30, (29, "b"))
-    assert not both.left_aside
-    both.job_stores(45)
-    row = both.row()
-    assert row is not None
-    assert (named(row.stored), row.anchor_lag) == ((45, (29, "b")), 15)
-
-
-def test_a_reader_without_write_permission_reads_the_rows_of_a_killed_write(both: Pair) -> None:
-    both.job_stores(50)
-    both.keep(made_for(50))
-    with pytest.raises(Killed):
-        both.write(made_for(30, "b"), both.another(Faults(at=2, after=die)))
-
-    def refuse() -> None:
-        raise Refused("This user may not write there.")
-
-    (row,) = both.another(Faults(at=1, before=refuse)).read(GROUP)
-    assert named(row.stored) == (30, (29, "b"))
-
-
-def test_a_row_laid_aside_for_a_read_only_store_is_used_and_left_to_its_writer(
-    both: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A checkpoint's batch has begun: its end is known, but it may never be committed."""
-    both.job_stores(50)
-    both.keep(made_for(50))
-    with pytest.raises(Killed):
-        both.write(made_for(60), both.another(Faults(at=2, after=die)))
-    monkeypatch.setattr(BareStore, "capabilities", Capabilities(keeps_anchors=False, writable=False))
-    assert both.believed() == (60, (59, "a"))
-    both.job_stores(50)
-    assert both.believed() == (50, (49, "a"))
-    assert both.left_aside
-
-
-def test_an_undisturbed_write_leaves_nothing_aside(both: Pair) -> None:
-    for new in (made_for(50), made_for(60), made_for(30, "b"), made_for(30), StoredOffset(12), made_for(9), None):
-        assert both.write(new)
-        assert both.believed() == named(new)
-        assert not both.left_aside
-
-
 # ---------------------------------------------------------------- errors
 
 
@@ -198,18 +147,6 @@ def raising(error: Exception) -> Callable[[], None]:
         raise error
 
     return act
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_lost_answer_is_an_unknown_outcome_and_a_second_write_finishes(both: Pair, moment: str) -> None:
-    both.write(made_for(50))
-    unknown = raising(OutcomeUnknown("The answer got lost."))
-    with pytest.raises(OutcomeUnknown, match=r"^The answer got lost\.$"):
-        both.write(made_for(30, "b"), both.another(Faults(at=2, **{moment: unknown})))
-    assert both.believed() == ((30, (29, "b")) if moment == "after" else (50, (49, "a")))
-    if moment == "before":
-        assert both.write(made_for(30, "b"))
-    assert both.believed() == (30, (29, "b"))
 
 
 @pytest.mark.parametrize("error", [Unreachable("It is away."), Refused("It said no.")])
@@ -261,63 +198,12 @@ def test_a_job_that_stores_during_a_write_wins(atomic: bool) -> None:
     assert not both.left_aside
 
 
-@pytest.mark.parametrize("atomic", [True, False])
-@pytest.mark.parametrize("deletes", [True, False])
-def test_a_writer_that_lays_a_row_aside_first_wins_that_row_alone(atomic: bool, deletes: bool) -> None:
-    """The anchor store writes all or none: the others have not lost a race, and are written if the store can."""
-    both = Pair(atomic=atomic)
-    both.write(made_for(50))
-    both.job_stores(7, OTHER)
-    both.keep(made_for(7), OTHER)
-    rows = {row.key: row for row in both.store.read(GROUP)}
-    changes = [Change(key, rows[key].version, None if deletes else made_for(3, "b")) for key in (KEY, OTHER)]
-    midst = both.another(Faults(at=1, before=lambda: both.keep(made_for(5), aside_of(OTHER))))
-    result = midst.write(GROUP, changes, reason="test", now_ms=NOW)
-    assert result.conflicts == (OTHER,)
-    assert result.written == (() if atomic else (KEY,))
-    other = both.row(OTHER)
-    assert other is not None
-    assert named(other.stored) == (7, (6, "a"))
-    if not atomic:
-        assert both.row() is None if deletes else both.believed() == (3, (2, "b"))
-
-
-def test_a_job_that_stores_while_its_row_is_deleted_keeps_its_anchor(both: Pair) -> None:
-    both.write(made_for(50))
-    row = both.row()
-    assert row is not None
-    midst = both.another(Faults(at=3, before=lambda: both.job_stores(60)))
-    result = midst.write(GROUP, [Change(KEY, row.version, None)], reason="test", now_ms=NOW)
-    assert result.conflicts == (KEY,)
-    assert both.believed() == (60, (49, "a"))
-    assert not both.left_aside
-
-
-def test_a_tracker_that_saves_during_a_write_does_not_win(both: Pair) -> None:
-    both.write(made_for(50))
-    midst = both.another(Faults(at=2, after=lambda: both.keep(made_for(50, record=48))))
-    assert both.write(made_for(30, "b"), midst)
-    assert both.believed() == (30, (29, "b"))
-
-
 def test_a_third_writers_row_does_not_get_this_writes_anchor(both: Pair) -> None:
     both.write(made_for(50))
     midst = both.another(Faults(at=2, after=lambda: both.write(made_for(90))))
     both.write(made_for(30, "b"), midst)
     assert both.believed() == (90, (89, "a"))
     assert not both.left_aside
-
-
-def test_anchors_that_keep_changing_are_not_read(both: Pair) -> None:
-    both.write(made_for(50))
-
-    class Restless(MemoryStore):
-        def read(self, group: str, topics: object = None) -> list[Row]:
-            both.keep(made_for(50))
-            return both.anchors.read(group)
-
-    with pytest.raises(Unreachable, match="changed each of 8 times"):
-        PairedStore(both.bare, Restless()).read(GROUP)
 
 
 @pytest.mark.parametrize("new", [made_for(30, "b"), made_for(80, "b")])

@@ -65,12 +65,6 @@ def test_rows_with_anchors_of_their_own_do_not_need_the_other_store(both: Served
     assert both.opened == 0
 
 
-def test_an_anchor_without_a_row_is_no_row(both: Served) -> None:
-    both.put(both.own, {OTHER: StoredOffset(5)})
-    both.put(both.anchors, {KEY: made_for(50)})
-    assert list(both.rows()) == [OTHER]
-
-
 def test_a_bare_row_is_changed_together_with_what_is_kept_for_it(both: Served) -> None:
     both.put(both.own, {KEY: StoredOffset(50)})
     both.put(both.anchors, {KEY: made_for(50)})
@@ -93,20 +87,6 @@ def test_a_rollback_puts_back_what_was_kept(both: Served) -> None:
     assert both.rows() == {KEY: (53, anchor(49))}
 
 
-def test_a_rollback_to_a_row_that_had_no_anchor_keeps_none(both: Served) -> None:
-    both.put(both.own, {KEY: StoredOffset(50)})
-    both.write(made_for(7, "b"))
-    both.write(StoredOffset(50), restores=True)
-    assert (both.rows(), both.kept) == ({KEY: (50, None)}, [])
-
-
-def test_a_rollback_that_deletes_a_row_deletes_what_is_kept_for_it(both: Served) -> None:
-    both.put(both.own, {KEY: made_for(7, "b")})
-    both.put(both.anchors, {KEY: made_for(7, "b")})
-    both.write(None, restores=True)
-    assert (both.rows(), both.kept) == ({}, [])
-
-
 def test_a_failback_changes_what_is_kept_though_the_row_has_an_anchor_of_its_own(both: Served) -> None:
     both.put(both.own, {KEY: StoredOffset(50)})
     both.put(both.anchors, {KEY: made_for(50)})
@@ -115,14 +95,6 @@ def test_a_failback_changes_what_is_kept_though_the_row_has_an_anchor_of_its_own
     assert both.kept == [made_for(50)]
     both.put(both.own, {KEY: StoredOffset(53)})
     assert both.rows() == {KEY: (53, anchor(49))}
-
-
-def test_a_row_for_which_nothing_is_kept_is_written_alone(both: Served) -> None:
-    both.put(both.own, {KEY: made_for(50)})
-    both.put(both.anchors, {OTHER: made_for(9)})
-    both.write(made_for(7, "b"))
-    both.write(made_for(50), restores=True)
-    assert both.kept == [made_for(9)]
 
 
 def test_the_job_goes_on_after_a_rollback_that_was_killed_between_the_two_stores(both: Served) -> None:
@@ -161,15 +133,6 @@ def test_a_correction_does_not_wait_for_a_store_of_anchors_that_is_away_but_a_ro
     with pytest.raises(Unreachable):
         store.write(GROUP, [Change(KEY, row.version, made_for(50), restores=True)], reason="rollback", now_ms=NOW)
     assert store.read(GROUP) == [row]
-
-
-def test_a_row_that_changed_meanwhile_is_a_conflict(both: Served) -> None:
-    both.put(both.own, {KEY: StoredOffset(50)})
-    both.put(both.anchors, {KEY: made_for(50)})
-    (row,) = both.store.read(GROUP)
-    both.put(both.own, {KEY: StoredOffset(51)})
-    result = both.store.write(GROUP, [Change(KEY, row.version, made_for(7))], reason="apply", now_ms=NOW)
-    assert (result.written, result.conflicts) == ((), (KEY,))
 
 
 def test_only_a_job_with_a_bare_row_suffers_from_a_store_of_anchors_that_is_away(both: Served) -> None:

@@ -118,41 +118,6 @@ def test_a_job_that_goes_on_with_bare_offsets_under_the_destinations_name_is_lef
     keeps_its_place_here(job)
 
 
-def test_a_second_failover_keeps_the_anchor_of_the_row_that_the_first_one_left(job: Job) -> None:
-    job.stores(SOURCE, BASE + 100)
-    job.put(job.anchors, SOURCE, stored(99))
-    job.apply()
-    back = stored(59, written_at_ms=NOW + 2)
-    job.put(job.store, SOURCE, StoredOffset(back.offset, None, back.written_at_ms))
-    job.put(job.anchors, SOURCE, back)
-    assert found(job.row()) == (Verdict.MOVED, 60)
-    job.apply()
-    assert job.kept()["a.events"] == (60, "b")
-    job.put(job.store, HERE, StoredOffset(80, None, NOW + 4))
-    assert found(job.row()) == (Verdict.MATCH, 80)
-
-
-def test_a_failover_from_a_row_that_a_correction_has_written_keeps_an_anchor_too(job: Job) -> None:
-    """The job came back, and has stored nothing since: its row has an anchor, and its next ones will be bare."""
-    job.put(job.store, SOURCE, stored(99))
-    job.put(job.anchors, SOURCE, stored(99))
-    keeps_its_place_here(job)
-
-
-def test_a_job_whose_rows_have_anchors_does_not_need_the_anchor_store_though_another_of_the_group_does(
-    job: Job,
-) -> None:
-    def away() -> OffsetStore:
-        raise Unreachable("It is away.")
-
-    job.put(job.store, SOURCE, stored(99))
-    job.stores(TopicPartition("other", 0), 7)
-    job.opens = away
-    job.of_job = 'ignore_topics = ["other"]\n'
-    job.apply()
-    assert {row.key: row.stored.offset for row in job.rows()}[HERE] == 100
-
-
 def test_a_second_apply_finishes_one_that_could_not_write_its_anchors(job: Job) -> None:
     job.stores(SOURCE, BASE + 100)
     job.put(job.anchors, SOURCE, stored(99))
@@ -184,39 +149,3 @@ def test_with_one_name_an_apply_without_its_anchors_is_finished_by_going_back_an
     assert job.kept() == {"events": (100, "b")}
     job.stores(SOURCE, 150)
     assert found(job.row(IDENTITY)) == (Verdict.MATCH, 150)
-
-
-def test_with_one_name_a_rollback_without_its_anchors_is_finished_by_applying_and_going_back_again(job: Job) -> None:
-    job.stores(SOURCE, BASE + 100)
-    job.put(job.anchors, SOURCE, stored(99))
-    plan, path = job.check(IDENTITY).plan, job.folder / "p.plan.json"
-    job.apply_the_plan(plan, IDENTITY, path)
-    half_done(job, lambda: job.roll_back(plan, IDENTITY, path))
-    job.roll_back(plan, IDENTITY, path)
-    assert job.kept() == {"events": (100, "b"), aside_of(SOURCE).topic: (BASE + 100, "a")}
-    job.apply_the_plan(plan, IDENTITY, path)
-    job.roll_back(plan, IDENTITY, path)
-    assert job.kept() == {"events": (BASE + 100, "a")}
-    job.stores(SOURCE, BASE + 120)
-    row = job.row(IDENTITY)
-    assert (found(row), row.replay_at_most) == ((Verdict.BOUNDED, 100), 20)
-
-
-def test_a_correction_that_warns_of_kept_anchors_is_completed_by_going_back_and_applying_again(
-    job: Job, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The job's row has an anchor of its own, and an older one is kept, of the cluster that it comes from."""
-
-    def away() -> OffsetStore:
-        raise Unreachable("It is away.")
-
-    job.put(job.store, SOURCE, stored(99))
-    job.put(job.anchors, SOURCE, stored(49))
-    plan, path, there = job.check(IDENTITY).plan, job.folder / "p.plan.json", job.opens
-    job.opens = away
-    job.apply_the_plan(plan, IDENTITY, path)
-    assert "roll back before it starts, and apply again once that store answers" in caplog.text
-    job.opens = there
-    job.roll_back(plan, IDENTITY, path)
-    job.apply_the_plan(plan, IDENTITY, path)
-    assert job.kept() == {"events": (100, "b")}
