@@ -139,24 +139,6 @@ def this_program(*arguments: str) -> list[str]:
 # ---------------------------------------------------------------- programs that run on
 
 
-def below(pid: int) -> list[int]:
-    """A process, and all that it and its children started."""
-    try:
-        tasks = [(task / "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:
-        return []
-    return [pid, *(each for children in tasks for child in children for each in below(int(child)))]
-
-
-def memory_mb(pid: int) -> int:
-    """What is resident of a process; 0 if it has ended."""
-    try:
-        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0
-    return int(found[1]) // 1024 if found else 0
-
-
 def peak_mb(pid: int) -> int:
     """The most that was resident of a running process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())

@@ -20,9 +20,10 @@ from statistics import median
 
 from reconciler.artifacts import kafka_jars
 from tests.bench.common import in_turn, off_the_disk, print_json, this_python
+from tests.bench.estate import destination, plan, store_jobs
 from tests.bench.loop import STEPS, loop
-from tests.bench.plans.estate import destination, plan, store_rows
-from tests.bench.plans.speed import SMALL_INDEXES, commands, fill
+from tests.bench.rows import SMALL_INDEXES, fill
+from tests.bench.speed import commands
 from tests.lab.kafka import KafkaCluster
 
 KEPT = Path(__file__).with_name("kept.json")
@@ -75,7 +76,7 @@ def of_pairs(place: Path) -> dict[str, float]:
     for name, spread in SPREADS.items():
         here = place / str(spread)
         here.mkdir()
-        store_rows(here, JOBS, PARTITIONS, RECORDS, spread)
+        store_jobs(here, JOBS, PARTITIONS, RECORDS, spread)
         ratios = []
         for _ in range(ROUNDS):
             before, own, after = cpu_s(loop), cpu_s(lambda: plan(here, JOBS, log)), cpu_s(loop)  # noqa: B023

@@ -13,18 +13,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.main import main
-from tests.bench.running.mirror_offsets import GROUP, PARTITIONS, THERE, lost_while_sending_again
+from tests.mirror.lost_mirror import GROUP, PARTITIONS, THERE, lost_while_sending_again
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
-COUNT, WAIT_MS = 4_000, 25
-"""It takes the mirror as long to send these as 10,000 with a wait of 10 ms, and less of the processor."""
+COUNT = 4_000
 
 
 def test_what_mirrormakers_offsets_would_skip_is_counted_and_the_jobs_own_skip_nothing(
     tmp_path: Path, kafka_jars: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with lost_while_sending_again(tmp_path, kafka_jars, COUNT, wait_ms=WAIT_MS) as lost:
+    with lost_while_sending_again(tmp_path, kafka_jars, COUNT) as lost:
         capsys.readouterr()
         code = main(["mirror", "-c", str(lost.config), "--format", "json"])
         found = json.loads(capsys.readouterr().out)

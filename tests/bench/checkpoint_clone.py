@@ -1,6 +1,6 @@
 """The cost of a checkpoint's copy, beside ``cp -a`` of the same checkpoint.
 
-    python -m tests.bench.stores.checkpoint_clone [--shapes 2000:50 10000:100 20000:262] [--rounds 3] [--to FOLDER]
+    python -m tests.bench.checkpoint_clone [--shapes 2000:50 10000:100 20000:262] [--rounds 3] [--to FOLDER]
 
 A shape is files of state, and KiB in each: a hundred versions for each partition and a snapshot every tenth, as Spark
 leaves them. Copies are made in turn: by ``checkpoint clone``, and by it with the older state; by ``cp -a``, and by it
@@ -43,7 +43,7 @@ def main() -> None:
     for row in rows:
         cells = "".join(f"{row[kind]['median_s']:>22.2f} s" for kind in options.kinds)
         print(f"{row['files']:<7} {row['mib']:<8.0f}{cells}   {row['copied_files']} files in the clone")
-    print_json("stores.checkpoint_clone", vars(options), rows, options.json)
+    print_json("checkpoint_clone", vars(options), rows, options.json)
 
 
 def measured(folder: Path, files: int, size: int, options: argparse.Namespace) -> dict[str, object]:

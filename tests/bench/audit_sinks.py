@@ -1,6 +1,6 @@
 """What an audit costs at the size where Spark is needed: both logs and the sink's rows by id.
 
-    python -m tests.bench.stores.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
+    python -m tests.bench.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
 
 Generates ids of 16 bytes in eight partitions, as both clusters' logs have them and as a Parquet folder has the job's
 rows, with some rows left out, some written twice, and some of no record. Counts them on two threads with so much
@@ -58,7 +58,7 @@ def main() -> None:
     )
     shape = {"memory": options.memory, "partitions": PARTITIONS, "id_bytes": 16}
     versions = {"spark": importlib.metadata.version("pyspark")}
-    print_json("stores.audit_sinks", shape, [row], options.json, versions=versions)
+    print_json("audit_sinks", shape, [row], options.json, versions=versions)
 
 
 def measured(records: int, failovers: int, memory: str, place: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How a plan's cost grows with jobs and partitions, without servers: the destination is the log in memory.
 
-    python -m tests.bench.plans.estate [--sizes 1x500,60x500,200x500,1x100000] [--spread 50] [--runs 3] [--json FILE]
+    python -m tests.bench.estate [--sizes 1x500,60x500,200x500,1x100000] [--spread 50] [--runs 3] [--json FILE]
 
 Each size (jobs x partitions) runs in a process of its own: it reads its rows from SQLite, checks, writes the plan and
 makes its table. ``--spread``: how far the jobs' offsets lie apart at most, in records; 0: all stopped at one record.
@@ -19,16 +19,16 @@ from pathlib import Path
 
 from reconciler.cli.terminal.report import plan_text
 from reconciler.config.file import load_config
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.failover.apart import check_each
 from reconciler.failover.outside import Outside
 from reconciler.fileio import write_whole
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import TopicPartition
 from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, in_turn, print_json
+from tests.bench.rows import TOPIC, stamp_ms, store_rows, value, write_config
 
-BEGIN_MS, BASE, TOPIC, NOW_MS = 1_780_000_000_000, 9_000, "events", 1_800_000_000_000
+NOW_MS = 1_800_000_000_000
 
 
 def main() -> None:
@@ -50,46 +50,41 @@ def main() -> None:
             place = Path(folder) / size
             place.mkdir()
             jobs, partitions = map(int, size.split("x"))
-            store_rows(place, jobs, partitions, options.records, options.spread)
-            module = (sys.executable, "-m", "tests.bench.plans.estate")
+            store_jobs(place, jobs, partitions, options.records, options.spread)
+            module = (sys.executable, "-m", "tests.bench.estate")
             commands[size] = [*module, "--one", str(place), "--sizes", size, "--records", str(options.records)]
         medians = in_turn(commands, options.runs)
     print(f"{'jobs x partitions':>18}{HEAD} {'us a pair':>10}")
     for size, cost in medians.items():
         jobs, partitions = map(int, size.split("x"))
         print(f"{size:>18}{cost.text()} {cost.cpu_s / jobs / partitions * 1e6:>10.0f}")
-    print_json("plans.estate", vars(options), {size: cost._asdict() for size, cost in medians.items()}, options.json)
-
-
-def content(number: int) -> tuple[bytes, bytes]:
-    return b"k%d" % number, b"x" * 80 + b"%d" % number
+    print_json("estate", vars(options), {size: cost._asdict() for size, cost in medians.items()}, options.json)
 
 
 def destination(partitions: int, records: int) -> MemoryLog:
     """All partitions hold the same records, so that the log itself takes next to no memory."""
     log = MemoryLog("destination", {TOPIC: 1})
     shared = log.partition(TOPIC, 0)
-    shared.append_batch([MemoryRecord(0, BEGIN_MS + number * 1000, *content(number)) for number in range(records)])
+    shared.append_batch(
+        [MemoryRecord(0, stamp_ms(number), b"k%d" % number, same(0, number)) for number in range(records)]
+    )
     log.partitions |= {TopicPartition(TOPIC, number): shared for number in range(partitions)}
     return log
 
 
-def store_rows(place: Path, jobs: int, partitions: int, records: int, spread: int) -> None:
-    """Each job's rows, of another cluster's numbering, and the configuration."""
-    store, tables = open_store(f"sqlite:///{place}/offsets.db"), ""
-    store.create()
-    for job in range(jobs):
-        chance, changes = random.Random(job), []
-        for partition in range(partitions):
-            number = records // 2 - chance.randint(0, spread)
-            print_of = fingerprint(*content(number))
-            anchor = Anchor(BASE + number, BEGIN_MS + number * 1000, None, print_of, "another-cluster", "another-topic")
-            changes.append(Change(TopicPartition(TOPIC, partition), None, StoredOffset(BASE + number + 1, anchor)))
-        store.write(f"job{job}", changes, reason="benchmark", now_ms=0)
-        tables += f'[[jobs]]\nname = "job{job}"\ngroup = "job{job}"\ntopics = ["{TOPIC}"]\nstore = "{store.address}"\n'
-    store.close()
-    head = '[destination]\nbootstrap_servers = "none"\n[topics]\npolicy = "identity"\n'
-    (place / "reconciler.toml").write_text(head + tables)
+def same(_: int, number: int) -> bytes:
+    """The value of this record in every partition."""
+    return value(0, number)
+
+
+def store_jobs(place: Path, jobs: int, partitions: int, records: int, spread: int) -> None:
+    """Each job's rows, and the configuration."""
+    address, names = "", [f"job{number}" for number in range(jobs)]
+    for number, name in enumerate(names):
+        chance = random.Random(number)
+        stopped = [records // 2 - chance.randint(0, spread) for _ in range(partitions)]
+        address = store_rows(place, name, TOPIC, stopped, same)
+    write_config(place / "reconciler.toml", "none", names, TOPIC, address)
 
 
 def plan(place: Path, jobs: int, log: MemoryLog) -> None:

@@ -1,1 +1,0 @@
-"""What runs all year: recording, the watcher, a hook's start, the mirror's own offsets."""

@@ -1,1 +1,0 @@
-"""Stores, checkpoints and sinks at size."""
