@@ -99,30 +99,6 @@ def test_a_persons_word_starts_it(world: World, plans: Path) -> None:
     assert world.offsets() == {0: 2}
 
 
-@pytest.mark.parametrize("command", ["no-such-command-anywhere", "/no/such/command", "{folder}"])
-def test_a_command_that_cannot_run_costs_no_correction(world: World, plans: Path, command: str) -> None:
-    command = command.format(folder=world.folder)
-    world.deliver(6)
-    world.processed(3)
-    before = world.rows()
-    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--", command)
-    assert ended.code == 2
-    assert f"The command {command} was not found or cannot be run. Nothing was checked." in ended.err
-    assert world.rows() == before
-    assert not plans.exists()
-
-
-def test_without_a_command_the_files_are_named(world: World, plans: Path) -> None:
-    world.deliver(6)
-    world.processed(3)
-    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans)
-    assert ended.code == 0
-    named = dict(line.split("=", 1) for line in ended.out.splitlines() if line.startswith("RECONCILER_"))
-    offsets = json.loads(Path(named["RECONCILER_STARTING_OFFSETS"]).read_text())
-    assert offsets == {world.mirrored: {"0": world.offset_of(3) + 1}}
-    assert parse_plan(Path(named["RECONCILER_PLAN"]).read_text()).job().name == "clicks"
-
-
 # ---------------------------------------------------------------- waiting for a mirror
 
 
@@ -145,18 +121,6 @@ def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -
     assert "left; lag 2 s (" in first
     assert "the mirror has delivered the missing records" in rest
     assert world.offsets() == {0: world.offset_of(9) + 1}
-
-
-def test_the_wait_ends_and_the_policy_decides(world: World, plans: Path) -> None:
-    world.deliver(6)
-    world.processed(9)
-    before = world.rows()
-    waits = world.config(extra="[policy]\nbehind = 'wait'")
-    stopped = world.run("hook", "--to", "destination", "-c", waits, "--plans", plans, "--wait", "0.2")
-    assert (stopped.code, world.rows()) == (4, before)
-    started = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans, "--wait", "0.2")
-    assert started.code == 0
-    assert world.offsets() == {0: world.offset_of(5) + 1}
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -193,15 +157,6 @@ def test_a_hook_that_is_stopped_while_it_waits_has_written_nothing(
     assert (world.rows(), ran.exists(), list(plans.iterdir())) == (before, False, [])
 
 
-@pytest.mark.parametrize("wait", ["-1", "nan", "inf", "700000"])
-def test_a_wait_that_is_none_is_refused(world: World, plans: Path, wait: str) -> None:
-    ended = world.run(
-        "hook", "--to", "destination", "-c", world.config(), "--plans", plans, f"--wait={wait}", "--", "true"
-    )
-    assert ended.code == 2
-    assert "is not a number of seconds from 0 to a week" in ended.err
-
-
 # ---------------------------------------------------------------- the environment in a file
 
 
@@ -236,49 +191,6 @@ def test_the_hook_loads_neither_spark_nor_what_it_does_not_need(world: World, pl
     assert "reconciler.failover.check" in loaded
     heavy = {"pyspark", "py4j", "pandas", "numpy", "happybase", "prometheus_client", "tenacity"}
     assert not heavy & {name for each in loaded for name in (each, each.partition(".")[0])}
-
-
-def test_plans_of_a_job_with_a_longer_name_do_not_push_this_ones_out(world: World, plans: Path) -> None:
-    """Plans are thinned out a job at a time: ``clicks`` and ``clicks-eu`` keep their own."""
-    world.deliver(6)
-    world.processed(3)
-    plans.mkdir()
-    others = [plans / f"clicks-eu-20990101T0000{number:02d}-000-1.plan.json" for number in range(30)]
-    for other in others:
-        other.write_text("{}")
-    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans)
-    assert ended.code == 0, ended.output
-    named = dict(line.split("=", 1) for line in ended.out.splitlines() if line.startswith("RECONCILER_"))
-    assert Path(named["RECONCILER_PLAN"]).exists()
-    assert all(other.exists() for other in others)
-
-
-def test_old_plans_that_were_not_applied_go(world: World, plans: Path) -> None:
-    world.deliver(6)
-    world.processed(3)
-    plans.mkdir()
-    names = [f"clicks-20200101T0000{number:02d}-000-1" for number in range(30)]
-    for name in names:
-        (plans / f"{name}.plan.json").write_text("{}")
-        (plans / f"{name}.starting-offsets.json").write_text("{}")
-    (plans / f"{names[0]}.plan.json.applied.json").write_text("{}")
-    assert world.run("hook", "--to", "destination", "-c", world.config(), "--plans", plans).code == 0
-    left = [name for name in names if (plans / f"{name}.plan.json").exists()]
-    assert left[0] == names[0]  # the way back of one that was applied stays
-    assert len(left) == 20
-    assert {path.name.partition(".")[0] for path in plans.glob("*.starting-offsets.json")} >= set(left)
-
-
-def test_plans_that_cannot_be_kept_stop_the_hook_before_anything(world: World) -> None:
-    world.deliver(6)
-    world.processed(3)
-    before = world.rows()
-    file = world.folder / "a-file"
-    file.write_text("")
-    ended = world.run("hook", "--to", "destination", "-c", world.config(), "--plans", file / "plans", "--", "true")
-    assert ended.code == 2
-    assert "cannot be written: " in ended.err
-    assert world.rows() == before
 
 
 def test_plans_are_kept_where_the_environment_says(world: World) -> None:

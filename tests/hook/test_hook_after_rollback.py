@@ -74,26 +74,6 @@ def test_a_query_does_not_go_on_at_an_offset_that_was_undone(living: Living) -> 
     assert living.set_to(WRONG) == (f"{living.base}-4", WRONG), "a correction counts as ever"
 
 
-def test_corrections_that_are_undone_one_after_the_other_each_begin_a_new_query(living: Living) -> None:
-    living.set_to(WRONG)
-    assert living.set_to(WORSE) == (f"{living.base}-3", WORSE)
-    *_, first, second = living.plans
-    living.roll_back(second)
-    assert living.started() == (f"{living.base}-4", WRONG)
-    living.roll_back(first)
-    assert living.started() == (f"{living.base}-5", RIGHT)
-
-
-def test_a_plan_that_is_applied_and_undone_again_begins_a_new_query_again(living: Living) -> None:
-    living.set_to(WRONG)
-    (plan,) = (each for each in living.plans if Path(f"{each}.applied.json").exists())
-    living.roll_back(plan)
-    assert living.started() == (f"{living.base}-3", RIGHT)
-    assert living.world.run("apply", plan, *CONFIG, "--yes").code == 0
-    living.roll_back(plan)
-    assert living.started() == (f"{living.base}-4", RIGHT)
-
-
 def test_a_rollback_that_is_cut_off_begins_a_new_query_too(living: Living, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have put the row back. A place begun for nothing does no harm, where the offset is right."""
     living.set_to(WRONG)
@@ -121,15 +101,3 @@ def test_a_rollback_that_puts_nothing_back_begins_no_new_query(living: Living) -
     living.roll_back(plan, code=5)
     snapshot.write_text(json.dumps(whole))
     assert living.started() == (f"{living.base}-2", WRONG)
-
-
-def test_a_plan_elsewhere_gets_nothing_beside_it(living: Living) -> None:
-    """``plan -o`` and ``apply``: such a plan is none of a hook's, and its job chooses another place by itself."""
-    world = living.world
-    decision = ("--set", f"a.events:0={WRONG}", "--accept", "skips")
-    (world.folder / "mine").mkdir()
-    assert world.run("plan", *CONFIG, "-o", "mine/clicks.plan.json", *decision).code == 0
-    assert world.run("apply", "mine/clicks.plan.json", *CONFIG, "--yes").code == 0
-    living.roll_back(Path("mine/clicks.plan.json"))
-    names = sorted(each.name for each in (world.folder / "mine").iterdir())
-    assert names == ["clicks.plan.json", "clicks.plan.json.applied.json"]

@@ -165,26 +165,6 @@ def test_a_query_that_may_run_on_a_copy_is_not_said_to_be_at_the_source(job: Job
     assert "unless its hook has made the copy that --clone-to names" in shown
 
 
-def test_a_failover_of_a_named_job_does_not_ask(job: Job, run) -> None:
-    assert "clicks: moves to the destination" in run("failover start --job clicks").out
-
-
-def test_a_failover_makes_the_hook_move_the_job_until_it_ends(job: Job, run) -> None:
-    job.save()
-    assert "clicks: moves to the destination at its next start" in run("failover start --yes").out
-    assert "clicks: marked already, by" in run("failover start --yes").out
-    shown = run("failover status").out
-    assert [line.split()[:3] for line in shown.splitlines()][1] == ["clicks", "source", "destination"]
-    assert run("hook").code == 6, "it looks for the destination, which is away"
-    assert run("hook --to source").code == 2
-    ended = run("failover end")
-    assert (ended.code, "clicks: ended; it starts at the source" in ended.out) == (0, True)
-    assert variables(run("hook"))
-    again = run("failover end")
-    place = job.folder / "reconciler.failover"
-    assert (again.code, f"clicks: had no mark in {place}; it starts at the source" in again.out) == (0, True)
-
-
 def test_a_job_that_its_hook_would_not_start_has_no_next_start(job: Job, run) -> None:
     """A misspelt group and a store at the wrong address look like a job that has never run."""
     for command in ("failover status", "failover end", "hook"):
@@ -233,12 +213,6 @@ def test_an_end_that_one_mark_resists_ends_the_other_jobs(job: Job, run) -> None
     ]
 
 
-def test_a_word_moves_it_without_a_failover(job: Job, run) -> None:
-    job.save()
-    assert run("hook --to destination").code == 6
-    assert variables(run("hook --to source"))
-
-
 def test_a_failover_is_not_ended_for_a_job_of_which_it_is_not_known_where_it_is(job: Job, run) -> None:
     job.save("a.events")
     run("failover start --yes")
@@ -258,28 +232,6 @@ def test_a_mark_that_cannot_be_read_stops_every_start_but_one_that_is_ordered(jo
     assert "cannot be read" in run("failover status").out
     run("failover end")
     assert variables(run("hook"))
-
-
-def test_the_first_start_of_a_job_is_said_to_be_one(job: Job, run) -> None:
-    ended = run("hook")
-    assert (ended.code, "has no stored offset: There is no offset store at" in ended.err) == (4, True)
-    assert from_environment(environ=variables(run("hook --accept new"))).offsets == {}
-    job.configure(job='new = "latest"\n')
-    assert from_environment(environ=variables(run("hook"))).offsets == {}
-
-
-def test_decisions_are_about_the_destination(job: Job, run) -> None:
-    job.save()
-    for word in ("--set a.events:0=3", "--set-time 1000", "--accept lost", "--accept skips"):
-        ended = run(f"hook {word}")
-        assert (ended.code, "decisions are about the destination" in ended.err) == (2, True), word
-
-
-def test_without_the_sources_address_the_next_step_is_said(job: Job, run) -> None:
-    job.save()
-    job.configure(source="")
-    ended = run("hook")
-    assert (ended.code, "[source] bootstrap_servers is missing" in ended.err) == (2, True)
 
 
 def test_an_earlier_starts_plan_does_not_reach_the_command(job: Job) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -108,72 +106,3 @@ def test_a_query_starts_on_a_copy_that_is_made_once_and_checked_at_every_start(q
     later = query.hook("--clone-to", query.copy)
     assert later.returncode == 0, later.stderr
     assert query.started.read_text() == str(query.copy)
-
-
-def test_a_checkpoint_that_needs_correcting_does_not_start_without_a_place_for_the_copy(query: Query) -> None:
-    ended = query.hook()
-    assert ended.returncode == 4
-    assert "needs correcting, which is done in a copy" in ended.stderr
-    assert "--clone-to NEW_PATH" in ended.stderr
-    assert not query.started.exists()
-
-
-def test_a_folder_that_is_no_copy_of_this_checkpoint_is_not_started_on(query: Query) -> None:
-    other = Files(query.copy)
-    other.began({f"a.{query.topic}": {0: 0}})
-    other.batch(0, {f"a.{query.topic}": {0: 1}})
-    content = other.content()
-    ended = query.hook("--clone-to", query.copy)
-    assert ended.returncode == 2
-    assert f"{query.copy} is there, and is no copy of {query.files.path}" in ended.stderr
-    assert not query.started.exists()
-    assert other.content() == content
-
-
-def test_a_plan_of_a_query_that_stopped_within_a_batch_has_both_of_its_ends(query: Query) -> None:
-    query.files.planned(1, {query.topic: {0: STORED + 4}})
-    plan = query.folder / "query.plan.json"
-    planned = query.run("plan", "-o", plan)
-    assert planned.returncode == 0, planned.stderr
-    rows = json.loads(plan.read_text())["jobs"][0]["partitions"]
-    assert [(row["position"], row["stored_offset"], row["resume_offset"]) for row in rows] == [
-        ("start", STORED, RIGHT),
-        ("end", STORED + 4, RIGHT),  # no anchor was kept for it: the batch is repeated empty
-    ]
-    assert re.findall(r"-0 (start|end) +(\w+) ", planned.stdout) == [("start", "moved"), ("end", "bounded")]
-    assert "0 records will be read again" in planned.stdout
-    (next_step,) = [line.partition("Next: ")[2] for line in planned.stdout.splitlines() if "Next: " in line]
-    assert next_step.startswith(f"reconciler checkpoint clone {query.files.path} NEW_PATH --plan {plan} --job counts")
-
-    applied = query.run("apply", plan, "--yes")
-    assert applied.returncode == 4
-    assert "a checkpoint is only read, and corrected in a copy" in applied.stderr
-    words = next_step.replace("NEW_PATH", str(query.copy)).split()[1:]
-    cloned = query.run(" ".join(words))
-    assert cloned.returncode == 0, cloned.stderr
-    assert read_checkpoint(str(query.copy)).repeats_a_batch
-
-
-def test_a_copy_is_a_write_like_any_other_where_plans_are_signed(query: Query) -> None:
-    """By hand, and by the hook."""
-    key = query.folder / "ada.pem"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
-    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", f"{key}.pub"], check=True)
-    plain = query.config.read_text()
-    table = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{key}.pub"]\n'
-    query.config.write_text(table + plain)
-    plan, by_hand = query.folder / "plan.json", query.folder / "by-hand"
-    assert query.run("plan", "-o", plan).returncode == 0
-    clone = ("checkpoint clone", query.files.path, by_hand, "--plan", plan)
-    unsigned = query.run(*clone)
-    assert (unsigned.returncode, "The plan is not signed" in unsigned.stderr) == (5, True), unsigned.stderr
-    assert not by_hand.exists()
-    assert query.run("sign", plan, "--key", key, "--yes").returncode == 0
-    assert query.run(*clone).returncode == 0
-
-    asks = query.hook("--clone-to", query.copy)
-    assert (asks.returncode, "must be signed by a person first" in asks.stderr) == (4, True), asks.stderr
-    assert not query.copy.exists()
-    query.config.write_text(f'{table}signing_key = "{key}"\n{plain}')
-    started = query.hook("--clone-to", query.copy)
-    assert (started.returncode, query.started.read_text()) == (0, str(query.copy)), started.stderr

@@ -68,13 +68,6 @@ def test_a_date_that_is_none_holds_up_no_start(tmp_path: Path) -> None:
     assert files(tmp_path, "clicks", SECOND).stem.name.startswith("clicks-19700101T000001-000-")
 
 
-def test_a_plan_that_cannot_be_read_counts(tmp_path: Path) -> None:
-    made = files(tmp_path, "team/clicks", SECOND)
-    applied(made, "team/clicks")
-    made.plan.write_text("torn")
-    assert last_correction(tmp_path, "team/clicks")
-
-
 def test_the_plan_of_a_copy_stays_and_begins_no_other_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,13 +86,6 @@ def test_a_job_that_was_handed_over_starts_at_the_destination(ready: Memory) -> 
     assert "lives at the destination" in refusal(ready, word=Side.SOURCE).message
 
 
-def test_a_job_that_went_back_starts_at_the_source(ready: Memory) -> None:
-    ready.save({0: stored(4)})
-    ready.apply()
-    ready.save({0: stored(8, written_at_ms=NOW + 2)})
-    assert side(ready) is Side.SOURCE
-
-
 def test_a_job_that_went_back_starts_there_without_the_destination(ready: Memory) -> None:
     """A failback leaves the destination's rows. They are older, and need no cluster to say whose they are."""
     ready.save({0: stored(4)})
@@ -201,20 +194,6 @@ def test_with_one_name_on_both_sides_the_destinations_id_tells(memory: Memory) -
     assert side(memory, IDENTITY) is Side.SOURCE
     memory.save({0: StoredOffset(3, anchor(4, 0, "b"), NOW)})
     assert side(memory, IDENTITY) is Side.DESTINATION
-
-
-def test_a_failback_leaves_a_row_of_a_partition_that_the_source_lacks_and_one_name_tells_it(memory: Memory) -> None:
-    def here(number: int, partition: int) -> StoredOffset:
-        return StoredOffset(number, anchor(number - 1, partition, "b"), NOW)
-
-    memory.log.create("events", 3)
-    memory.save({number: here(5, number) for number in range(3)})
-    assert side(memory, IDENTITY) is Side.DESTINATION
-    memory.save({number: stored(8, number, NOW + 1) for number in range(2)})
-    for word in (None, Side.SOURCE):
-        assert "If the source has no partition for events-2, delete that row" in str(
-            refusal(memory, IDENTITY, word=word).hint
-        )
 
 
 def test_rows_that_an_unfinished_failover_has_not_reached_are_older(memory: Memory) -> None:
@@ -435,14 +414,6 @@ def test_a_named_folder_that_is_not_there_is_no_guess(memory: Memory, tmp_path: 
             asked()
     (tmp_path / "shared").mkdir()
     assert (marks.of("clicks"), marks.set("clicks", MARK), marks.of("clicks")) == (None, True, MARK)
-
-
-def test_a_mark_of_the_other_direction_does_not_count(memory: Memory, tmp_path: Path) -> None:
-    config = memory.config()
-    Marks(config).set("clicks", MARK)
-    back = replace(config, topics=replace(config.topics, alias="b"))
-    with pytest.raises(ConfigError, match='about a failover from "a"'):
-        Marks(back).of("clicks")
 
 
 def test_a_mark_of_the_other_direction_is_not_removed(memory: Memory, tmp_path: Path) -> None:

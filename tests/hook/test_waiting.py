@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
@@ -94,11 +94,6 @@ def test_whatever_the_policy_a_wait_ends_when_the_anchor_is_delivered(wait: Wait
     checked = wait.begin(60, f'[policy]\nbehind = "{policy}"')
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
     assert (len(wait.pauses), wait.told[-1].behind, wait.told[-1].waited_s) == (3, 0, 6.0)
-
-
-def test_without_a_wait_what_is_behind_is_told_at_once(wait: Wait) -> None:
-    assert found(wait.begin(0).plan.jobs[0].partitions[0])[0] is Verdict.BEHIND
-    assert (wait.checks, wait.pauses) == (1, [])
 
 
 def test_a_wait_ends_when_its_time_is_over_and_not_later(wait: Wait) -> None:
@@ -233,16 +228,6 @@ def test_an_outage_before_anything_was_checked_is_not_waited_for(wait: Wait) -> 
     with pytest.raises(Unreachable):
         wait.begin(60)
     assert wait.pauses == []
-
-
-def test_a_cluster_that_says_no_is_not_waited_for(wait: Wait) -> None:
-    def refuses() -> None:
-        wait.log.away = Refused("The destination said no.")
-
-    wait.happens = {2: refuses}
-    with pytest.raises(Refused):
-        wait.begin(60)
-    assert len(wait.pauses) == 2
 
 
 def test_other_partitions_verdicts_are_those_of_the_last_check(wide: Memory) -> None:
