@@ -16,7 +16,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ClusterInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
-from reconciler.spark.recording.looking_up import Observed, added
+from reconciler.spark.recording.looking_up import Observed
 from reconciler.spark.recording.observing import Observer
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Matching, Watched
@@ -104,13 +104,6 @@ def test_a_row_that_could_not_be_stored_is_looked_up_again(store: MemoryStore, l
     assert offsets(store) == {OLD: 20, NEW: 100}
 
 
-def test_a_kept_report_does_not_go_ahead_of_a_query_that_was_set_back(store: MemoryStore, log: MemoryLog) -> None:
-    mine = observing_texts(store, log)
-    hear_in_vain(mine, store, reaching(1, events_1=300))
-    mine._hear({**reaching(2, events_1=100), "runId": "another"})
-    assert offsets(store) == {OLD: 20, NEW: 100}
-
-
 def test_a_recreated_topic_gives_no_old_offset_to_an_added_partition(store: MemoryStore, log: MemoryLog) -> None:
     mine = observing_texts(store, log)
     log.delete("events")
@@ -146,14 +139,6 @@ def test_a_topic_that_comes_later_and_fits_the_expression_gets_a_row(store: Memo
     assert offsets(store) == {OLD: 10, LATER: 100}
 
 
-def test_a_topic_that_comes_later_gets_a_row_where_the_ranges_are_seen(store: MemoryStore, log: MemoryLog) -> None:
-    mine = observer(store, log)
-    mine._watched[METRIC] = Watched(Matching(re.compile(r"events(-\d+)?")), committed_only=False)
-    mine._hear(reaching(1, events_1=100, events_2_0=50, more_0=7))
-    assert offsets(store) == {OLD: 10, NEW: 100, LATER: 50}
-    assert mine.trouble is None
-
-
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_topic_that_only_another_cluster_has_is_not_taken_for_one_that_came_later(
     store: MemoryStore, log: MemoryLog, *, seen: bool
@@ -165,13 +150,6 @@ def test_a_topic_that_only_another_cluster_has_is_not_taken_for_one_that_came_la
     mine._hear(reaching(1, **{"a.events_0": 40}))
     assert offsets(store) == {OLD: 10}
     assert mine.trouble is None
-
-
-def test_an_observation_names_its_own_partitions() -> None:
-    one, other = (Observed(frozenset({"events"}), frozenset({at})) for at in (OLD, NEW))
-    assert added([OLD, NEW, LATER], [one]) == {NEW}
-    assert added([OLD, NEW, LATER], [one, other]) == set()
-    assert added([OLD, NEW], []) == set()
 
 
 # ---------------------------------------------------------------- a checkpoint's anchors
@@ -262,13 +240,3 @@ def test_in_a_checkpoint_an_anchor_is_not_carried_over_a_batch_of_a_topic_that_w
     assert anchored(store) == {OLD: (10, 9), NEW: (50, 49)}, "made for those, they lag behind the checkpoint"
     mine._hear(reading_on(3, events_1=50))
     assert anchored(store) == {OLD: (30, 29), NEW: (150, 149)}
-
-
-def test_a_source_on_another_cluster_does_not_keep_a_checkpoint_without_anchors(
-    store: MemoryStore, log: MemoryLog
-) -> None:
-    mine = of_checkpoint(store, log, seen=True)
-    for batch in range(1, 3):
-        mine._hear(reading_on(batch, other_0=40))
-    assert anchored(store) == {OLD: (20, 19)}
-    assert mine.trouble is None

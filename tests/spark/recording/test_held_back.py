@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.recording import foreach_batch, held_back
-from reconciler.spark.recording.batch_range import OfLastRun, Unseen
+from reconciler.spark.recording.batch_range import Unseen
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.foreach_batch import Recording
 from reconciler.spark.recording.held_back import Holders, holder
@@ -91,40 +90,6 @@ def test_a_querys_operators_are_looked_up_once_a_run(monkeypatch: pytest.MonkeyP
     assert mine.of(BATCH) is None
 
 
-def test_another_querys_batch_in_between_takes_no_finding_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two queries may share a function, and Py4J calls it on any of its threads."""
-    running, others = {"now": query(JOIN, run="a")}, [query(Node(), run="b")]
-    monkeypatch.setattr(held_back, "running_query", lambda batch: running["now"])
-
-    mine = Holders()
-
-    class Interrupted(OfLastRun[str | None]):
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, value)
-            if "a" in value and others:
-                running["now"] = others.pop()
-                assert mine.of(BATCH) is None
-
-    mine._found = Interrupted()
-    assert mine.of(BATCH) == "a join of two streams"
-    assert others == []
-
-
-@pytest.mark.parametrize(
-    ("batch", "running", "why"),
-    [
-        (SimpleNamespace(), lambda batch: None, "Spark Connect"),
-        (BATCH, lambda batch: None, "not called by a streaming query"),
-        (BATCH, lambda batch: batch.nothing, "this version of Spark"),
-    ],
-)
-def test_a_query_may_be_unseen(monkeypatch: pytest.MonkeyPatch, batch: Any, running: Any, why: str) -> None:
-    monkeypatch.setattr(held_back, "running_query", running)
-    found = Holders().of(batch)
-    assert isinstance(found, Unseen)
-    assert why in found.why
-
-
 # ---------------------------------------------------------------- recording
 
 
@@ -181,17 +146,6 @@ def test_an_aggregation_in_update_mode_is_recorded(store: MemoryStore, monkeypat
     assert (calls, [row.stored.offset for row in store.read("clicks")]) == ([7], [501])
 
 
-@pytest.mark.usefixtures("searched")
-def test_the_log_says_once_that_held_back_records_would_not_be_seen(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    mine = recording_in(store, [])
-    with caplog.at_level(logging.WARNING):
-        mine(SimpleNamespace(), 7)  # type: ignore[arg-type]
-        mine(SimpleNamespace(), 8)  # type: ignore[arg-type]
-    assert caplog.text.count("cannot see whether the query holds records back in its state") == 1
-
-
 @pytest.fixture
 def checkpoint(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> tuple[CheckpointRecorder, list[Any]]:
     """A checkpoint's recorder, and what it is told to keep."""
@@ -212,28 +166,3 @@ def test_a_checkpoints_query_may_hold_records_back(
     monkeypatch.setattr(mine._by_range, "begin", lambda batch: lambda: PointRead([]))
     mine(BATCH, 7)
     assert (calls, told) == ([7], [(7, [])])
-
-
-@pytest.mark.parametrize("asked", [Unseen("the id is a column"), lambda: Unseen("the id is a column")])
-@pytest.mark.parametrize(("plan", "kept"), [(JOIN, None), (Node(state="dedupe"), [500])])
-def test_no_anchor_of_a_batch_is_kept_while_its_query_may_hold_later_records(
-    checkpoint: tuple[CheckpointRecorder, list[Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    asked: Any,
-    plan: Node,
-    kept: list[int] | None,
-) -> None:
-    """The end that Spark planned is behind records that wait in the state, and the batch shows none of them."""
-    monkeypatch.setattr(held_back, "running_query", lambda batch: query(plan))
-    monkeypatch.setattr(foreach_batch, "shared_ends", lambda batch: {})
-    recorder, told = checkpoint
-    mine = Recording(lambda batch, batch_id: None, recorder, cache=False)
-    monkeypatch.setattr(mine._by_range, "begin", lambda batch: asked)
-    with caplog.at_level(logging.WARNING):
-        mine(BATCH, 7)
-        mine(BATCH, 8)
-    ends = [(number, ends and [end.offset for end in ends]) for number, ends in told]
-    assert ends == [(7, kept), (8, kept)]
-    said = "keeps no anchors for its batches, because the id is a column, and since the query has a join of two streams"
-    assert caplog.text.count(said) == (1 if kept is None else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
 from reconciler.spark.recording.observing import Observer, observing
-from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
@@ -118,69 +116,6 @@ def test_every_partition_of_every_source_has_the_anchor_of_the_checkpoints_offse
 def _unheard(frame: Any, observer: Observer) -> Any:
     observer._units.clear()
     return frame
-
-
-def test_a_partition_that_was_silent_from_the_start_is_looked_up(job: Job, topic_name: str) -> None:
-    job.kafka.create(topic_name, 2)
-    job.kafka.send(topic_name, [*records(0, 3), *records(1, 6)])
-    first = json.dumps({topic_name: {"0": 0, "1": 6}})
-    job.run(lambda observer: observer.watch(job.frame(topic_name, startingOffsets=first), [topic_name]))
-    row = job.rows()[TopicPartition(topic_name, 1)]
-    assert (row.stored.offset, row.stored.anchor.offset, row.anchor_lag) == (6, 5, 0)
-    assert row.stored.anchor.fingerprint == fingerprint(b"k5", b'{"id":5}')
-
-
-def test_a_late_report_of_a_closed_observers_query_is_not_taken_for_an_own_one(job: Job, topic_name: str) -> None:
-    """Spark's listeners hear of a query later than the program that has ended it and watches the next."""
-    job.kafka.create(topic_name, 1)
-    job.kafka.send(topic_name, records(0, 3))
-    job.run(lambda observer: observer.watch(job.frame(topic_name), [topic_name]))
-    store = MemoryStore(topic_name)
-    observer = job.observing(store=store, anchors=None)
-    observer.watch(job.frame(topic_name), [topic_name])
-    assert job.query.recentProgress
-    for late in job.query.recentProgress:
-        observer._hear(late)
-    assert (store.read("clicks"), observer.trouble) == ([], None)
-    observer.close()
-
-
-@pytest.mark.parametrize("fingerprinted", [True, False])
-def test_ids_and_times_of_the_users_own_columns_are_stored(
-    job: Job, topic_name: str, fingerprinted: bool, spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from pyspark.sql import functions as f
-
-    (tmp_path / f"ids_of_{tmp_path.name}.py").write_text("def number(record): return record.value[6:-1]\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    own = {
-        "id": lambda frame: f.get_json_object(frame["value"].cast("string"), "$.id").cast("bigint"),
-        "timestamp": f.col("timestamp") - f.expr("INTERVAL 1 SECOND"),
-        "config_id": f"python:ids_of_{tmp_path.name}:number",
-        "fingerprint": fingerprinted,
-    }
-    job.kafka.create(topic_name, 1)
-    job.kafka.send(topic_name, records(0, 8))
-    rows = {"store": f"sqlite:///{tmp_path / 'offsets.db'}", "anchors": None}
-    job.run(lambda observer: observer.watch(job.frame(topic_name), [topic_name]), **own, **rows)
-    (row,) = open_store(rows["store"]).read("clicks")
-    assert row.stored.offset == 8, "a store with rows has the next offset to start at"
-    assert (row.stored.anchor.id, row.stored.anchor.timestamp_ms) == (b"7", BASE_MS + 7 - 1000)
-    assert (row.stored.anchor.fingerprint is not None) is fingerprinted
-
-
-def test_a_column_that_the_configuration_would_not_find_again_stores_nothing(job: Job, topic_name: str) -> None:
-    from pyspark.sql import functions as f
-
-    job.kafka.create(topic_name, 1)
-    job.kafka.send(topic_name, records(0, 2))
-    with pytest.raises(ConfigError, match=r"b'K1' for offset 1 .*id = 'key' reads b'k1'"):
-        job.run(
-            lambda observer: observer.watch(job.frame(topic_name), [topic_name]),
-            id=f.upper(f.col("key").cast("string")),
-            config_id="key",
-        )
-    assert job.rows()[TopicPartition(topic_name, 0)].stored.anchor is None
 
 
 def counted(job: Job, topic: str) -> Callable[[Observer], Any]:

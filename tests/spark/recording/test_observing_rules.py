@@ -7,7 +7,6 @@ import logging
 from base64 import b64encode
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Unreachable
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
-from reconciler.spark.identity_columns import OWN_ID, OWN_TIME, BatchIdentity
+from reconciler.spark.identity_columns import BatchIdentity
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.looking_up import Observed
 from reconciler.spark.recording.observing import Observer
@@ -153,25 +152,6 @@ def test_a_topic_that_was_recreated_is_not_stored_for_the_batch_in_which_that_is
     assert (stored(store).offset, stored(store).anchor.topic_id) == (30, "another id")
 
 
-def test_a_partition_that_is_silent_after_a_failed_store_is_stored_too(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
-    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
-    mine._units[METRIC] = "ms"
-    other = report(1, 0, 7)
-    text = other["observedMetrics"][METRIC][0].replace('"partition": 0', '"partition": 1')
-    ends = {"startOffset": '{"events":{"0":10,"1":0}}', "endOffset": '{"events":{"0":10,"1":7}}'}
-    other |= {"sources": [ends], "observedMetrics": {METRIC: [text]}}
-    with monkeypatch.context() as broken:
-        broken.setattr(store, "write", lambda *_, **__: (_ for _ in ()).throw(Unreachable("The store is away.")))
-        mine._hear(report(0, 0, 10))
-        mine._hear(report(0, 0, 10))
-    mine._hear(other)
-    assert {row.key.partition: row.stored.offset for row in store.read(GROUP)} == {0: 10, 1: 7}
-    assert (mine.trouble, len(mine._unstored)) == (None, 0)
-
-
 Ends = dict[tuple[str, int], int]
 
 
@@ -236,44 +216,6 @@ def test_a_failed_report_gives_no_old_offset_to_a_topic_that_was_recreated_befor
     assert (mine.trouble, len(mine._unstored)) == (None, 0)
 
 
-def test_a_report_that_is_not_kept_does_not_hide_from_its_repetition_that_a_topic_was_recreated(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = of_offsets(store, ids := {"a": "old"})
-    mine._hear(report_of(0, {A: 500}, {A: 500}))
-    ids["a"] = "new"
-    again = report_of(1, {A: 1000}, {A: 1000})
-    with monkeypatch.context() as broken:
-        broken.setattr(mine._recorder, "batch", lambda *_: {}["a key"])
-        mine._hear(again)
-    assert mine.trouble is not None
-    mine.settle(Query(again))
-    assert offsets(store) == {A: (500, "old")}
-
-
-def test_a_failed_report_keeps_its_other_topics_once_one_was_recreated(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    ids = {"a": "old", "b": "id"}
-    mine = of_offsets(store, ids)
-    hear_in_vain(mine, store, report_of(1, {A: 1000, B: 10}, {A: 1000, B: 10}))
-    ids["a"] = "new"
-    mine._hear(report_of(2, {B1: 20}, {A: 0, B: 10, B1: 20}))
-    assert offsets(store) == {B: (10, "id"), B1: (20, "id")}
-    assert "a was deleted and recreated" in caplog.text
-
-
-def test_a_failed_report_is_given_up_once_its_topic_was_recreated(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    mine = of_offsets(store, {"a": "old"})
-    hear_in_vain(mine, store, report_of(0, {A: 10}, {A: 10}))
-    mine._recorder.cluster.learn(ClusterInfo("here", {"a": TopicInfo("a", "new", (0, 1))}))
-    mine.settle(Query())
-    assert (store.read(GROUP), mine.trouble, len(mine._unstored)) == ([], None, 0)
-    assert "a was deleted and recreated" in caplog.text
-
-
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_failed_report_of_an_earlier_run_does_not_go_ahead_of_a_query_that_was_set_back(
     store: MemoryStore, *, is_stored: bool
@@ -290,15 +232,6 @@ def test_a_failed_report_of_an_earlier_run_does_not_go_ahead_of_a_query_that_was
     assert offsets(store) == {B: (30, "id"), B1: (40, "id")}
 
 
-def test_the_log_names_the_batch_that_is_given_up_for_too_many_later_ones(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    mine = of_offsets(store, {"b": "id"})
-    hear_in_vain(mine, store, *(report_of(number, {B: number + 1}, {B: number + 1}) for number in range(101)))
-    assert "batch 0 of group clicks is given up: too many later ones could not be stored" in caplog.text
-    assert "batch 1 of group clicks is given up" not in caplog.text
-
-
 def test_a_bug_leaves_the_listener_alive_and_is_the_trouble(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,18 +245,6 @@ def test_a_bug_leaves_the_listener_alive_and_is_the_trouble(
     assert "Traceback" in caplog.text
     mine._hear(report(1, 10, 20))
     assert (stored(store).offset, mine.trouble) == (20, None)
-
-
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [({"bytes": "AP8="}, b"\x00\xff"), ({"value": "text"}, b"text"), ({"value": 17}, b"17"), ({}, None), (None, None)],
-)
-def test_the_users_columns_are_decoded_unchanged(
-    store: MemoryStore, tmp_path: Path, own: dict[str, Any] | None, expected: bytes | None
-) -> None:
-    mine = observer(store, tmp_path, BatchIdentity(id=object(), timestamp=object(), unit="s"))
-    mine._hear(report(0, 0, 10, **{OWN_ID: own, OWN_TIME: {"value": 1_780_000_000}}))
-    assert (stored(store).anchor.id, stored(store).anchor.timestamp_ms) == (expected, 1_780_000_000_000)
 
 
 def test_null_and_empty_payloads_are_distinguished(store: MemoryStore, tmp_path: Path) -> None:
@@ -404,9 +325,3 @@ def test_a_checkpoints_anchors_are_stored_since_its_state_goes_along(store: Memo
     mine = observer(store, tmp_path)
     mine._hear(holding("stateStoreSave", "symmetricHashJoin"))
     assert (stored(store).offset, mine.trouble) == (1000, None)
-
-
-def test_without_a_jvm_the_output_mode_is_not_seen(store: MemoryStore) -> None:
-    mine = offsets_only(store, "Update")
-    mine._started(SimpleNamespace(id="q", runId="r"))
-    assert mine._modes == {"r": None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -150,18 +149,6 @@ def test_a_range_without_a_record_leaves_the_row_as_it_is(lookup):
     assert lookup(log, source({0: 20}, {0: 10})).offsets() == {}
 
 
-def test_retention_within_the_range_does_not_hide_its_last_record(lookup):
-    log = log_of(40)
-    log.partition("events", 0).delete_before(18)
-    assert lookup(log, source({0: 20})).offsets() == {AT: 19}
-
-
-def test_a_range_that_retention_has_taken_whole_stores_nothing(lookup):
-    log = log_of(40)
-    log.partition("events", 0).delete_before(30)
-    assert lookup(log, source({0: 20})).offsets() == {}
-
-
 def test_a_range_without_a_record_is_told_from_one_whose_records_are_gone(lookup):
     """Spark has read those: the anchor before the range is not that of its end."""
     log = log_of(40, 2)
@@ -176,11 +163,6 @@ def test_a_range_without_a_record_is_told_from_one_whose_records_are_gone(lookup
 
 def test_a_log_that_was_cut_before_the_end_of_the_range_stores_nothing(lookup):
     assert lookup(log_of(10), source({0: 20})).offsets() == {}
-
-
-def test_the_same_range_gives_the_same_record(lookup):
-    mine = lookup(log_of(40, 3), source({0: 20, 1: 7, 2: 40}))
-    assert mine.last() == mine.last()
 
 
 def test_a_source_that_reads_committed_records_only_is_looked_up_so(lookup):
@@ -236,12 +218,6 @@ def test_a_topic_that_is_recreated_during_the_look_up_stores_nothing(lookup):
 # ---------------------------------------------------------------- when the batch is searched
 
 
-def test_a_column_is_read_by_spark_alone(lookup):
-    found = lookup(log_of(5), source({0: 5}), identity=BatchIdentity(id=lambda frame: frame["key"])).last()
-    assert isinstance(found, Unseen)
-    assert "column" in found.why
-
-
 @pytest.mark.parametrize(("theirs", "used"), [("a", True), ("b", False), (None, False)])
 def test_other_addresses_must_lead_to_the_same_cluster(lookup, monkeypatch, theirs, used):
     monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: theirs)
@@ -249,30 +225,11 @@ def test_other_addresses_must_lead_to_the_same_cluster(lookup, monkeypatch, thei
     assert isinstance(found, Unseen) is not used
 
 
-def test_a_cluster_that_did_not_say_its_id_in_time_is_asked_again_later_and_not_with_each_batch(lookup, monkeypatch):
-    now, said, asked = [100.0], [None, "a"], []
-    monkeypatch.setattr(range_ends, "monotonic", lambda: now[0])
-    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: asked.append(each) or said[len(asked) - 1])
-    mine = lookup(log_of(5), source({0: 5}, servers="10.0.0.1:9092"))
-    assert all("not known to be the cluster" in mine.last().why for _ in range(3))
-    assert len(asked) == 1
-    now[0] += range_ends.PAUSE_S
-    assert mine.offsets() == mine.offsets() == {AT: 4}
-    assert len(asked) == 2
-
-
 @pytest.mark.parametrize("servers", ["other:1, A", "PLAINTEXT://a:9092/", "A:9092"])
 def test_one_address_in_two_spellings_is_one_cluster_without_a_question(lookup, monkeypatch, servers):
     monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: pytest.fail("it was asked"))
     mine = lookup(log_of(5), source({0: 5}, servers=servers))
     monkeypatch.setattr(RangeEnds, "_at", "a:9092")
-    assert mine.offsets() == {AT: 4}
-
-
-def test_a_source_of_topics_that_are_not_recorded_may_be_anywhere(lookup, monkeypatch):
-    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: "b")
-    mine = lookup(log_of(5), source({0: 5}), source({0: 5}, topic="other", servers="elsewhere:1"))
-    mine.ends._topics = frozenset({"events"})
     assert mine.offsets() == {AT: 4}
 
 
@@ -299,14 +256,6 @@ def test_after_a_refusal_batches_are_searched_for_a_while_without_asking_again(l
     now[0] += range_ends.PAUSE_S
     mine.last()
     assert log.reads == 2
-
-
-def test_range_ends_are_pickled_without_their_connections(lookup):
-    mine = lookup(log_of(5), source({0: 5}))
-    mine.last()
-    mine.ends._cluster = SourceCluster(ClusterAccess.at(HERE))
-    there = pickle.loads(pickle.dumps(mine.ends))
-    assert there._readers == {}
 
 
 # ---------------------------------------------------------------- plans
@@ -345,15 +294,3 @@ TABLE = Node("LogicalRelation", streams=False)
 )
 def test_an_operator_that_may_hold_records_back_is_found(plan, found):
     assert holds_back(plan) == found
-
-
-def test_without_a_jvm_the_range_is_not_seen():
-    found = BatchRanges(state_goes_along=False).of(SimpleNamespace())
-    assert isinstance(found, Unseen)
-    assert "Spark Connect" in found.why
-
-
-def test_an_unexpected_fault_inside_spark_is_no_fault_of_the_job():
-    found = BatchRanges(state_goes_along=False).of(SimpleNamespace(_jdf=None))
-    assert isinstance(found, Unseen)
-    assert "this version of Spark" in found.why

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.errors import Changed, ConfigError
-from reconciler.ports import Change, ClusterInfo, TopicInfo, TopicPartition
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import ConfigError
+from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording import foreach_batch
 from reconciler.spark.recording.checkpoint import (
     BatchBounds,
     CheckpointRecorder,
     changes_of_committed,
-    ends_without_anchor,
     sides_of,
 )
-from reconciler.spark.recording.foreach_batch import Recording
-from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
@@ -150,42 +145,12 @@ def test_an_anchor_is_not_carried_over_records_that_are_gone(query: Query) -> No
     assert query.row(B) == (28, 27, 0)
 
 
-def test_an_anchor_is_not_carried_over_a_batch_of_a_recreated_topic_that_was_searched(
-    query: Query, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(foreach_batch, "shared_ends", lambda batch: {})
-    monkeypatch.setattr(Recording, "_may_search", lambda *_: True)
-    monkeypatch.setattr(BatchIdentity, "check", lambda *_: None)
-    monkeypatch.setattr(BatchIdentity, "last_records", lambda _, offset: [last(offset), last(offset - 2, B)])
-    mine = Recording(lambda batch, batch_id: None, query.recorder, processed="received", cache=False)
-    query.plan(0, 10, 8)
-    mine(9, 0)  # type: ignore[arg-type]
-    query.commit(0)
-    assert (query.row(A), query.row(B)) == ((10, 9, 0), (8, 7, 0))
-    query.recorder.cluster.learn(ClusterInfo("here", {"events": TopicInfo("events", "former", (0, 1))}))
-    query.plan(1, 20, 18)
-    mine(19, 1)  # type: ignore[arg-type]
-    query.commit(1)
-    assert (query.row(A), query.row(B)) == ((20, 9, 10), (18, 7, 10))
-
-
 def test_a_partition_that_never_held_a_record_has_an_empty_anchor(query: Query) -> None:
     query.plan(0, 10, 0)
     query.run(0, last(9))
     query.commit(0)
     rows = {row.key: row.stored for row in open_store(f"checkpoint:{query.path}", anchors=query.anchors).read(GROUP)}
     assert rows[B] == StoredOffset(0, Anchor(cluster_id="here", topic_id="id"), rows[B].written_at_ms)
-
-
-def test_a_partition_of_another_clusters_source_does_not_fail_the_batch(query: Query) -> None:
-    """Its topic is not here, so nothing is known of it; it holds no record yet."""
-    (query.path / "offsets/0").write_text('v1\n{}\n{"events":{"0":10}}\n{"elsewhere":{"0":0}}')
-    (query.path / "sources/1").mkdir()
-    (query.path / "sources/1/0").write_bytes(b'\0v1\n{"elsewhere":{"0":0}}')
-    query.recorder.cluster = SourceCluster(ClusterAccess.at("x:1"), lambda topics: describe({*topics} - {"elsewhere"}))
-    query.run(0, last(9))
-    query.commit(0)
-    assert query.row() == (10, 9, 0)
 
 
 def test_a_record_of_a_source_that_is_ahead_is_not_the_anchor(query: Query) -> None:
@@ -203,21 +168,6 @@ def test_a_recording_of_another_query_is_refused(query: Query) -> None:
     shutil.rmtree(query.path / "offsets")
     with pytest.raises(ConfigError, match="at no batch"):
         query.run(0, last(9))
-
-
-def test_a_writer_that_changes_the_anchors_each_time_is_reported(query: Query) -> None:
-    class Disturbed(MemoryStore):
-        def write(self, group, changes, *, reason, now_ms):
-            for change in changes:
-                other = Change(change.key, change.expected, StoredOffset(now_ms))
-                super().write(group, [other], reason="other", now_ms=now_ms)
-            return super().write(group, changes, reason=reason, now_ms=now_ms)
-
-    query.plan(0, 10, 0)
-    store = Disturbed(query.anchors)
-    mine = CheckpointRecorder(query.target(store), describe=describe)
-    with pytest.raises(Changed, match="another job writes this group"):
-        mine.batch(0, [last(9)])
 
 
 # ---------------------------------------------------------------- reports that come after the commit
@@ -256,18 +206,6 @@ def test_a_report_before_the_commit_is_not_believed(query: Query) -> None:
     query.plan(1, 20, 0)
     heard(query, 1, 10, 20, last(19))
     assert query.row() == (10, None, None)
-
-
-def test_an_anchor_that_names_the_next_record_is_not_carried_to_another_offset(query: Query) -> None:
-    next_one = Anchor(10, 5, None, "0" * 32, "here", "id", Names.NEXT)
-    done(query, 0, 10)
-    batch = BatchBounds(0, {A: 10}, {A: 10})
-    query.recorder.keep(batch, {}, partial(changes_of_committed, looked_up={A: StoredOffset(10, next_one, 1)}))
-    assert query.row() == (10, 10, 0)
-    batch = BatchBounds(1, {A: 10}, {A: 15})
-    kept = query.recorder.kept({"events"})
-    assert changes_of_committed(batch, kept, {}, 99) == []
-    assert ends_without_anchor(batch, kept, {}) == {A: 15}
 
 
 def test_a_report_names_offsets_in_the_form_of_its_pyspark() -> None:

@@ -121,12 +121,6 @@ def test_a_replay_writes_nothing(name):
     assert only_row(store) == before
 
 
-def test_after_one_conflict_the_write_is_decided_again(name):
-    store = Shaky(name, lambda: put(MemoryStore(name), stored(5, "there")))
-    recorder(store).batch(3, [end(41)])
-    assert only_row(store).stored.offset == 42
-
-
 def test_a_conflict_with_a_writer_further_ahead_keeps_its_row(name):
     further = stored(100, topic_id="id-events")
     store = Shaky(name, lambda: put(MemoryStore(name), further))
@@ -156,16 +150,6 @@ def test_a_topic_that_the_cluster_lacks_means_the_wrong_cluster(name):
         recorder(MemoryStore(name), "others").batch(3, [end(1)])
 
 
-def test_an_unreachable_cluster_is_reported_with_its_setting(name, monkeypatch):
-    def describe(reader, topics):
-        raise Unreachable("The cluster did not answer.", hint="Correct [destination.client].")
-
-    monkeypatch.setattr("reconciler.kafka.reader.KafkaLogReader.describe", describe)
-    alone = Recorder(target(MemoryStore(name)))
-    with pytest.raises(Unreachable, match=r"did not answer\. .*given to recording"):
-        alone.batch(3, [end(1)])
-
-
 class ReadOnly(MemoryStore):
     capabilities = Capabilities(writable=False)
 
@@ -181,16 +165,6 @@ def test_a_store_without_room_for_anchors_is_refused_before_the_work(name, kind,
 
 
 # ---------------------------------------------------------------- stores that come and go
-
-
-def test_a_store_that_does_not_exist_yet_is_created(tmp_path):
-    address = f"sqlite:///{tmp_path / 'new.db'}"
-    mine = recorder(address)
-    mine.batch(0, [end(41)])
-    mine.batch(1, [end(42)])
-    from reconciler.stores.registry import open_store
-
-    assert only_row(open_store(address)).stored.offset == 43
 
 
 class Faulty:
@@ -233,15 +207,6 @@ def test_a_lasting_fault_fails_the_batch(name, monkeypatch, errors):
     monkeypatch.setattr("reconciler.stores.registry.open_store", lambda address, kafka_client, anchors: store)
     with pytest.raises(type(errors[-1]), match=str(errors[-1])):
         recorder("faulty:").batch(3, [end(41)])
-
-
-def test_a_store_given_as_an_object_is_never_closed(name):
-    store = Faulty(name, [Unreachable("gone")])
-    mine = recorder(store)
-    with pytest.raises(Unreachable):
-        mine.batch(3, [end(41)])
-    mine.close()
-    assert store.closed == 0
 
 
 # ---------------------------------------------------------------- set-up
@@ -288,6 +253,11 @@ def test_a_checkpoint_needs_a_store_for_its_anchors():
         wrapped(store="checkpoint:/srv/clicks")
 
 
+def test_an_anchor_store_goes_with_an_address():
+    with pytest.raises(ConfigError, match="Give the store as an address too"):
+        wrapped(store=MemoryStore("open"), anchors="sqlite:///anchors.db")
+
+
 OWN = {"config_id": "json:$.id", "config_timestamp": "json:$.ts"}
 
 
@@ -299,23 +269,6 @@ def test_a_column_that_the_configuration_would_not_find_again_is_refused():
         own.anchor_of(replace(last, own_id=b"07"), cluster_id="here", topic_id=None)
     with pytest.raises(ConfigError, match=r"timestamp column gives 9"):
         own.anchor_of(replace(last, own_time_ms=9), cluster_id="here", topic_id=None)
-
-
-def test_a_configuration_text_is_refused_without_a_column():
-    with pytest.raises(ConfigError, match="Leave config_id out"):
-        wrapped(id="key", config_id="key")
-
-
-def test_without_key_and_value_there_is_no_fingerprint():
-    anchor = IDENTITY.anchor_of(replace(end(41), payload_known=False), cluster_id="here", topic_id=None)
-    assert (anchor.offset, anchor.timestamp_ms, anchor.fingerprint) == (41, 5, None)
-
-
-def test_an_anchor_takes_the_users_own_columns():
-    own = BatchIdentity(timestamp=object(), id=object())
-    last = replace(end(41), own_id=b"7", own_time_ms=8)
-    anchor = own.anchor_of(last, cluster_id="here", topic_id=None)
-    assert (anchor.id, anchor.timestamp_ms, anchor.offset) == (b"7", 8, 41)
 
 
 def test_a_topic_that_is_recreated_while_the_query_runs_is_noticed():

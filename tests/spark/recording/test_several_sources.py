@@ -5,8 +5,6 @@ Both formats of Spark's offset log: v2, which named sources need (4.2), has no s
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +15,6 @@ from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.identity_columns import BatchIdentity, LastRecord
 from reconciler.spark.recording import batch_range, foreach_batch, held_back
-from reconciler.spark.recording.batch_range import Unseen, shared_ends
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.foreach_batch import Recording
 from reconciler.spark.recording.store import Recorder
@@ -149,30 +146,3 @@ def test_a_checkpoint_has_each_sources_own_offset_and_needs_no_common_one(monkey
     target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Read(), "checkpoint:/c", MemoryStore("mine"))
     mine = Recording(lambda batch, number: None, CheckpointRecorder(target), processed="received")
     assert mine._shared_ends(BATCH) == {}
-
-
-@pytest.mark.parametrize(
-    ("batch", "now", "why"),
-    [
-        (SimpleNamespace(), None, "Spark Connect"),
-        (BATCH, None, "not called by a streaming query"),
-        (BATCH, SimpleNamespace(), r"Spark does not show where each source ends \(AttributeError\)"),
-    ],
-)
-def test_what_cannot_be_seen_is_said_once(
-    store: MemoryStore,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    batch: Any,
-    now: Any,
-    why: str,
-) -> None:
-    runs(monkeypatch, now)
-    found = shared_ends(batch)
-    assert isinstance(found, Unseen)
-    assert re.search(why, found.why)
-    mine = recording_in(store, [])
-    with caplog.at_level(logging.WARNING):
-        mine(batch, 7)
-        mine(batch, 8)
-    assert caplog.text.count("several sources that read the same partition") == 1
