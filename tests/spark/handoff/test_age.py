@@ -20,7 +20,6 @@ from tests.checkpoints.checkpoint_files import Files
 from tests.spark.handoff.test_start import AT_A, AT_B
 
 FIRST, SECOND, THIRD = (f"clicks-20260131T06000{second}-000-7" for second in (0, 1, 2))
-AT_B_NOW = replace(AT_B, correction=SECOND.removeprefix("clicks-"))
 
 
 class Plans:
@@ -76,18 +75,6 @@ def test_the_start_before_a_move_a_correction_or_a_rollback_is_refused(plans: Pl
             plans.begin(FIRST, **kept_in)
 
 
-def test_the_start_before_a_failback_is_refused(plans: Plans) -> None:
-    plans.start(SECOND, AT_B_NOW)
-    plans.start(THIRD, replace(AT_A, correction=AT_B_NOW.correction))
-    with pytest.raises(Changed, match="a start at the source came after it"):
-        plans.begin(SECOND)
-
-
-def test_another_configurations_job_of_the_same_name_does_not_count(plans: Plans) -> None:
-    plans.start(SECOND, replace(AT_B, group="of another configuration"))
-    assert plans.begin(FIRST).start == AT_A
-
-
 @pytest.fixture
 def old(plans: Plans, tmp_path: Path) -> dict[str, Plans]:
     """Starts whose offsets are old, by the reason: none of them shows that the job has left its cluster."""
@@ -119,14 +106,6 @@ def test_at_old_offsets_no_query_begins_and_one_that_has_begun_goes_on(
         assert not base.exists()
         Files(base).planned(0, {"events": {1: 7}})
         assert start.checkpoint(base) == str(base)
-
-
-def test_a_query_whose_checkpoint_the_hook_names_is_not_warned(
-    old: dict[str, Plans], caplog: pytest.LogCaptureFixture
-) -> None:
-    for plans in old.values():
-        assert plans.begin(FIRST, **{CHECKPOINT_VARIABLE: "/c"}).checkpoint("x") == "/c"
-    assert not caplog.records
 
 
 def test_what_the_driver_does_not_see_is_not_compared(old: dict[str, Plans], tmp_path: Path) -> None:

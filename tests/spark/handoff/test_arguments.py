@@ -55,17 +55,6 @@ def test_a_checkpoint_needs_a_folder_of_its_own(base: str, monkeypatch: pytest.M
     assert "checkpoint" in refused(lambda: STARTED.transaction_id(base))
 
 
-@pytest.mark.parametrize("base", [5, True, b"clicks", ["clicks"], "a\0b"])
-def test_a_checkpoints_location_is_a_path(base: Any) -> None:
-    assert "A checkpoint's location must be a path" in refused(lambda: STARTED.checkpoint(base))
-    assert "A checkpoint's location must be a path" in refused(lambda: STARTED.transaction_id(base))
-
-
-def test_none_is_no_checkpoint() -> None:
-    none: Any = None
-    assert "must be a path, not None" in refused(lambda: STARTED.checkpoint(none))
-
-
 def test_a_place_that_may_be_on_another_machine_is_not_taken_for_a_folder_here() -> None:
     assert "Write hdfs://HOST/PATH" in refused(lambda: STARTED.checkpoint("hdfs:/checkpoints/clicks"))
 
@@ -112,26 +101,6 @@ def test_an_end_is_an_offset(end: Any) -> None:
     assert "for a.events partition 0, which is not an offset" in said
 
 
-@pytest.mark.parametrize("ends", [None, 5, [15, 20], {"a.events": [15, 20]}, {"a.events": None}, {"a.events": 15}])
-def test_ends_are_given_by_topic_and_partition(ends: Any) -> None:
-    assert "offsets by topic and partition" in refused(lambda: handoff.read_options(SMALL, ending_offsets=ends))
-
-
-def test_a_partition_has_one_end() -> None:
-    ends: Any = {"a.events": {"0": 15, 0: 16, "1": 20}}
-    assert "partition 0 twice" in refused(lambda: handoff.read_options(SMALL, ending_offsets=ends))
-
-
-def test_partitions_may_be_numbers_and_ends_whole_numbers_of_any_kind() -> None:
-    class Whole:
-        def __index__(self) -> int:
-            return 15
-
-    ends: Any = {"a.events": {0: Whole(), 1: 2**63 - 1}}
-    options = handoff.read_options(SMALL, ending_offsets=ends)
-    assert options["endingOffsets"] == '{"a.events":{"0":15,"1":9223372036854775807}}'
-
-
 # ---------------------------------------------------------------- options
 
 
@@ -148,12 +117,6 @@ SERVERS = "kafka.bootstrap.servers"
 def test_options_of_the_source_are_texts_by_name(extra: Any) -> None:
     assert "extra" in refused(lambda: handoff.read_stream_options(SMALL, extra=extra))
     assert "extra" in refused(lambda: handoff.read_options(SMALL, extra=extra))
-
-
-def test_a_number_is_an_options_text() -> None:
-    options: Any = {"maxOffsetsPerTrigger": 7, "includeHeaders": True}
-    found = handoff.read_stream_options(SMALL, extra=options)
-    assert (found["maxOffsetsPerTrigger"], found["includeHeaders"]) == ("7", "True")
 
 
 @pytest.mark.parametrize("client", [{"bootstrap.servers": None}, {"bootstrap.servers": ""}, {1: "a"}, "a=hush", 5])
@@ -174,29 +137,6 @@ def test_a_client_is_settings_by_name(client: Any) -> None:
 @pytest.mark.parametrize("plan", [None, 5, b"p", "", [], "a\0b"])
 def test_a_plan_is_a_path(plan: Any) -> None:
     assert "A plan must be a path" in refused(lambda: handoff.load(plan))
-
-
-def test_a_plan_is_what_json_holds() -> None:
-    endless: dict[str, object] = {}
-    endless["a"] = endless
-    assert "is not a decoded JSON object" in refused(lambda: handoff.load({"a": {1, 2}}))
-    assert "is not a decoded JSON object" in refused(lambda: handoff.load(endless))
-
-
-@pytest.mark.parametrize("job", [5, True, b"clicks", [5], ["clicks", None]])
-def test_a_job_is_named_by_a_text(job: Any, tmp_path: Path) -> None:
-    (tmp_path / "start").write_text(START.to_text())
-    environ = {handoff.START_VARIABLE: str(tmp_path / "start")}
-    assert "job must be a job's name" in refused(lambda: handoff.load(SMALL, job))
-    assert "job must be a job's name" in refused(lambda: handoff.from_environment(job, environ=environ))
-    assert "No job is named" in refused(lambda: handoff.from_environment([], environ=environ))
-
-
-@pytest.mark.parametrize("keys", ["ada.pub.pem", b"ada", Path("ada.pub.pem"), 5, [5], [b"ada"], [""]])
-def test_keys_are_a_list_of_paths(keys: Any, tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(LASTS.to_text())
-    assert "trusted_keys" in refused(lambda: handoff.load(path, trusted_keys=keys))
 
 
 def test_other_arguments_are_of_their_kind() -> None:

@@ -69,11 +69,6 @@ def test_a_stream_starts_at_the_planned_offsets(spark, plan, tmp_path):
     assert read_offsets(rows) == EXPECTED
 
 
-def test_a_batch_read_starts_at_the_planned_offsets(spark, plan):
-    rows = spark.read.format("kafka").options(**handoff.read_options(plan)).load().collect()
-    assert read_offsets(rows) == EXPECTED
-
-
 def test_a_batch_read_ends_at_the_given_offsets(spark, plan, topic_name):
     ends = {topic_name: {"0": 5, "1": 0, "2": -1, "3": 8}}
     rows = spark.read.format("kafka").options(**handoff.read_options(plan, ending_offsets=ends)).load().collect()

@@ -13,7 +13,6 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
 from reconciler.formats.start import JobStart, Side, parse_start
-from reconciler.kafka import requests
 from reconciler.kafka.memory import MemoryLog
 from reconciler.spark import handoff
 from reconciler.spark.handoff.locations import NOTE, location
@@ -193,13 +192,6 @@ def test_a_correction_of_either_of_two_joined_jobs_needs_another_checkpoint(tmp_
     assert handed(tmp_path, views).joined(corrected).checkpoint(base) == f"{base}-2"
 
 
-def test_a_misspelt_topic_is_told_with_the_names_like_it(source: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "topics_of", lambda client, *, timeout_s: ["clicks.v2", "clikcs", "events"])
-    with pytest.raises(ConfigError, match=r"has no topic clicks\.") as caught:
-        complete_from(replace(AT_A, topics=("clicks",)), source, {"bootstrap.servers": "a:1"})
-    assert str(caught.value.hint).startswith("It has clicks.v2, clikcs. Correct the name")
-
-
 def test_a_store_that_lives_in_the_source_is_read_there(source: MemoryLog) -> None:
     from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
     from reconciler.ports import Change
@@ -249,21 +241,6 @@ def test_a_broker_more_is_no_other_cluster_where_the_stay_began_without_an_id(ba
     assert location(base, replace(AT_A, bootstrap_servers="kafka-c:9092")) == f"{base}-2"
 
 
-def test_a_stay_on_the_other_side_gets_another_checkpoint_though_both_clusters_report_one_id(base: str) -> None:
-    assert location(base, AT_B) == base
-    assert location(base, replace(AT_A, cluster_id="b", correction=AT_B.correction)) == f"{base}-2"
-
-
-def test_a_failbacks_configuration_names_the_same_cluster_as_the_other_side(base: str) -> None:
-    assert location(base, AT_B) == base
-    assert location(base, replace(AT_B, side=Side.SOURCE)) == base
-
-
-def test_a_correction_within_a_stay_needs_another_checkpoint(base: str) -> None:
-    assert location(base, AT_B) == base
-    assert location(base, replace(AT_B, correction="20260131T060001-000-7")) == f"{base}-2"
-
-
 def test_a_checkpoint_from_before_is_continued_at_the_source_only(base: str) -> None:
     (Path(base) / "offsets").mkdir(parents=True)
     assert location(base, AT_B) == f"{base}-2"
@@ -302,28 +279,11 @@ def test_a_backup_is_not_taken_for_the_newest_checkpoint(base: str) -> None:
     assert location(base, AT_A) == base, "a backup alone is none, either"
 
 
-def test_the_newest_checkpoint_is_continued_after_the_older_ones_are_removed(base: str) -> None:
-    location(base, AT_A)
-    assert location(base, AT_B) == f"{base}-2"
-    shutil.rmtree(base)
-    assert location(base, AT_B) == f"{base}-2"
-
-
 def test_a_copy_with_the_next_number_is_refused(base: str) -> None:
     location(base, AT_A)
     shutil.copytree(base, f"{base}-2")
     with pytest.raises(ConfigError, match=r"checkpoint-2 beside .* is a copy: its note names the folder checkpoint"):
         location(base, AT_A)
-
-
-def test_a_note_of_an_older_release_after_a_gap_does_not_show_the_newest_checkpoint(base: str) -> None:
-    location(base, AT_A)
-    location(base, AT_B)
-    older(Path(f"{base}-2") / NOTE)
-    assert location(base, AT_B) == f"{base}-2"
-    shutil.rmtree(base)
-    with pytest.raises(ConfigError, match=r"checkpoint-2 beside .* is a backup or the newest checkpoint"):
-        location(base, AT_B)
 
 
 def test_a_location_of_another_job_whose_name_ends_with_a_number_is_passed_over(base: str) -> None:
@@ -335,14 +295,6 @@ def test_a_location_of_another_job_whose_name_ends_with_a_number_is_passed_over(
     assert location(f"{base}-2", another) == f"{base}-2"
     shutil.rmtree(base)
     assert location(base, AT_B) == f"{base}-3"
-
-
-def test_a_base_that_is_a_later_location_of_another_job_is_refused(base: str) -> None:
-    location(base, AT_A)
-    assert location(base, AT_B) == f"{base}-2"
-    with pytest.raises(ConfigError, match=r"checkpoint-2 beside .* belongs to the base checkpoint, whose job"):
-        location(f"{base}-2", replace(AT_B, job="checkpoint-2", group="checkpoint-2"))
-    assert location(base, AT_B) == f"{base}-2"
 
 
 def test_each_stay_gets_a_checkpoint_on_a_shared_file_system_too(base: str) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.errors import NeedsPerson
 from reconciler.formats.start import JobStart, parse_start
 from reconciler.spark.handoff import START_VARIABLE, Handoff, from_environment
-from reconciler.spark.handoff.locations import NOTE
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from tests.checkpoints.checkpoint_files import QUERY, Files
 from tests.spark.handoff.test_start import AT_A, AT_B
@@ -41,19 +39,6 @@ def test_every_checkpoint_has_a_name_of_its_own_which_restarts_keep(tmp_path: Pa
     assert Path(handed(tmp_path, AT_A).checkpoint(str(tmp_path / "c"))).name == "c-4"
 
 
-def test_a_checkpoint_that_was_thrown_away_does_not_leave_its_name_to_the_next(tmp_path: Path) -> None:
-    first = name(tmp_path, AT_A)
-    shutil.rmtree(tmp_path / "c")
-    assert name(tmp_path, AT_A) != first
-
-
-def test_a_note_of_an_older_release_gives_a_name_too(tmp_path: Path) -> None:
-    handed(tmp_path, AT_A).checkpoint(str(tmp_path / "c"))
-    note = tmp_path / "c" / NOTE
-    note.write_text(json.dumps({key: value for key, value in json.loads(note.read_text()).items() if key != "id"}))
-    assert name(tmp_path, AT_A) == name(tmp_path, AT_A)
-
-
 def test_a_copy_keeps_its_originals_name_since_it_keeps_the_numbers(tmp_path: Path) -> None:
     files = Files(tmp_path / "query")
     files.batch(0, {"o": {0: 1}})
@@ -61,11 +46,6 @@ def test_a_copy_keeps_its_originals_name_since_it_keeps_the_numbers(tmp_path: Pa
     first = name(tmp_path, AT_A, str(tmp_path / "new"))
     shutil.copytree(tmp_path / "new", tmp_path / "copy")
     assert name(tmp_path, AT_B, str(tmp_path / "copy")) == first == name(tmp_path, AT_A, str(tmp_path / "new"))
-
-
-def test_without_a_checkpoint_there_is_no_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Which checkpoint"):
-        handed(tmp_path, AT_A).transaction_id()
 
 
 # ---------------------------------------------------------------- the job's own checkpoint beside its sinks

@@ -11,14 +11,12 @@ import pytest
 
 from reconciler.core.errors import ConfigError
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Change, ClusterInfo, TopicPartition
-from reconciler.spark.ranges.hashed_files import BEGUN, HashNamedFiles, loads
+from reconciler.ports import ClusterInfo
+from reconciler.spark.ranges.hashed_files import HashNamedFiles
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
 from reconciler.stores.registry import open_store
 
 pytestmark = pytest.mark.system
-
-AT = TopicPartition("events", 0)
 
 
 class Log(MemoryLog):
@@ -96,14 +94,6 @@ def test_all_its_records_are_gone(job: Job) -> None:
     assert (job.written(), job.stored()) == (Counter(range(10, 13)), 13)
 
 
-def test_the_log_was_cut_within_its_range(job: Job) -> None:
-    """As after the election of a broker that was not in sync: the stored offset, before the batch, is still there."""
-    log = job.log.partition("events", 0)
-    log.records, log.end = log.records[:6], 6
-    assert job.run() == 1
-    assert (job.written(), job.stored()) == (Counter(range(6)), 6)
-
-
 @pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 1)])
 def test_a_batch_of_the_same_ranges_replaces_the_files_of_an_earlier_one(job: Job, first: int, second: int) -> None:
     """As after a rollback of the stored offsets."""
@@ -111,16 +101,6 @@ def test_a_batch_of_the_same_ranges_replaces_the_files_of_an_earlier_one(job: Jo
     (job.folder / "offsets.db").unlink()
     assert job.run(files=second, plus=100) == 1
     assert (job.written(), job.stored()) == (Counter(range(100, 110)), 10)
-
-
-def test_its_offsets_were_saved_by_another_run(job: Job) -> None:
-    begun = loads((job.folder / "out" / BEGUN).read_text(), "here")
-    assert begun is not None
-    job.compact(9)
-    store = open_store(job.store)
-    assert not store.write("clicks", [Change(AT, None, begun.after[AT])], reason="test", now_ms=1).conflicts
-    assert job.run() == 0
-    assert (job.written(), job.stored()) == (Counter(range(10)), 10)
 
 
 def test_a_path_with_a_batch_of_another_group_is_refused(job: Job) -> None:

@@ -63,41 +63,11 @@ def test_bytes_that_do_not_fit_the_schema_fail_the_batch_or_are_null(data: bytes
     assert decode(data, "registry", "null") is None
 
 
-def test_more_bytes_than_one_value_are_refused():
-    with pytest.raises(ValueError, match="not one value"):
-        decode(written() + b"\x00")
-
-
 def test_spark_types_fit_the_decoded_values():
     assert spark_type(CLICK) == (
         "struct<`id`: string, `at`: timestamp, `price`: decimal(9,2), `tags`: array<string>, `kind`: string, "
         "`before`: string>"
     )
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "spark"),
-    [
-        ({"type": "string", "logicalType": "uuid"}, "5b0d2f3e-0a9c-4a36-9a55-5a3c6a1b7a10", "string"),
-        ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, bytes(range(16)), "binary"),
-        ({"type": "long", "logicalType": "timestamp-nanos"}, 5, "bigint"),
-        ({"type": "long", "logicalType": "date"}, 5, "bigint"),
-        ({"type": "string", "logicalType": "decimal"}, "5", "string"),
-    ],
-)
-def test_a_logical_type_that_spark_lacks_is_its_plain_type(kind: Any, value: Any, spark: str):
-    schema = {"type": "record", "name": "R", "fields": [{"name": "v", "type": {"type": "array", "items": kind}}]}
-    assert spark_type(schema) == f"struct<`v`: array<{spark}>>"
-    stream = BytesIO()
-    schemaless_writer(stream, schema, {"v": [value]})
-    (found,) = decode_value(json.dumps(schema), "none", "fail", stream.getvalue())["v"]
-    assert (found, type(found)) == (value, type(value))
-
-
-@pytest.mark.parametrize("odd", [["int", "string"], {"type": "int", "logicalType": "time-millis"}])
-def test_types_that_spark_lacks_are_refused(odd: Any):
-    with pytest.raises(ConfigError, match="no Spark column"):
-        spark_type({**CLICK, "fields": [{"name": "odd", "type": odd}]})
 
 
 @pytest.mark.parametrize("schema", ["{", '{"type": "nothing"}', {"type": "record", "name": "X"}])

@@ -196,23 +196,6 @@ def test_values_of_every_type_arrive_as_they_are(
     assert found == [("ä\t\\N\n", AT, *some[0], raw, *some[1], 0), (None, None, *some[0], None, *some[1], 1)]
 
 
-def test_a_key_that_may_be_null_is_refused(psql: Any, database: str, tmp_path: Path) -> None:
-    store = open_store(f"sqlite:///{tmp_path}/o.db")
-    psql.execute('CREATE TABLE kept (id text NOT NULL, "the page" text, UNIQUE (id, "the page"))')
-    sink = PostgresUpsert(database, "kept", key=["id", "the page"])
-    with pytest.raises(Refused, match="may be null in the page: a repeated batch would write such rows again") as error:
-        sink.check(store)
-    psql.execute(str(error.value.hint))
-    sink.check(store)
-
-
-def test_a_failed_upsert_does_not_hide_what_other_tasks_have_written(spark: Any, psql: Any, database: str) -> None:
-    psql.execute("CREATE TABLE kept (id integer PRIMARY KEY CHECK (id < 3))")
-    batch: Any = None
-    with pytest.raises(Refused, match=r"Other tasks may have written rows of this batch; its offsets are not saved\."):
-        PostgresUpsert(database, "kept", key=["id"]).stage(spark.range(4).selectExpr("int(id) AS id"), batch)
-
-
 def test_a_table_that_does_not_fit_is_refused_and_totals_are_added_up(
     spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path, psql: Any, database: str
 ) -> None:

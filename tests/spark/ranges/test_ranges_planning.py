@@ -65,10 +65,6 @@ def test_a_partition_that_is_added_during_the_look_has_edges_too():
     assert set(edges.starts) == set(edges.ends) == {TopicPartition("events", 0), TopicPartition("events", 1)}
 
 
-def test_a_partition_without_news_is_not_read():
-    assert spans(planned(a_log((0, 30), (0, 20)), a_row(30), a_row(5, 1))) == [(1, 5, 20)]
-
-
 def test_a_first_start_reads_everything_by_default():
     log = a_log((3, 30), (0, 20))
     assert spans(planned(log)) == [(0, 3, 30), (1, 0, 20)]
@@ -85,15 +81,6 @@ def test_a_new_partition_is_read_from_its_start_by_default():
     assert planned(log, a_row(30), policy=Policy(new="latest")).begin == {TopicPartition("events", 1): 20}
     with pytest.raises(NeedsPerson, match="events-1"):
         planned(log, a_row(30), policy=Policy(new="stop"))
-
-
-def test_partitions_that_start_at_the_earliest_are_not_new_later():
-    log = a_log((0, 30), (0, 0))
-    first = planned(log, policy=Policy(first="earliest", new="latest"))
-    assert first.begin == dict.fromkeys([TopicPartition("events", 0), TopicPartition("events", 1)])
-    unread = TopicPartition("events", 1), Row(TopicPartition("events", 1), StoredOffset(-1), "v1")
-    later = planned(a_log((0, 30), (0, 7)), a_row(30), unread, policy=Policy(new="latest"))
-    assert spans(later) == [(1, 0, 7)], "records that came before anything of it was read"
 
 
 def test_fewer_partitions_stop_the_job_unless_it_may_leave_them():
@@ -173,15 +160,6 @@ def test_a_job_goes_on_beside_rows_that_do_not_show_a_hand_over(mine: int | None
     rows = written(a_row(10), mine), written(a_row(2, 1), None if mine is None else mine - 1), other
     found = planned(replace(log, cluster=replace(log.cluster, topics=topics)), *rows)
     assert spans(found) == [(0, 10, 30), (1, 2, 5)]
-
-
-def test_offsets_without_anchors_are_accepted():
-    assert spans(planned(a_log((0, 30)), a_row(10, cluster=None))) == [(0, 10, 30)]
-
-
-def test_a_missing_topic_is_named():
-    with pytest.raises(ConfigError, match="no topic other"):
-        plan({}, a_log((0, 30)), ["events", "other"], group="clicks")
 
 
 # ---------------------------------------------------------------- caps

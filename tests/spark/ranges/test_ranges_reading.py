@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.kafka.memory import MemoryLog
-from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.identity_columns import LastRecord
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.runner import RangeBatches, at_least_once, at_most_once
-from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
+from reconciler.spark.ranges.sinks import RangeBatch
 from reconciler.spark.session import DATA_LOSS
 from reconciler.spark.target import ClusterAccess
-from reconciler.stores.memory import MemoryStore
 
 WHOLE = (OffsetRange("events", 0, 0, 20),)
 
@@ -81,33 +79,6 @@ def test_a_topic_that_was_recreated_meanwhile_is_not_saved():
         reading.check_topics(planned, log)
 
 
-def test_a_cluster_that_does_not_answer_is_no_recreated_one(monkeypatch: pytest.MonkeyPatch):
-    log = a_log()
-    planned = log.describe(["events"])
-
-    def silent(topics: Any) -> Any:
-        raise Unreachable("no answer")
-
-    monkeypatch.setattr(log, "describe", silent)
-    reading.check_topics(planned, log)
-
-
-def test_a_leader_that_moves_ends_no_batch(monkeypatch: pytest.MonkeyPatch):
-    answers: list[Any] = [Unreachable("not the leader"), {WHOLE[0].at: 7}]
-
-    def log_ends(self: Any, partitions: Any) -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, Unreachable):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(KafkaLogReader, "log_ends", log_ends)
-    spark: Any = SimpleNamespace()
-    job = RangeBatches(spark, topics=["events"], group="g", bootstrap_servers="k:9092", store="memory:")
-    assert job._log().log_ends([WHOLE[0].at]) == {WHOLE[0].at: 7}
-    assert answers == []
-
-
 # ---------------------------------------------------------------- in the job
 
 
@@ -131,34 +102,6 @@ def a_batch(log: MemoryLog) -> RangeBatch:
 def test_a_column_as_identity_is_refused(job: Any, name: str):
     with pytest.raises(ConfigError, match="have no column for them"):
         job(a_log(), **{name: lambda frame: frame.key})
-
-
-class Picky(RangeSink):
-    """Refuses every store."""
-
-    def check(self, store: Any) -> None:
-        raise ConfigError("exactly once cannot be kept there")
-
-
-def test_a_sink_that_refuses_the_store_refuses_it_again(job: Any):
-    made, sink = job(a_log()), Picky()
-    for _ in range(2):
-        with pytest.raises(ConfigError, match="exactly once cannot be kept"):
-            made._offsets(sink)
-
-
-class Own(RangeSink):
-    store: Any = None
-
-
-def test_each_of_many_sinks_has_the_store_of_its_own(job: Any):
-    """Also where those before it are gone, and it has the place in memory of one of them."""
-    made = job(a_log(), store=None)
-    for number in range(50):
-        own = MemoryStore(f"own {number}")
-        sink = Own()
-        sink.store = own
-        assert made._offsets(sink).store is own
 
 
 @pytest.mark.parametrize("semantics", [at_least_once, at_most_once])

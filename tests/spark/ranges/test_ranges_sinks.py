@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import partial
 
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, Refused
 from reconciler.ports import TopicPartition
-from reconciler.spark.ranges.hashed_files import Begun, HashNamedFiles, dumps, is_saved, loads
-from reconciler.spark.ranges.idempotent import PostgresUpsert
+from reconciler.spark.ranges.hashed_files import Begun, dumps, is_saved, loads
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.reading import require_single_attempts
-from reconciler.spark.ranges.transactional import PostgresTransaction
 from tests.fuzz import attempt, documents, fuzz, sized
 
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
@@ -34,10 +30,6 @@ def begun(before: Rows, after: Rows) -> Begun:
 
 
 BEGUN = begun({P0: at(3)}, {P0: at(10), P1: at(20)})
-
-
-def test_a_record_is_loaded_as_it_was_written():
-    assert loads(dumps(BEGUN), "here") == BEGUN
 
 
 def test_an_incomplete_record_is_none_and_another_format_is_refused():
@@ -85,17 +77,6 @@ def test_after_a_failover_the_anchors_show_whether_a_batch_was_saved(now: Stored
     assert is_saved(begun({P0: at(3)}, {P0: at(10)}), {P0: now}) is saved
 
 
-def test_a_row_that_a_failover_placed_at_a_logs_start_is_as_before_a_first_batch() -> None:
-    unread = StoredOffset(0, Anchor(None, None, None, None, "b", "u"))
-    assert is_saved(begun({P0: StoredOffset(-1)}, {P0: at(10)}), {P0: unread}) is False
-    assert is_saved(begun({}, {P0: at(10)}), {}) is False
-
-
-def test_less_than_one_file_a_batch_is_refused():
-    with pytest.raises(ConfigError, match="files=0"):
-        HashNamedFiles("/out", files=0)
-
-
 # ---------------------------------------------------------------- at most once
 
 
@@ -114,18 +95,3 @@ def test_at_most_once_is_refused_where_spark_repeats_tasks():
     }.items():
         with pytest.raises(ConfigError, match="repeats tasks"):
             require_single_attempts(master, settings)
-
-
-# ---------------------------------------------------------------- sinks that need a package
-
-
-@pytest.mark.parametrize(
-    "sink", [partial(PostgresTransaction, table="clicks"), partial(PostgresUpsert, table="clicks", key=["id"])]
-)
-def test_a_sink_whose_package_is_missing_names_it_with_its_extra(
-    monkeypatch: pytest.MonkeyPatch, sink: Callable[[str], object]
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="needs the Python package psycopg") as caught:
-        sink("postgresql://etl@db/results")
-    assert caught.value.hint == "Run: pip install 'failover-offset-reconciler[postgresql]'"
