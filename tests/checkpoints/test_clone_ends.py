@@ -71,15 +71,6 @@ def test_a_batch_ends_where_it_starts_in_a_partition_that_is_new_at_the_destinat
     assert (made.repeats_empty, made.repeated_at_most) == (False, 0)
 
 
-@pytest.mark.parametrize("stored", [None, 0])
-def test_a_partition_without_records_in_the_batch_ends_at_its_start_whatever_came_meanwhile(stored: int | None) -> None:
-    starts = job(row(0, stored, 4, verdict=Verdict.NEW))
-    ends = job(row(0, stored, 9, verdict=Verdict.NEW), store="checkpoint:/c?position=end")
-    start, end = with_end_rows(starts, ends).partitions
-    assert (end.position, end.verdict, end.replay_at_most) == ("end", Verdict.NEW, 0)
-    assert (end.resume_offset, end.record_offset) == (start.resume_offset, start.record_offset)
-
-
 def test_a_partition_that_came_with_the_batch_ends_behind_its_last_record() -> None:
     ends = job(row(0, 5, 5), store="checkpoint:/c?position=end")
     _, end = with_end_rows(job(row(0, None, 0, verdict=Verdict.NEW)), ends).partitions
@@ -113,11 +104,6 @@ def killed(query: Query) -> Query:
     query.keep_anchor(3, "clicks-end")
     append(query.log, 0, range(36, 40))
     return query
-
-
-def test_nothing_comes_again_of_a_batch_that_the_sink_lacks_and_it_is_repeated_whole(query: Query) -> None:
-    made = killed(query).clone()
-    assert (made.repeats_empty, made.repeated_at_most) == (False, 0)
 
 
 def test_records_sent_again_are_counted_where_the_sink_does_not_remember_the_batch(

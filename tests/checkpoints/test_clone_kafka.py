@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,8 @@ from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
-from tests.spark.environments import PYSPARK, since_pyspark
+from tests.spark.environments import PYSPARK
 from tests.spark.sent import Kafka, Sent
-from tests.spark.sessions import set_for_now
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
@@ -131,43 +129,3 @@ def test_spark_refuses_a_torn_copy(spark: Any, kafka: Kafka, topics: tuple[str, 
     without = pytest.raises(Exception, match="MISSING_METADATA_FILE") if PYSPARK >= (4, 2) else nullcontext()
     with without:
         Counts(spark, without_metadata).run(read(kafka, topics[0]))
-
-
-@since_pyspark(4, 1)
-def test_a_query_in_real_time_mode_leaves_the_same_files_and_goes_on(
-    spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path
-) -> None:
-    there, out, home, copy = f"a.{topic_name}", f"{topic_name}-out", tmp_path / "checkpoint", tmp_path / "copy"
-    for name in (topic_name, there, out):
-        kafka.create(name)
-
-    def begin(topic: str, at: Path) -> Any:
-        frame = spark.readStream.format("kafka").options(**read(kafka, topic)).load()
-        writer = frame.select("value").writeStream.format("kafka").option("topic", out).outputMode("update")
-        writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap).option("checkpointLocation", str(at))
-        with set_for_now(spark, {"spark.sql.streaming.realTimeMode.minBatchDuration": "1000"}):
-            return writer.trigger(realTime="1 second").start()
-
-    def await_true(query: Any, is_so: Callable[[], bool]) -> None:
-        wait_until(is_so, lambda: query.exception() or "the query runs on", ended=query.exception)
-
-    def is_committed() -> bool:
-        """The first batches end after a second, with what has come by then; one that is stopped may write on."""
-        last = max((int(each.name) for each in (home / "commits").glob("[0-9]*")), default=0)
-        return last > 0 and '{"0":5}' in (home / f"offsets/{last}").read_text()
-
-    kafka.send(topic_name, [Sent(value=b"early")] * 5)
-    query = begin(topic_name, home)
-    await_true(query, is_committed)
-    query.stop()
-    found, end = read_checkpoint(str(home)), kafka.end(out, 0)
-    assert (found.missing, found.last.version) == ((), 1)
-    assert (found.positions[0].start[topic_name, 0], end) == (5, 5)
-
-    kafka.send(there, [Sent(value=b"%d" % n) for n in range(10)])
-    known, world = the_plan(kafka, topic_name, row(0, 5, 2, topic=topic_name))
-    clone(home, copy, known, outside=world)
-    query = begin(there, copy)
-    await_true(query, lambda: kafka.end(out, 0) >= end + 8)
-    query.stop()
-    assert written(spark, kafka, out, end)[:8] == [b"%d" % n for n in range(2, 10)]

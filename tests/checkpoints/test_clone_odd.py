@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from reconciler.checkpoints import copying
 from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from tests.checkpoints.checkpoint_files import Files, after_call, cloned, new
 
@@ -55,19 +53,6 @@ def test_a_committed_batch_has_an_entry_right_before_it_in_the_copy(files: Files
     assert made.added == ("offsets/6",)
     assert after["offsets/6"] == after["offsets/7"]
     assert made.batch == 8
-
-
-def test_an_earlier_gap_needs_no_entry(files: Files) -> None:
-    files.batch(3, {"o": {0: 30, 1: 31}})
-    files.batch(4, {"o": {0: 30, 1: 31}})
-    made = cloned(files)
-    assert made.added == ()
-    assert not (new(files) / "offsets/2").exists()
-
-
-def test_without_the_querys_id_a_copy_says_what_spark_does(files: Files) -> None:
-    (files.path / "metadata").unlink()
-    assert any("Spark 4.2 and later do not start" in each for each in cloned(files).warnings)
 
 
 def test_a_file_that_was_edited_is_told_with_the_copy(files: Files) -> None:
@@ -118,22 +103,3 @@ def test_what_others_keep_in_the_folder_is_copied_and_may_change(files: Files, m
     assert after["notes.txt"] == b"of a person"
     assert {"offsets.bak/1", "sources/1/offsets/0"} <= set(after)
     assert not [each for each in made.warnings if "of its own" in each]
-
-
-def test_what_others_keep_may_vanish_or_grow_while_it_is_copied(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("notes.txt", "run.log"):
-        files.put(name, "of a person")
-    real = copying._copy_file
-
-    def late(work: Any, name: str) -> None:
-        if name == "notes.txt":
-            (files.path / name).unlink()
-        if name == "run.log":
-            (files.path / name).write_text("longer than it was")
-        real(work, name)
-
-    monkeypatch.setattr(copying, "_copy_file", late)
-    cloned(files)
-    after = files.content(new(files))
-    assert "notes.txt" not in after
-    assert after["run.log"] == b"longer than it was"

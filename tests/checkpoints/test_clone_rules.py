@@ -16,7 +16,7 @@ from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.clock import clock_ms
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Unreachable
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.positions import with_end_rows
@@ -59,17 +59,6 @@ def test_one_line_changes_and_its_checksum_goes_all_else_is_the_same_bytes(files
     assert made.left_out == ("offsets/.1.crc",)
 
 
-def test_the_first_batch_keeps_the_nul_that_spark_wants(tmp_path: Path) -> None:
-    files = Files(tmp_path / "checkpoint")
-    files.began({"o": {0: 30, 1: 31}})
-    files.planned(0, {"o": {0: 40, 1: 41}})
-    made = cloned(files)
-    after = files.content(new(files))
-    assert after["sources/0/0"] == b'\0v1\n{"a.o":{"0":3,"1":4}}'
-    assert after["offsets/0"].endswith(b'\n{"a.o":{"0":3,"1":4}}')
-    assert (made.batch, made.repeats, made.repeats_empty, made.repeated_at_most) == (0, True, True, 20)
-
-
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_rewritten_file_has_the_time_and_the_permissions_of_the_original(files: Files, repeats: bool) -> None:
     """By their times an entry that is written at its batch's end shows real-time mode. One rewritten soon after the
@@ -99,17 +88,6 @@ def test_the_manifest_has_every_changed_file_before_and_after(files: Files) -> N
     assert changed["before"].encode() == before["offsets/1"]
     assert changed["after"].encode() == (new(files) / "offsets/1").read_bytes()
     assert (found["format"], found["plan"]["sha256"]) == ("reconciler.checkpoint-clone/1", PLAN.to_json()["sha256"])
-
-
-def test_a_clone_can_be_cloned_and_remembers_where_it_came_from(files: Files) -> None:
-    cloned(files)
-    again = Files(new(files))
-    (again.path / ".metadata.crc").unlink()
-    back = plan(job(*(replace(proven(n, 3 + n, 5), source_topic="a.o") for n in range(2))))
-    to = files.path.with_name("newer")
-    clone(again.path, to, back, outside=outside(log(o=10)))
-    found = json.loads((to / MANIFEST).read_text())
-    assert found["cloned_before"]["from"] == str(files.path)
 
 
 def test_the_plan_may_hold_several_jobs_and_the_ends_of_a_batch_as_one_of_them(files: Files) -> None:
@@ -200,27 +178,6 @@ def test_another_record_in_front_of_the_offset_is_refused(
     refused(files, error, match, known=plan(job(first, proven(1, 31, 4))))
 
 
-def test_a_partition_that_came_since_is_refused(files: Files) -> None:
-    only = plan(job(proven(0, 30, 3)))
-    files.batch(2, {"o": {0: 30}}, "19")
-    refused(files, Changed, "has partition 1 now, which is not in the plan", known=only)
-
-
-def test_the_record_behind_those_sent_again_need_not_be_the_anchors(files: Files) -> None:
-    stepped = replace(proven(0, 30, 3, anchor=anchor_of(0)), record_fingerprint=anchor_of(2).fingerprint)
-    assert cloned(files, known=plan(job(stepped, proven(1, 31, 4)))).batch == 2
-
-
-@pytest.mark.parametrize("of", ["original", "copy"])
-def test_a_path_that_is_not_utf_8_is_refused(files: Files, of: str) -> None:
-    """The copy's manifest names the original."""
-    odd = files.path.with_name(os.fsdecode(b"x\xff"))
-    if of == "original":
-        files.path = files.path.rename(odd)
-    with pytest.raises(ConfigError, match=r"The path '/.*/x\\udcff' is not UTF-8"):
-        cloned(files, new(files) if of == "original" else odd)
-
-
 # ---------------------------------------------------------------- with the configuration
 
 
@@ -294,34 +251,6 @@ def test_a_copy_of_a_copy_on_its_own_cluster_keeps_how_far_its_anchors_lag(below
     for address in (f"checkpoint:{first}", f"checkpoint:{second}"):
         rows = world.open_store(address).read("clicks")
         assert [(row.stored.offset, row.anchor_lag) for row in rows] == [(8, 5), (4, 0)]
-
-
-def test_a_partition_that_is_new_gets_an_anchor_that_says_whose_number_it_has(below: Files) -> None:
-    config, there = with_anchors(below), log(o=10)
-    below.batch(1, {"o": {0: 30}})
-    world = world_of(config, there)
-    made = clone(below.path, new(below), check(config, config.jobs, world).plan, config=config, outside=world)
-    assert made.anchors == 2
-    (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}") for job in config.jobs)
-    rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
-    assert [(each.verdict, each.stored_offset) for each in rows] == [(Verdict.MATCH, 3), (Verdict.MATCH, 0)]
-
-
-def test_an_anchor_store_that_is_away_does_not_cost_the_copy(below: Files, caplog: pytest.LogCaptureFixture) -> None:
-    config, there = with_anchors(below), log(o=10)
-    world = world_of(config, there)
-    known = check(config, config.jobs, world).plan
-    opener, away = world.open_store, Unreachable("The store is away.")
-
-    def open_store(address: str) -> Any:
-        if address == config.anchor_store:
-            raise away
-        return opener(address)
-
-    made = clone(below.path, new(below), known, config=config, outside=replace(world, open_store=open_store))
-    assert made.anchors == 0
-    assert new(below).exists()
-    assert "its anchors were not kept: The store is away." in caplog.text
 
 
 def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from pathlib import Path
+from contextlib import nullcontext
 from typing import Any
 
 import fsspec
@@ -17,13 +14,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from reconciler import waits
 from reconciler.checkpoints import copying
-from reconciler.checkpoints.clone import _refuse_unfit, clone
-from reconciler.checkpoints.copying import Copied
+from reconciler.checkpoints.clone import _refuse_unfit
 from reconciler.checkpoints.files import Tree
 from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
-from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
-from reconciler.folder import open_folder
-from tests.checkpoints.checkpoint_files import PLAN, Files, after_call, cloned, log, new, outside, refused
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused
+from tests.checkpoints.checkpoint_files import Files, after_call, cloned, new, refused
 
 # ---------------------------------------------------------------- the two places
 
@@ -62,17 +57,6 @@ def test_neither_folder_may_be_in_the_other(files: Files, to: str) -> None:
         cloned(files, os.path.normpath(files.path / to))
 
 
-def test_a_place_that_cannot_be_written_is_refused(files: Files, tmp_path_factory: pytest.TempPathFactory) -> None:
-    file = tmp_path_factory.mktemp("other") / "file"
-    file.write_text("")
-    refused(files, Refused, "cannot be used: Not a directory", to=file / "new")
-
-
-def test_a_home_is_one_place_to_read_and_to_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert Tree("~/checkpoint").root == open_folder("~/checkpoint").shown == str(tmp_path / "checkpoint")
-
-
 # ---------------------------------------------------------------- the original
 
 
@@ -84,28 +68,6 @@ def test_a_link_that_leads_nowhere_is_named_and_hides_no_file(files: Files) -> N
     refused(files, Refused, f"{link} is a link to .*gone, which does not exist")
     link.unlink()
     assert set(Tree(str(files.path)).listing().files) == listed
-
-
-def test_a_file_that_vanishes_while_its_folder_is_listed_hides_no_other(
-    files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A running query removes old state."""
-    listed = set(Tree(str(files.path)).listing().files)
-    real = os.scandir
-
-    @contextmanager
-    def scandir(folder: str) -> Iterator[list[os.DirEntry[str]]]:
-        with real(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
-            if entry.name.endswith("1.delta"):
-                os.unlink(entry.path)
-        yield found
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    gone = listed - set(Tree(str(files.path)).listing().files)
-    assert gone
-    assert all(name.endswith("1.delta") for name in gone)
 
 
 @pytest.mark.parametrize("name", ["offsets/2", "state/0/0/3.delta", "offsets/1", "commits/1"])
@@ -238,22 +200,6 @@ def test_of_two_processes_one_makes_the_copy_and_the_other_leaves_it(
     assert read_checkpoint(str(new(files))).committed
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP])
-def test_a_mount_that_cannot_flush_a_folder_gets_the_copy(
-    files: Files, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    fsync = os.fsync
-
-    def flush(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(number, os.strerror(number))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", flush)
-    cloned(files)
-    assert (new(files) / "metadata").exists()
-
-
 def test_a_disk_that_fails_before_the_rename_gets_no_copy_and_one_that_fails_after_it_has_it(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,19 +269,6 @@ def test_a_shared_file_system_renames_as_well_and_an_empty_folder_is_no_hindranc
     assert {wait.place for wait in seen} == {shared}, "a wait for another machine is noted"
 
 
-def test_a_file_system_that_goes_away_is_told_with_the_folder_that_it_keeps(
-    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def away(*_: Any) -> None:
-        raise Unreachable("It went away.")
-
-    monkeypatch.setattr(copying, "_write_files", away)
-    with pytest.raises(Unreachable):
-        cloned(files, shared)
-    (left,) = files.path.parent.glob(".new.unfinished-*")
-    assert caplog.messages == [f"shared://{left} is an unfinished copy of {files.path}, and may be deleted"]
-
-
 def test_a_rename_whose_answer_is_lost_is_told(files: Files, shared: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(_: str) -> None:
         raise ConnectionResetError("reset")
@@ -355,25 +288,6 @@ def test_a_folder_that_appears_there_at_the_last_moment_stays_as_it_is(
     assert sorted(os.listdir(files.path.parent)) == ["checkpoint", "new"]
 
 
-def test_a_file_there_that_vanishes_between_its_opening_and_its_first_byte_is_a_change(
-    files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Shared.open
-
-    def opened(self: Any, path: str, mode: str = "rb", **more: Any) -> Any:
-        file = real(self, path, mode, **more)
-        if path.endswith("state/0/1/2.delta") and mode == "rb":
-            monkeypatch.setattr(file, "read", vanished, raising=False)
-        return file
-
-    def vanished(*_: Any) -> bytes:
-        raise FileNotFoundError("state/0/1/2.delta")
-
-    monkeypatch.setattr(Shared, "open", opened)
-    with pytest.raises(Changed, match=r"2\.delta vanished"):
-        clone(f"shared://{files.path}", shared, PLAN, outside=outside(log(o=10)))
-
-
 def test_a_folder_that_cannot_be_listed_is_an_error_and_no_empty_one(
     files: Files, shared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,18 +302,3 @@ def test_a_folder_that_cannot_be_listed_is_an_error_and_no_empty_one(
     monkeypatch.setattr(Shared, "ls", ls)
     with pytest.raises(Refused, match="Permission denied"):
         Tree(f"shared://{files.path}").listing()
-
-
-# ---------------------------------------------------------------- how far it is
-
-
-@pytest.mark.parametrize("of_the_hook", [False, True])
-def test_a_copy_tells_how_far_it_is(files: Files, of_the_hook: bool) -> None:
-    """The hook gives the copy its own view of the outside."""
-    told: list[Copied] = []
-    if of_the_hook:
-        made = clone(files.path, new(files), PLAN, outside=replace(outside(log(o=10)), on_copied=told.append))
-    else:
-        made = cloned(files, on_copied=told.append)
-    assert told[-1] == made.copied
-    assert (told[-1].files, told[-1].size) == (told[-1].of_files, told[-1].of_size)

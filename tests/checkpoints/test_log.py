@@ -55,12 +55,6 @@ def test_an_offset_entry_of_version_2_names_its_sources():
     assert unnamed.source("1") is None
 
 
-@pytest.mark.parametrize("ending", ["", "\n"])
-def test_an_entry_may_end_with_a_line_break_and_lack_metadata(ending):
-    found = log.parse_offsets(0, f'v1\n\n{{"o":{{"0":1}}}}{ending}'.encode())
-    assert (found.metadata, found.planned_at_ms, len(found.sources)) == ("", None, 1)
-
-
 @pytest.mark.parametrize(
     "text",
     ["0", "1795301777249", '{"logOffset":0}', '{"sourceVersion":1,"reservoirId":"x"}', '{"shardId-0":{"at":5}}', "abc"],
@@ -79,27 +73,6 @@ def test_lines_end_as_java_ends_them_and_may_be_padded(end, tail):
     found = log.parse_offsets(3, text.encode())
     assert (found.metadata, found.version) == (METADATA, 1)
     assert [each.kafka for each in found.sources] == [None, kafka("o", p0=1)]
-
-
-def test_a_source_without_offset_is_void():
-    for found in (entry(0, "-"), entry(0, "0:-", version="v2")):
-        assert found.sources[0].is_void
-        assert found.sources[0].kafka is None
-
-
-def test_where_a_kafka_source_began_has_a_nul_in_front():
-    assert log.parse_initial("0", b'\0v1\n{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5)
-    assert log.parse_initial("0", b'2{"orders":{"0":0,"1":5}}').kafka == kafka(p0=0, p1=5), "Spark 2.1"
-    assert log.parse_initial("0", b'\0v1\r\n{"orders":{"0":5}}').kafka == kafka(p0=5)
-    assert log.parse_initial("1", b"v1\n1795301777249").kafka is None
-    assert log.parse_initial("1", b'v1\n{"path":"\xff"}').kafka is None, "other sources' files may be anything"
-
-
-def test_the_querys_id_is_read():
-    assert log.parse_query_id(b'{"id":"86b8d69f-40e2-47bc-acd1-662df118fed0"}') == (
-        "86b8d69f-40e2-47bc-acd1-662df118fed0"
-    )
-    assert log.parse_query_id(b"{}") is None
 
 
 @pytest.mark.parametrize(
@@ -257,13 +230,6 @@ def test_entries_that_do_not_fit_are_refused(last, before, problem):
         positions(last, before, committed=False)
 
 
-def test_the_entry_from_which_a_restart_continues():
-    found = restart.checkpoint("id", SEVEN, THREE, committed=False, initial=FIRST)
-    assert (found.repeats_a_batch, found.starts_at) == (True, THREE)
-    found = restart.checkpoint("id", SEVEN, THREE, committed=True, initial=FIRST)
-    assert (found.repeats_a_batch, found.starts_at) == (False, SEVEN)
-
-
 @pytest.mark.parametrize(
     ("now", "committed", "repartitions"), [("4", False, True), ("2", False, False), ("4", True, False)]
 )
@@ -345,11 +311,6 @@ def test_a_name_that_is_no_batchs_to_spark_is_none_here(name):
 # ---------------------------------------------------------------- other offsets
 
 
-def test_only_the_line_of_the_named_source_changes():
-    data = f'v1\n{METADATA}\n{{"o":{{"0":30}}}}\n17\n{{"p":{{"0":1}}}}'.encode()
-    assert log.entry_with(4, data, {"0": '{"a.o":{"0":3}}'}) == data.replace(b'{"o":{"0":30}}', b'{"a.o":{"0":3}}')
-
-
 def test_named_sources_keep_their_names_and_their_order():
     data = f'v2\n{METADATA}\nord:{{"o":{{"0":30}}}}\npay:{{"p":{{"0":1}}}}\n'.encode()
     changed = log.entry_with(4, data, {"pay": '{"a.p":{"0":9}}'})
@@ -361,19 +322,6 @@ def test_where_a_source_began_keeps_its_leading_nul():
     assert log.initial_with("0", data, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
     for other in (data + b"\n", data.replace(b"\n", b"\r\n"), b'2{"o":{"0":30}}'):
         assert log.initial_with("0", other, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
-
-
-def test_every_line_break_stays_as_it_is():
-    data = f'v1\r\n{METADATA}\n{{"o":{{"0":30}}}}\r17\r\n'.encode()
-    assert log.entry_with(4, data, {"0": '{"a.o":{"0":3}}'}) == data.replace(b'{"o":{"0":30}}', b'{"a.o":{"0":3}}')
-
-
-def test_a_source_that_is_not_there_or_not_kafka_is_refused():
-    data = f'v1\n{METADATA}\n{{"o":{{"0":30}}}}'.encode()
-    with pytest.raises(FieldError, match="source 1: is not in this entry"):
-        log.entry_with(4, data, {"1": "{}"})
-    with pytest.raises(FieldError, match="holds no Kafka offsets"):
-        log.initial_with("0", b'{"path":"/x"}', "{}")
 
 
 @pytest.mark.parametrize("offset", [-1, -2, 2**63])

@@ -71,16 +71,6 @@ def test_within_a_batch_its_start_and_its_end_are_rewritten(
     assert found.repeats_empty == (end == MOVED["0"])
 
 
-def test_the_files_that_a_restart_reads_are_rewritten_whatever_their_numbers(files: Files, moved: Moved) -> None:
-    files.began(O)
-    assert moved(*both()).edits == {"sources/0/0": MOVED}, "before any batch"
-    files.planned(0, ENDED)
-    assert set(moved(*both()).edits) == {"sources/0/0", "offsets/0"}
-    files.batch(2, O)
-    files.planned(9, ENDED)
-    assert set(moved(*both()).edits) == {"offsets/2", "offsets/9"}
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_repartitioning_that_was_not_finished_is_refused(files: Files, moved: Moved, version: int) -> None:
     source = '0:{"o":{"0":30,"1":31}}' if version == 2 else '{"o":{"0":30,"1":31}}'
@@ -92,13 +82,6 @@ def test_a_repartitioning_that_was_not_finished_is_refused(files: Files, moved: 
         moved(*both(position="start"))
     files.done(1)
     assert moved(*both()).edits.keys() == {"offsets/1"}
-
-
-def test_named_sources_are_rewritten_by_name(files: Files, moved: Moved) -> None:
-    files.planned(0, 'pay:{"p":{"0":9}}', 'ord:{"o":{"0":30,"1":31}}', version=2)
-    files.done(0)
-    found = moved(*both())
-    assert (found.edits, found.kept) == ({"offsets/0": {"ord": MOVED["0"]}}, ("pay",))
 
 
 def test_a_void_source_moves_where_it_began(files: Files, moved: Moved) -> None:
@@ -159,18 +142,6 @@ def test_a_partition_that_came_with_the_batch_is_in_its_start_as_well(files: Fil
     files.planned(1, {"o": {0: 40, 1: 5}, "p": {0: 6}})
     found = moved(row(0, 30, 3), new(1, 2), new(0, 1, "p"))
     assert found.edits["offsets/0"] == {"0": '{"a.o":{"0":3,"1":2},"a.p":{"0":1}}'}
-
-
-def test_an_end_of_which_nothing_was_read_and_that_the_destination_lacks_is_left_out(
-    files: Files, moved: Moved
-) -> None:
-    """``check`` has no row for it, as nothing is to be handed out. Once it is there, the query reads it whole."""
-    files.batch(0, {"o": {**O["o"], 2: 0}})
-    files.planned(1, {"o": {0: 40, 1: 41, 2: 0}})
-    assert moved(*ends(5, 6)).edits["offsets/1"] == {"0": '{"a.o":{"0":5,"1":6}}'}
-    files.planned(1, {"o": {0: 40, 1: 41, 2: 1}})
-    with pytest.raises(Changed, match="o-2 is in offsets/1, and not in the plan"):
-        moved(*ends(5, 6))
 
 
 # ---------------------------------------------------------------- what is refused

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests import ROOT
 from tests.checkpoints.checkpoint_files import command
-from tests.checkpoints.restarted.stateful_queries import QUERIES, Side
+from tests.checkpoints.restarted.stateful_queries import Side
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.waiting import wait_until
 
@@ -93,21 +93,16 @@ class Destination:
 
 
 @contextmanager
-def running(
-    folder: Path, side: Side, homes: Sequence[Home], python: Path | str = sys.executable
-) -> Iterator[tuple[Any, Path]]:
-    """The queries as a process of its own, and the folder where it says how far it is. Killed at the end.
-
-    ``python``: of the environment with the PySpark that runs them.
-    """
+def running(folder: Path, side: Side, homes: Sequence[Home]) -> Iterator[tuple[Any, Path]]:
+    """The queries as a process of its own, and the folder where it says how far it is. Killed at the end."""
     began = folder / "began"
     began.mkdir(parents=True, exist_ok=True)
     settings = folder / "settings.json"
     places = [[query, provider, str(home), stuck] for query, provider, home, stuck in homes]
-    given = {"side": asdict(side), "homes": places, "began": str(began), "in_turn": python != sys.executable}
+    given = {"side": asdict(side), "homes": places, "began": str(began)}
     settings.write_text(json.dumps(given))
-    command = [str(python), "-m", "tests.checkpoints.restarted.stateful_queries", str(settings)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(python)}
+    command = [sys.executable, "-m", "tests.checkpoints.restarted.stateful_queries", str(settings)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     with (folder / "queries.log").open("ab") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
     try:
@@ -144,8 +139,6 @@ class World:
 
     folder: Path
     cases: tuple[Case, ...]
-    python: Path | str = sys.executable
-    """Of the environment with the PySpark that runs the queries at the source."""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -210,10 +203,7 @@ def run_at_the_source(world: World, source: Source) -> None:
     """All queries over the first records; then over more of them, into a batch that is killed."""
     source.send(range(60))
     killed = {pair: world.before(*pair, "killed") for pair in world.pairs}
-    with running(world.folder, source.side, [(*name, home, None) for name, home in killed.items()], world.python) as (
-        child,
-        began,
-    ):
+    with running(world.folder, source.side, [(*name, home, None) for name, home in killed.items()]) as (child, began):
         await_files(child, began, ["done"])
     shutil.copytree(world.folder / "killed", world.folder / "stopped")
     source.send(range(60, 100))
@@ -222,7 +212,7 @@ def run_at_the_source(world: World, source: Source) -> None:
         for query, provider in world.pairs
         if (query, provider, "killed") in world.cases
     ]
-    with running(world.folder, source.side, places, world.python) as (child, began):
+    with running(world.folder, source.side, places) as (child, began):
         await_files(child, began, [f"{query}-{provider}" for query, provider, *_ in places])
         kill(child)
 
@@ -238,4 +228,4 @@ def rounds(world: World, destination: Destination) -> Iterator[list[tuple[str, s
     stopped, killed = ([(*case[:2], world.after(*case)) for case in world.cases if case[2] == stop] for stop in STOPS)
     queries = dict.fromkeys(query for query, _, _ in world.cases)
     yield stopped
-    yield killed + [(query, "hdfs" if query in QUERIES else "rocksdb", world.plain(query)) for query in queries]
+    yield killed + [(query, "hdfs", world.plain(query)) for query in queries]

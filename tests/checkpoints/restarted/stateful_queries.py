@@ -22,12 +22,6 @@ PROVIDERS = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
     "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
-NAMES = {
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    "spark.sql.streaming.queryEvolution.enableSinkEvolution": "true",
-    "spark.sql.streaming.offsetLog.formatVersion": "2",
-}
-"""Sources and sinks with names, and the second format of the offset log."""
 PER_BATCH = 60
 DELAY = "30 seconds"
 
@@ -44,11 +38,10 @@ class Side:
 # ---------------------------------------------------------------- the queries
 
 
-def stream(spark: Any, side: Side, topic: str, name: str | None = None) -> Any:
-    """A topic's records: an id, who, how much, and when (the event's time, in the record). ``name``: the source's."""
+def stream(spark: Any, side: Side, topic: str) -> Any:
+    """A topic's records: an id, who, how much, and when (the event's time, in the record)."""
     options = {"kafka.bootstrap.servers": side.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-    reader = spark.readStream.name(name) if name else spark.readStream
-    frame = reader.format("kafka").options(maxOffsetsPerTrigger=PER_BATCH, **options).load()
+    frame = spark.readStream.format("kafka").options(maxOffsetsPerTrigger=PER_BATCH, **options).load()
     return frame.selectExpr("from_json(CAST(value AS STRING), 'id INT, who STRING, n INT, at INT') AS r").selectExpr(
         "r.id", "r.who", "r.n", "timestamp_seconds(1780000000 + r.at) AS at"
     )
@@ -95,45 +88,8 @@ def totals(spark: Any, side: Side) -> Any:
     )
 
 
-def transform(spark: Any, side: Side) -> Any:
-    """Arbitrary state in Python, of the newer kind (``transformWithState``): a value, and a list that grows."""
-    from pyspark.sql.streaming import StatefulProcessor
-
-    class Add(StatefulProcessor):
-        def init(self, handle: Any) -> None:
-            self.sums = handle.getValueState("sums", "c LONG, s LONG")
-            self.seen = handle.getListState("seen", "n LONG")
-
-        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
-            import pandas
-
-            count, total = self.sums.get() if self.sums.exists() else (0, 0)
-            for frame in rows:
-                count, total = count + len(frame), total + int(frame["n"].sum())
-                self.seen.appendList([(int(n),) for n in frame["n"]])
-            self.sums.update((count, total))
-            seen = sum(1 for _ in self.seen.get())
-            yield pandas.DataFrame({"who": [key[0]], "c": [count], "s": [total], "seen": [seen]})
-
-        def close(self) -> None:
-            """Nothing is held."""
-
-    grouped = stream(spark, side, side.orders).select("who", "n").groupBy("who")
-    return grouped.transformWithStateInPandas(Add(), "who STRING, c LONG, s LONG, seen LONG", "update", "None")
-
-
-def named(spark: Any, side: Side) -> Any:
-    """A source and a sink with names, and the newer format of the offset log."""
-    from pyspark.sql import functions as f
-
-    frame = stream(spark, side, side.orders, "orders").withWatermark("at", DELAY)
-    return frame.groupBy(f.window("at", "10 seconds"), "who").agg(f.sum("n").alias("s"))
-
-
 QUERIES: dict[str, Callable[[Any, Side], Any]] = {"windows": windows, "unique": unique, "join": join, "totals": totals}
-ALL_QUERIES = {**QUERIES, "transform": transform, "named": named}
-"""Those; one that needs RocksDB and a package more (protobuf); and one whose sink has a name (4.2.1)."""
-RUNNING = ("totals", "transform")
+RUNNING = ("totals",)
 """Queries that put out a running result for each key."""
 
 
@@ -145,8 +101,6 @@ def settings_of(query: str, provider: str) -> dict[str, str]:
     partitions = "2" if query == "windows" else "1"
     found = {"spark.sql.shuffle.partitions": partitions}
     found["spark.sql.streaming.stateStore.providerClass"] = PROVIDERS[provider]
-    if query == "named":
-        found.update(NAMES)
     if (query, provider) == ("join", "rocksdb"):
         found["spark.sql.streaming.stateStore.checkpointFormatVersion"] = "2"
     return found
@@ -173,9 +127,7 @@ def start(
             stuck("after", number)
 
     with set_for_now(spark, settings_of(query, provider)):
-        writer = ALL_QUERIES[query](spark, side).writeStream.foreachBatch(put)
-        if query == "named":  # PySpark has no word for it yet
-            writer._jwrite = writer._jwrite.name("counts")
+        writer = QUERIES[query](spark, side).writeStream.foreachBatch(put)
         writer = writer.outputMode("update" if query in RUNNING else "append")
         return writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
 
@@ -195,11 +147,7 @@ def result(query: str, home: Path) -> list[str]:
 
 
 def main(path: str) -> None:
-    """The program: ``side``, ``homes`` (query, provider, folder, where to get stuck) and ``began`` in the settings.
-
-    ``in_turn``: the next query starts when the one before has ended or is stuck. Spark gives a Python worker ten
-    seconds to begin (``transformWithState`` starts one with every query), which many queries at once can take from it.
-    """
+    """The program: ``side``, ``homes`` (query, provider, folder, where to get stuck) and ``began`` in the settings."""
     from pyspark.sql import SparkSession
 
     from reconciler.spark.connector import with_kafka
@@ -224,8 +172,6 @@ def main(path: str) -> None:
     for query, provider, home, place in given["homes"]:
         name = f"{query}-{provider}"
         queries.append(start(spark, side, query, provider, Path(home), stuck=for_ever(name, place)))
-        while given["in_turn"] and queries[-1].isActive and not (began / name).exists():
-            queries[-1].awaitTermination(0.1)
     for running in queries:
         running.awaitTermination()
     (began / "done").write_text("")
