@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests import ROOT
 from tests.sinks.queries import Flow
-from tests.waiting import LIMIT_S, wait_until
+from tests.waiting import LIMIT_S
 
 STEPS = ("planned", "writing", "taken", "committed")
 """Of a batch: in the offset log, with data files, in the sink's log, in the commit log."""
@@ -81,14 +81,6 @@ class Program:
                 batch = max(batch + 1, at.next_batch)
                 os.killpg(child.pid, signal.SIGCONT)
         return False
-
-    def killed_after(
-        self, bootstrap: str, topic: str, checkpoints: Mapping[str, Path], begun: Callable[[], bool], seconds: float
-    ) -> None:
-        """The queries, killed so long after ``begun``; unless they end before."""
-        with self.running(bootstrap, topic, checkpoints) as child:
-            wait_until(lambda: begun() or child.poll() is not None, "the batch has begun", look_s=0.005)
-            time.sleep(seconds)
 
     @contextmanager
     def running(self, bootstrap: str, topic: str, checkpoints: Mapping[str, Path]) -> Iterator[Child]:

@@ -17,7 +17,6 @@ from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.failover.check import check
-from reconciler.failover.outside import ByHand
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
@@ -55,19 +54,6 @@ def test_a_source_that_stays_leaves_its_records_for_the_next_batch_too(two: Quer
     ]
 
 
-def test_within_the_first_batch_it_leaves_them_too(query: Query) -> None:
-    query.ignored = ("k",)
-    for folder in ("offsets", "commits", "state"):
-        shutil.rmtree(query.files.path / folder)
-    shutil.rmtree(query.output)
-    query.keep_anchor(0, lag=PER_BATCH - 1)  # of record 0, behind which it began
-    query.files.began({"o": {0: BEFORE + 1}})
-    query.files.began({"k": {0: 5}}, "1")
-    query.files.planned(0, {"o": {0: BEFORE + PER_BATCH}}, {"k": {0: 7}})
-    made = query.clone()
-    assert positions(made.new_path) == [({("a.o", 0): 1}, {("a.o", 0): 1}), ({("k", 0): 5}, {("k", 0): 5})]
-
-
 def test_the_original_is_not_started_again_after_the_copy_has_run_the_batch(two: Query) -> None:
     made = two.clone()
     assert made.repeats_empty
@@ -89,20 +75,6 @@ def test_a_batch_whose_end_is_proven_is_repeated_whole(two: Query) -> None:
     made = two.clone()
     whole = [({("a.o", 0): 30}, {("a.o", 0): 40}), ({("k", 0): 15}, {("k", 0): 20})]
     assert (positions(made.new_path), made.repeats_empty, made.later) == (whole, False, ())
-
-
-def test_where_the_sink_has_the_batch_the_source_that_stays_reads_nothing_of_it_again(two: Query) -> None:
-    """A person knows how far the sink's batch goes."""
-    two.put_out(range(3, 4))
-    made = two.clone(by_hand=ByHand({("a.o", 0): 40}, skips=True))
-    assert positions(made.new_path) == [({("a.o", 0): 40}, {("a.o", 0): 40}), ({("k", 0): 15}, {("k", 0): 20})]
-    assert (made.repeats_empty, made.later) == (False, ())
-
-
-def test_where_a_person_sets_the_start_and_the_sink_lacks_the_batch_it_is_empty_as_a_whole(two: Query) -> None:
-    made = two.clone(by_hand=ByHand({("a.o", 0): 28}))
-    assert positions(made.new_path) == [({("a.o", 0): 28}, {("a.o", 0): 28}), EMPTY[1]]
-    assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
 
 
 def test_a_job_without_sinks_keeps_what_it_can_of_the_batch_and_says_so(two: Query) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli.page.page import page
 from reconciler.cli.terminal.report import plan_text
@@ -15,22 +14,14 @@ from reconciler.core.errors import ConfigError, NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import parse_plan
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.taken import Taken
 from reconciler.watch.figures import CheckFigures, figures_of
-from tests.checkpoints.checkpoint_files import PLANNED, Files, job, plan, row
+from tests.checkpoints.checkpoint_files import Files
 from tests.sinks.world import BEFORE, Query, made_of, query
 
 __all__ = ["query"]
-
-
-def test_a_stopped_query_continues_with_the_next_batch(query: Query) -> None:
-    row = query.sink()
-    assert (row.outcome, row.last_taken, row.next_batch) == (SinkOutcome.FITS, 2, 3)
-    assert query.clone().batch == 3
-    assert query.start_at_source()
 
 
 def test_the_original_is_not_started_again_after_its_copy_has_run(query: Query) -> None:
@@ -62,14 +53,6 @@ def test_the_hook_makes_a_copy_once_and_starts_no_stale_one(query: Query) -> Non
     query.run(range(3, 5))
     with pytest.raises(NeedsPerson, match=r"after the copy .* was made of it: it has begun batches 3 to 4"):
         query.start_at_destination(copy)
-
-
-def test_the_copy_itself_may_go_on(query: Query) -> None:
-    copy = query.copied()
-    query.run(range(3, 6), copy)
-    query.put_out(range(3, 6))
-    query.keep_anchor(5)
-    assert query.sink(copy.path).outcome is SinkOutcome.FITS
 
 
 def test_a_killed_batch_that_the_sink_has_is_repeated_up_to_its_proven_end(query: Query) -> None:
@@ -145,29 +128,6 @@ def test_a_killed_batch_whose_end_the_mirror_has_yet_to_deliver_would_be_doubled
         query.clone()
 
 
-def test_a_copy_of_a_batch_that_the_mirror_has_yet_to_deliver_is_empty_if_the_sink_lacks_it(tmp_path: Path) -> None:
-    query = made_of(tmp_path, 35)
-    query.begin(3)
-    query.keep_anchor(3, "clicks-end")
-    assert query.sink().outcome is SinkOutcome.OPEN
-    assert query.clone().repeats_empty
-
-
-def test_a_topic_of_a_killed_batch_whose_end_the_plan_lacks_is_not_taken_for_proven(query: Query) -> None:
-    """The plan has a proven end for the other topic."""
-    query.topics = ("o", "p")
-    query.log.create("a.p", 1)
-    query.log.partition("a.p", 0).append(PLANNED, b"k0", b"v0")
-    query.files.batch(2, {"o": {0: 130}, "p": {0: 100}})
-    query.files.planned(3, {"o": {0: 140}, "p": {0: 107}})
-    query.put_out(range(3, 4))
-    query.keep_anchor(3, "clicks-end")
-    rows = [row for row in query.check().plan.job().partitions if row.source_topic == "o"]
-    known = plan(job(*rows, row(0, 100, 0, topic="p", position="start"), store=f"checkpoint:{query.files.path}"))
-    with pytest.raises(NeedsPerson, match="at most 7 of its records would be put out again"):
-        clone(query.files.path, query.folder / "copy", known, config=query.config(), outside=query.outside)
-
-
 def test_a_killed_batch_that_a_copy_has_repeated_empty_is_not_taken_for_the_querys_own(query: Query) -> None:
     query.begin(3)
     query.put_out(range(3, 4), empty=True)
@@ -200,13 +160,6 @@ def test_a_new_checkpoint_on_the_old_path_would_lose_its_first_batches(query: Qu
     assert query.sink().outcome is SinkOutcome.DROPS
 
 
-def test_a_sink_without_the_batches_that_were_committed_is_another_one(query: Query) -> None:
-    query.sinks = [f"files:{query.folder}/misspelt"]
-    assert query.sink().outcome is SinkOutcome.UNSEEN
-    with pytest.raises(NeedsPerson, match="correct the job's sink"):
-        query.clone()
-
-
 def test_of_two_sinks_the_one_that_has_the_batch_needs_its_end(query: Query) -> None:
     query.begin(3)
     query.put_out(range(3, 4))
@@ -219,15 +172,6 @@ def test_of_two_sinks_the_one_that_has_the_batch_needs_its_end(query: Query) -> 
     (job,) = query.check().plan.jobs
     assert [row.outcome for row in job.sinks] == [SinkOutcome.TAKEN, SinkOutcome.OPEN]
     assert not query.clone().repeats_empty
-
-
-def test_a_job_without_sinks_has_a_plan_as_ever_and_one_with_them_keeps_the_rows(query: Query) -> None:
-    plan = query.check().plan
-    assert parse_plan(plan.to_text()) == plan
-    assert [row["outcome"] for row in json.loads(plan.to_text())["jobs"][0]["sinks"]] == ["fits"]
-    config = query.config()
-    (bare,) = [job for job in config.jobs if not job.sinks]
-    assert bare.name == "clicks-end"
 
 
 def test_the_report_and_the_page_say_why_a_job_must_not_start(query: Query) -> None:
@@ -303,7 +247,3 @@ def test_a_log_that_is_not_understood_is_no_empty_one(query: Query) -> None:
     (query.output / "_spark_metadata" / "2").write_text("v1\nnot JSON")
     with pytest.raises(Refused, match="_spark_metadata/2 is not understood"):
         query.check()
-
-
-def test_nothing_is_said_of_a_folder_without_a_log(tmp_path: Path) -> None:
-    assert FileSink(str(tmp_path)).last_taken(None) == Taken(None)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from reconciler.core.errors import ExitCode, Refused
 from reconciler.sinks.files import LOG, FileSink
 from reconciler.sinks.iceberg import IcebergSink
-from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
 from tests.fuzz import attempt, documents, fuzz, lines, sized
 from tests.sinks.tables.iceberg_table import Iceberg
@@ -55,14 +54,6 @@ def test_any_metadata_of_an_iceberg_table_is_read_or_refused_with_a_sentence(tmp
         attempt(lambda: IcebergSink(str(tmp_path)).last_taken(QUERY), *REFUSALS, longest=100_000)
 
     fuzz(runs, documents([original]), claim)
-
-
-@pytest.mark.parametrize("uri", ["file://[x.parquet", "file:/a%00b.parquet"])
-def test_a_path_in_the_log_that_is_not_an_address_leaves_open_whether_the_batch_has_records(
-    tmp_path: Path, uri: str
-) -> None:
-    put(tmp_path / LOG / "0", f"v1\n{json.dumps({'path': uri, 'size': 7})}")
-    assert FileSink(str(tmp_path)).last_taken(None) == Taken(0)
 
 
 def test_snapshots_that_are_each_others_parents_are_no_history(tmp_path: Path) -> None:

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
 from reconciler.formats.plan_sinks import SinkOutcome
-from reconciler.sinks.guard import Repeated, Standing, judge, lacks
-from reconciler.sinks.registry import open_sink
+from reconciler.sinks.guard import Standing, judge, lacks
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
 from tests.sinks.tables.delta_table import Delta
@@ -47,14 +45,6 @@ def test_a_copy_that_has_repeated_its_batch_empty_itself_goes_on(query: Query) -
     copy = str(query.folder / "copy")
     assert query.start_at_destination(copy)
     query.put_out(range(3, 4), empty=True)
-    assert query.start_at_destination(copy)
-
-
-def test_a_query_with_state_may_put_out_records_in_a_batch_without_any(query: Query) -> None:
-    query.begin(3)
-    copy = str(query.folder / "copy")
-    assert query.start_at_destination(copy)
-    query.put_out(range(3, 4))
     assert query.start_at_destination(copy)
 
 
@@ -140,19 +130,6 @@ def test_records_that_the_sink_has_are_not_put_out_again_unless_a_person_accepts
     assert [row.outcome for row in job.sinks] == [SinkOutcome.FITS]
 
 
-def test_accepting_a_repetition_before_a_batch_leaves_the_batch_as_the_sink_has_it(query: Query) -> None:
-    query.begin(3)
-    query.put_out(range(3, 4))
-    query.keep_anchor(3, "clicks-end")
-    query.keep_anchor(2, lag=4)
-    accepted = ByHand(accepted=frozenset({Verdict.BOUNDED}))
-    (job,) = query.check(by_hand=accepted).plan.jobs
-    assert [row.outcome for row in job.sinks] == [SinkOutcome.TAKEN]
-    made = query.clone(by_hand=accepted)
-    (source,) = read_checkpoint(str(made.new_path)).positions
-    assert (made.repeats_empty, source.start, source.end) == (False, {("a.o", 0): 26}, {("a.o", 0): 40})
-
-
 @pytest.mark.parametrize("word", [ByHand({("a.o", 0): 30}), ByHand(accepted=frozenset({Verdict.MOVED}))])
 def test_a_word_that_changes_nothing_does_not_make_the_sink_drop_a_batch_without_a_proven_end(
     query: Query, word: ByHand
@@ -164,20 +141,6 @@ def test_a_word_that_changes_nothing_does_not_make_the_sink_drop_a_batch_without
     assert [row.outcome for row in job.sinks] == [SinkOutcome.DOUBLES]
     with pytest.raises(NeedsPerson, match="whose end is not proven"):
         query.clone(by_hand=word)
-
-
-def test_whether_the_batch_of_a_jobs_own_name_has_records_is_known_of_delta(query: Query) -> None:
-    pytest.importorskip("deltalake")
-    table = Delta(query.folder / "delta")
-    for number, rows in ((2, 5), (3, 0)):
-        table.batch(number, rows, "clicks")
-        found = open_sink(f"delta:{query.folder}/delta?app_id=clicks").last_taken("clicks")
-        assert found == Taken(number, is_empty=not rows, has_records=bool(rows))
-    table.commit({"commitInfo": {"timestamp": 1, "operation": "OPTIMIZE", "operationParameters": {}}})
-    query.sinks = [f"delta:{query.folder}/delta?app_id=clicks"]
-    query.begin(3)
-    with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records"):
-        query.start_at_source()
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -192,32 +155,3 @@ def test_a_new_query_that_reads_everything_is_not_started_on_the_table_of_anothe
     with pytest.raises(NeedsPerson, match="reads everything again") as stopped:
         query.start_at_source()
     assert "start on a copy of the last checkpoint" in str(stopped.value.hint)
-
-
-@dataclass
-class OfAnother:
-    """A table that has batches of an earlier query only."""
-
-    has_any: bool
-    shown: str = "table"
-    app_id: str | None = None
-    knows_queries: bool = True
-    takes_every_batch: bool = True
-
-    def last_taken(self, app_id: str | None) -> Taken:
-        return Taken(None)
-
-    def has_queries(self) -> bool:
-        return self.has_any
-
-
-@pytest.mark.parametrize(
-    ("has_any", "before", "outcome"),
-    [(True, 3, SinkOutcome.DOUBLES), (True, 0, SinkOutcome.OPEN), (False, 3, SinkOutcome.OPEN)],
-)
-def test_records_that_an_earlier_query_has_put_out_are_not_put_out_again_by_a_new_ones_first_batch(
-    has_any: bool, before: int, outcome: SinkOutcome
-) -> None:
-    """The new query was killed in its first batch, and goes on in a copy that starts before its beginning."""
-    sink, at = OfAnother(has_any), Standing("q2", 0, committed=False, has_records=True, again=Repeated(before=before))
-    assert judge(sink, at, sink.last_taken("q2")).outcome is outcome

@@ -52,12 +52,6 @@ def test_on_the_old_path_its_first_batches_would_be_dropped(lost: Memory, tmp_pa
     assert verdict_code(found, lost.config().policy.start) is ExitCode.NEEDS_PERSON
 
 
-def test_on_a_path_of_its_own_they_are_taken(lost: Memory, tmp_path: Path) -> None:
-    found = checked(lost, tmp_path / "out")
-    assert outcome(found) is SinkOutcome.FITS
-    assert verdict_code(found, lost.config().policy.start) is ExitCode.CORRECTABLE
-
-
 def test_a_job_that_continues_is_compared_where_its_checkpoint_is_known(lost: Memory, tmp_path: Path) -> None:
     """By the hand-off, in the job: here only the job's offsets are known, and they are right."""
     lost.apply()
@@ -95,11 +89,3 @@ def test_a_person_may_accept_them_or_place_the_start_behind_them(
     found = checked(lagging, tmp_path / "out", "delta", by_hand)
     assert outcome(found) is SinkOutcome.FITS
     assert verdict_code(found, lagging.config().policy.start) is ExitCode.CORRECTABLE
-
-
-def test_a_table_that_no_query_has_written_to_gets_them_once(lagging: Memory, tmp_path: Path) -> None:
-    pytest.importorskip("deltalake")
-    Delta(tmp_path / "out")
-    found = checked(lagging, tmp_path / "out", "delta")
-    assert found.plan.jobs[0].partitions[0].replay_at_most == 3
-    assert outcome(found) is SinkOutcome.FITS

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import re
 import shutil
 import subprocess
 import sys
@@ -20,9 +18,8 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.sinks.program import STEPS, At, Program
+from tests.sinks.program import At, Program
 from tests.sinks.queries import Flow
-from tests.sizes import SEED
 from tests.spark.environments import python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.spark.test_other_pysparks import OURS
@@ -52,21 +49,18 @@ class World:
             self.destination.send(f"a.{self.topic}", records[first : first + 7], transaction=name)
         self.sent = until
 
-    def config(
-        self, name: str, flow: Flow, checkpoint: Path, *, ends: bool = True, back: bool = False, sink: bool = True
-    ) -> Path:
+    def config(self, name: str, flow: Flow, checkpoint: Path, *, ends: bool = True, back: bool = False) -> Path:
         """One job, and one for the end of its last batch."""
         here, there = (self.destination, self.source) if back else (self.source, self.destination)
         topic = f"a.{self.topic}" if back else self.topic
         names = f'[topics.names]\n"{topic}" = "{self.topic}"' if back else ""
         job = f'topics = ["{topic}"]\nstore = "checkpoint:{checkpoint}'
-        sinks = f'sink = "{flow.address}"\n' if sink else ""
         path = self.folder / f"{name}.toml"
         path.write_text(
             f'[source]\nalias = "{"b" if back else "a"}"\nbootstrap_servers = "{here.bootstrap}"\n'
             f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n{names}\n'
             f'[anchors]\nstore = "sqlite:///{flow.folder}-{"back" if back else "there"}.db"\n'
-            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\n{sinks}{job}"\n'
+            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\nsink = "{flow.address}"\n{job}"\n'
             + (f'[[jobs]]\nname = "clicks-end"\ngroup = "clicks-end"\n{job}?position=end"\n' if ends else "")
         )
         return path
@@ -82,21 +76,6 @@ class World:
         cloned = ran("checkpoint", "clone", checkpoint, copy, *words)
         assert cloned.returncode == 0, cloned.stderr
         return copy
-
-    def hook(
-        self, config: Path, name: str = "", *words: str, side: str = "destination"
-    ) -> subprocess.CompletedProcess[str]:
-        """The hook before a start on one side; at the destination on the copy of this name."""
-        copy = ("--clone-to", self.folder / name) if name else ()
-        plans = ("--plans", self.folder / "plans")
-        return ran("hook", "-c", config, "--job", "clicks", "--to", side, *plans, *copy, *words)
-
-    def hooked(self, config: Path, name: str = "", *, side: str = "destination") -> Path:
-        """The checkpoint on which the query starts."""
-        found = self.hook(config, name, side=side)
-        assert found.returncode == 0, found.stderr
-        (path,) = re.findall(r"^RECONCILER_CHECKPOINT=(.*)$", found.stdout, re.MULTILINE)
-        return Path(path)
 
 
 def ran(*words: object) -> subprocess.CompletedProcess[str]:
@@ -164,38 +143,6 @@ def run(
     return {name: flow.ids(spark) for name, flow in flows.items()}
 
 
-@pytest.mark.thorough
-def test_in_orders_that_tempt_each_record_is_in_the_files_once(spark: Any, world: World) -> None:
-    """A copy that nobody started, and one made by anchors that are older than the last batch."""
-    flow, begun = Flow("files", str(world.folder / "files")), world.folder / "checkpoint"
-    config, at = world.config("there", flow, begun, ends=False), {"files": flow}
-    world.send(35)
-    run(spark, at, world.source, world.topic, {"files": begun})
-    forget(begun / "commits")
-    forget(Path(flow.folder) / "out" / "_spark_metadata")
-    assert ran("track", "-c", world.config("bare", flow, begun, ends=False, sink=False), "--once").returncode == 0
-
-    unused = world.hooked(config, "unused")
-    run(spark, at, world.source, world.topic, {"files": world.hooked(config, side="source")})
-    late = world.hook(config, "unused")
-    assert late.returncode == 4
-    assert "it has finished batch 3, which the copy repeats" in late.stderr
-    assert unused.is_dir()
-
-    world.send(50)
-    run(spark, at, world.source, world.topic, {"files": begun})
-    old = world.hook(config, "new")
-    assert old.returncode == 4
-    assert "records again, which the query has put out" in old.stderr
-    end = world.destination.end(f"a.{world.topic}", 0)
-    placed = world.hook(config, "new", "--set", f"a.{world.topic}:0={end}", "--accept", "skips")
-    assert placed.returncode == 0, placed.stderr
-    world.send(65)
-    found = run(spark, at, world.destination, f"a.{world.topic}", {"files": world.folder / "new"})
-    assert found == {"files": list(range(65))}
-    refused_at_home(world, config)
-
-
 @pytest.fixture
 def python_of_iceberg() -> str:
     return str(python_with("pyspark-4.0.4", "pyspark==4.0.4", *OURS))
@@ -225,7 +172,7 @@ def killed_and_brought_back(world: World, program: Program, kill: Kill) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("step", "of"), [*zip(STEPS, ("app", "files", "delta", "app"), strict=True)])
+@pytest.mark.parametrize(("step", "of"), [("writing", "files"), ("taken", "delta"), ("planned", "app")])
 def test_killed_at_every_step_and_brought_back_each_record_is_in_each_sink_once(
     world: World, step: str, of: str
 ) -> None:
@@ -241,7 +188,7 @@ def test_killed_at_every_step_and_brought_back_each_record_is_in_each_sink_once(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["taken"])
 def test_killed_at_every_step_and_brought_back_each_record_is_in_iceberg_once(
     world: World, python_of_iceberg: str, step: str
 ) -> None:
@@ -251,22 +198,5 @@ def test_killed_at_every_step_and_brought_back_each_record_is_in_iceberg_once(
 
     def kill(bootstrap: str, topic: str, checkpoints: Mapping[str, Path]) -> None:
         assert program.killed_at(step, "iceberg", bootstrap, topic, checkpoints, skip=2), f"{step} was over each time"
-
-    killed_and_brought_back(world, program, kill)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
-def test_killed_at_random_and_brought_back_each_record_is_in_each_sink_once(world: World, seed: int) -> None:
-    """Between any two steps of a batch."""
-    pytest.importorskip("deltalake")
-    flows = {kind: Flow(kind, str(world.folder / kind)) for kind in ("files", "delta", "app")}
-    program, chance = Program(flows, world.folder / "program"), random.Random(f"sinks {seed}")
-
-    def kill(bootstrap: str, topic: str, checkpoints: Mapping[str, Path]) -> None:
-        of = chance.choice(sorted(flows))
-        batch = At(flows[of], checkpoints[of]).next_batch + chance.randrange(1, 5)
-        begun = checkpoints[of] / "offsets" / str(batch)
-        program.killed_after(bootstrap, topic, checkpoints, begun.exists, chance.random())
 
     killed_and_brought_back(world, program, kill)

@@ -72,14 +72,6 @@ def test_the_hook_starts_a_copy_where_it_is_whatever_was_kept_for_the_original(
     assert (row.verdict, row.stored_offset, row.resume_offset, row.replay_at_most) == (Verdict.MATCH, now, now, 0)
 
 
-def test_a_copy_that_was_stopped_within_a_batch_repeats_it_where_it_is(query: Query) -> None:
-    copy = copied(query)
-    copy.planned(3, {"o": {0: RIGHT + 10}})
-    checked = query.check(copy.path)
-    assert checked.to_write == frozenset()
-    query.start_at_destination(str(copy.path))
-
-
 def test_the_original_can_be_planned_again(query: Query) -> None:
     before = query.check().plan.job()
     copied(query)
@@ -96,16 +88,6 @@ def test_an_anchor_of_the_copys_own_cluster_that_was_recorded_since_is_newer(que
     (row,) = rows_of(query, copy)
     assert row.stored.anchor is not None
     assert (row.stored.anchor.offset, row.anchor_lag) == (RIGHT + 9, 10)
-
-
-def test_a_copy_that_went_on_at_another_cluster_as_it_was_has_that_ones_anchors(query: Query) -> None:
-    """Where every offset is the same on both, no copy is made of the copy; its query records under the same name."""
-    copy = copied(query)
-    runs(query, copy, 3, RIGHT + 10)
-    keep(query, StoredOffset(RIGHT + 10, anchor(RIGHT + 9, RIGHT + 9, "c"), NOW + 5000))
-    (row,) = rows_of(query, copy)
-    assert row.stored.anchor is not None
-    assert row.stored.anchor.cluster_id == "c"
 
 
 def test_the_source_is_not_asked_for_records_at_the_copys_numbers(query: Query) -> None:
@@ -169,15 +151,6 @@ def test_a_copy_made_again_on_its_own_cluster_has_an_anchor_that_lags_as_before(
     assert [found_of(query, each) for each in (copy, again)] == [(Verdict.MATCH, RIGHT + 10, 0)] * 2
     query.log = third_cluster()
     assert [found_of(query, each) for each in (copy, again)] == [(Verdict.BOUNDED, RIGHT - 20, 10)] * 2
-
-
-def test_offsets_that_hold_no_record_in_front_of_a_copys_own_are_no_lag(query: Query) -> None:
-    copy = copied(query)
-    runs(query, copy, 3, RIGHT + 10)
-    query.log.partition("o", 0).compact(range(RIGHT, RIGHT + 10))
-    (row,) = rows_of(query, copied_again(query, copy))
-    assert row.stored.anchor is not None
-    assert (row.stored.offset, row.stored.anchor.offset, row.anchor_lag) == (RIGHT + 10, RIGHT - 1, 0)
 
 
 def copied_again(query: Query, copy: Files) -> Files:

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from reconciler.checkpoints.clone import clone
 from reconciler.config.file import Config
 from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
@@ -20,7 +19,7 @@ from reconciler.stores.registry import open_store
 from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import PLANNED, Files
 from tests.sinks.ends.test_tracked_ends import side_of
-from tests.sinks.world import BEFORE, PER_BATCH, Query, query
+from tests.sinks.world import PER_BATCH, Query, query
 
 __all__ = ["query"]
 
@@ -81,28 +80,6 @@ def test_an_anchor_store_that_fails_while_the_copy_is_made_costs_no_later_start(
     start(query, config, replace(query.outside, open_store=failing))
     assert "its anchors were not kept" in caplog.text
     start(query, config, query.outside)
-
-
-def test_the_hook_warns_of_what_its_plan_does_not_say(query: Query, caplog: pytest.LogCaptureFixture) -> None:
-    """As `checkpoint clone` does: of a source that stays at its offsets, and of output that is repeated."""
-    query.ignored = ("p",)
-    query.files.began({"p": {0: 0}}, "1")
-    query.files.batch(2, {"o": {0: BEFORE + RIGHT}}, {"p": {0: 7}})
-    query.files.planned(3, {"o": {0: BEFORE + RIGHT + 8}}, {"p": {0: 9}})
-    config = query.config()
-    start(query, replace(config, jobs=(replace(config.jobs[0], sinks=()),)), query.outside)
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "source 1 stays as it is: the plan's job has none of its topics" in said
-    assert any(each.startswith("up to 8 records of batch 3, which it may have put out before") for each in said)
-
-
-def test_a_copy_that_was_made_without_the_configuration_is_right_where_it_is(query: Query) -> None:
-    config = query.config()
-    config = replace(config, jobs=(replace(config.jobs[0], sinks=()),))
-    plan = check(config, config.jobs, query.outside).plan
-    made = clone(query.files.path, query.folder / "copy", plan, outside=query.outside)
-    (row,) = query.check(query.folder / "copy").plan.job().partitions
-    assert (row.verdict, row.resume_offset, made.anchors) == (Verdict.MATCH, RIGHT, 0)
 
 
 def test_the_anchor_of_a_copys_beginning_is_not_kept_for_a_later_offset(query: Query) -> None:

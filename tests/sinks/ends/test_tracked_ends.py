@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from reconciler.core.errors import NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.positions import tracked_ends
@@ -79,14 +78,6 @@ def test_the_end_of_a_batch_becomes_the_start_of_the_next(unnamed: Query) -> Non
         assert unnamed.sink().outcome is SinkOutcome.FITS, "the end that was kept is where the next one begins"
         track(unnamed)
         assert unnamed.sink().outcome is SinkOutcome.FITS
-
-
-def test_without_a_round_in_the_batch_its_end_is_not_known(unnamed: Query) -> None:
-    track(unnamed)
-    unnamed.begin(3)
-    unnamed.put_out(range(3, 4))
-    with pytest.raises(NeedsPerson, match="whose end is not proven"):
-        unnamed.clone()
 
 
 def test_a_job_for_the_end_is_tracked_in_its_place(query: Query) -> None:

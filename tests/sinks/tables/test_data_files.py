@@ -34,18 +34,6 @@ def test_the_file_sinks_log_names_its_files(names: list[str], formats: set[str],
     assert FileSink(str(tmp_path)).formats() == formats
 
 
-def test_of_a_compacted_log_the_compact_file_has_all_before_it(tmp_path: Path) -> None:
-    log = tmp_path / "_spark_metadata"
-    log.mkdir()
-    (log / "8").write_text("not a log at all")  # which nobody reads any more
-    for name, file in (("9.compact", "a.parquet"), ("10", "b.parquet")):
-        (log / name).write_text("v1\n" + json.dumps({"path": f"file:/{file}", "size": 9}))
-    assert FileSink(str(tmp_path)).formats() == {"parquet"}
-    (log / "10").write_text("v1\nnot JSON")
-    with pytest.raises(Refused, match="is not understood"):
-        FileSink(str(tmp_path)).formats()
-
-
 # ---------------------------------------------------------------- Delta
 
 
@@ -154,16 +142,4 @@ def test_an_iceberg_table_whose_files_do_not_show_its_rows_is_refused(
     pytest.importorskip("pyiceberg")
     IcebergFiles(tmp_path / "t").add_files(*files, deleted=deleted)
     with pytest.raises(Refused, match=why):
-        IcebergSink(f"{tmp_path}/t").data_files()
-
-
-def test_an_iceberg_table_with_a_renamed_column_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("pyiceberg")
-    IcebergFiles(tmp_path / "t").add_files("/data/a.parquet")
-    (file,) = (tmp_path / "t" / "metadata").glob("*.json")
-    content = json.loads(file.read_text())
-    (schema,) = content["schemas"]
-    renamed = {**schema, "schema-id": 1, "fields": [{**schema["fields"][0], "name": "event"}]}
-    file.write_text(json.dumps({**content, "schemas": [schema, renamed], "current-schema-id": 1}))
-    with pytest.raises(Refused, match="has renamed columns"):
         IcebergSink(f"{tmp_path}/t").data_files()

@@ -78,23 +78,6 @@ def test_what_a_commit_took_back_that_does_not_say_so_is_not_called_known(query:
     assert "its log does not tell whether that was undone since" in row.detail
 
 
-@pytest.mark.parametrize("of", OF)
-def test_a_commit_that_removes_nothing_took_nothing_back(query: Query, table: Delta, of: str) -> None:
-    for number in range(3):
-        table.batch(number, 5, "clicks" if of else None)
-    without_information(table)
-    table.commit(SILENT)
-    assert taken(query, of) == Taken(2)
-
-
-@pytest.mark.parametrize("of", OF)
-def test_a_batch_is_found_however_many_commits_of_others_came_since(query: Query, table: Delta, of: str) -> None:
-    table.batch(2, 0, "clicks" if of else None)
-    for number in range(120):
-        table.batch(number, 5, "other")
-    assert taken(query, of) == Taken(2, is_empty=True)
-
-
 def test_a_commit_that_is_damaged_is_named(query: Query, table: Delta) -> None:
     for number in range(3):
         table.batch(number)

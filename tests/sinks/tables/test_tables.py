@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError, NeedsPerson, Refused, Unreachable
-from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
+from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.preflight.results import Level, Trials
 from reconciler.preflight.stores import job_sinks
-from reconciler.sinks.guard import Standing, judge
-from reconciler.sinks.others import FunctionSink
 from reconciler.sinks.registry import open_sink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import QUERY
@@ -28,13 +26,6 @@ __all__ = ["query"]
 @pytest.fixture
 def arrow() -> Any:
     return pytest.importorskip("pyarrow")
-
-
-def test_a_plus_in_a_parameter_is_a_plus() -> None:
-    pytest.importorskip("psycopg")
-    for address in ("delta:/x?app_id=clicks+v2", "delta:/x?app_id=clicks%2Bv2"):
-        assert open_sink(address).app_id == "clicks+v2"
-    assert open_sink("postgresql://h/d?table=t&app_id=clicks+v%202").app_id == "clicks+v 2"
 
 
 # ---------------------------------------------------------------- Delta
@@ -95,18 +86,6 @@ def test_the_original_is_not_started_again_where_delta_has_the_copys_batches(del
         query.start_at_source()
     with pytest.raises(NeedsPerson, match="would drop batch 3 without an error"):
         query.clone()
-
-
-@pytest.mark.parametrize("has_it", [True, False])
-def test_a_killed_batch_is_decided_by_delta(delta: Any, query: Query, has_it: bool) -> None:
-    query.sinks = [f"delta:{query.folder}/delta"]
-    query.begin(3)
-    for batch in range(4 if has_it else 3):
-        delta(batch)
-    assert query.sink().outcome is (SinkOutcome.DOUBLES if has_it else SinkOutcome.OPEN)
-    query.keep_anchor(3, "clicks-end")
-    assert query.sink().outcome is (SinkOutcome.TAKEN if has_it else SinkOutcome.OPEN)
-    assert query.clone().repeated_at_most == 0
 
 
 def test_a_new_checkpoint_has_a_name_of_its_own_unless_the_job_keeps_one(delta: Any, query: Query) -> None:
@@ -182,29 +161,6 @@ def test_a_restore_that_keeps_the_last_batch_or_is_older_takes_nothing_back(
     assert sink.last_taken(QUERY).undone == ""
 
 
-def test_a_restore_of_a_restored_table_takes_back_what_that_did(delta: Any, tmp_path: Path) -> None:
-    for batch in range(4):
-        delta(batch)
-    restore(tmp_path / "delta", 1)
-    delta(0, "another")
-    restore(tmp_path / "delta", 4)
-    assert (
-        "version 4 of the table is a RESTORE to version 1"
-        in open_sink(f"delta:{tmp_path}/delta").last_taken(QUERY).undone
-    )
-
-
-def test_a_restore_to_a_time_may_have_taken_the_last_batch_back(delta: Any, tmp_path: Path) -> None:
-    import deltalake
-
-    for batch in range(3):
-        delta(batch)
-    at_ms = deltalake.DeltaTable(tmp_path / "delta").history(2)[1]["timestamp"]
-    restore(tmp_path / "delta", datetime.fromtimestamp(at_ms / 1000, UTC))
-    undone = open_sink(f"delta:{tmp_path}/delta").last_taken(QUERY).undone
-    assert undone == "version 3 of the table is a RESTORE, and whether it kept batch 2 is not known"
-
-
 def test_a_log_that_does_not_reach_back_to_the_last_batch_may_lack_a_restore(delta: Any, query: Query) -> None:
     import deltalake
 
@@ -277,15 +233,6 @@ def test_a_rollback_to_before_all_batches_is_not_taken_for_expired_snapshots(ice
     assert "this query's snapshot 4 is no ancestor of the table's current one" in row.detail
 
 
-def test_the_original_is_not_started_again_where_iceberg_has_the_copys_batches(iceberg: Iceberg, query: Query) -> None:
-    query.sinks = [f"iceberg:{iceberg.folder}"]
-    for epoch in range(6):
-        iceberg.batch(epoch)
-    assert query.sink().outcome is SinkOutcome.DROPS
-    with pytest.raises(NeedsPerson, match="would drop batches 3 to 5"):
-        query.start_at_source()
-
-
 def test_a_table_of_no_catalog_is_a_fault_of_the_configuration(arrow: Any, tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg")
     with pytest.raises(ConfigError, match="names no table"):
@@ -296,14 +243,6 @@ def test_a_table_of_no_catalog_is_a_fault_of_the_configuration(arrow: Any, tmp_p
 
 
 # ---------------------------------------------------------------- the job's own account
-
-
-def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError) as caught:
-        open_sink(f"delta:{tmp_path}")
-    assert "needs the Python package deltalake" in caught.value.message
-    assert caught.value.hint == "Run: pip install 'failover-offset-reconciler[delta]'"
 
 
 def test_a_function_of_an_allowed_module_tells_the_last_batch(query: Query) -> None:
@@ -320,22 +259,6 @@ def test_a_function_of_an_allowed_module_tells_the_last_batch(query: Query) -> N
         query.check()
 
 
-@pytest.mark.parametrize("number", [-1, 2**63])
-def test_a_number_that_no_batch_can_have_is_refused_of_a_function(number: int) -> None:
-    """No plan could hold it."""
-    with pytest.raises(Refused, match=f"returned {number}, which is no number of a batch"):
-        FunctionSink("python:m:f", lambda app_id: number, None).last_taken(QUERY)
-
-
-def test_a_table_with_a_number_below_0_has_no_batch_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As jobs write it before their first batch. A checkpoint that has committed batches is of another sink."""
-    taken = largest(-1, monkeypatch)
-    assert taken == Taken(None)
-    row = judge(open_sink("postgresql://h/d?table=batches"), Standing(QUERY, 5, committed=True), taken)
-    assert row.outcome is SinkOutcome.UNSEEN
-    assert SinkRow.from_json(row.to_json(), "sinks[0]") == row
-
-
 @pytest.mark.parametrize(("value", "last"), [(None, None), (12, 12), (Decimal("12"), 12), (12.0, 12)])
 def test_the_last_batch_of_a_table_is_its_largest_number(
     value: object, last: int | None, monkeypatch: pytest.MonkeyPatch
@@ -348,29 +271,6 @@ def test_a_column_without_whole_numbers_is_refused(value: object, monkeypatch: p
     """Of the texts 9 and 12, the largest is 9."""
     with pytest.raises(Refused, match=r"The column 'batch_id' of the sink postgresql:.* has no whole numbers"):
         largest(value, monkeypatch)
-
-
-@pytest.mark.parametrize("named", ["table=batches&schema=etl", "table=etl.batches"])
-def test_the_table_of_batches_is_in_the_schema_that_is_named(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("psycopg")
-    from reconciler.stores.postgresql.connection import Database
-
-    asked: list[str] = []
-
-    class Session:
-        def one(self, statement: Any, values: object) -> tuple[int]:
-            asked.append(statement.as_string(None))
-            return (7,)
-
-    monkeypatch.setattr(Database, "transaction", lambda self, work, **_: work(Session()))
-    assert open_sink(f"postgresql://h/d?{named}").last_taken(QUERY) == Taken(7)
-    assert asked == ['SELECT max("batch_id") FROM "etl"."batches" WHERE "app_id" = %s']
-
-
-def test_a_table_of_batches_with_two_schemas_is_refused() -> None:
-    pytest.importorskip("psycopg")
-    with pytest.raises(ConfigError, match="names a schema twice"):
-        open_sink("postgresql://h/d?schema=etl&table=more.batches")
 
 
 def largest(value: object, monkeypatch: pytest.MonkeyPatch) -> Taken:
