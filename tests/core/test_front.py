@@ -23,10 +23,8 @@ from tests.core.stories import (
     answer,
     ask,
     ask_with_cost,
-    found,
     letters,
     log_of,
-    time_only,
 )
 
 LONG = [Rec(f"r{number}", 1_000_000 + 1_000 * number) for number in range(20_000)]
@@ -52,34 +50,6 @@ def test_an_answer_that_is_too_high_is_contradicted_in_a_log_of_any_length(by: i
     assert f"it gave offset {15_000 + by:,}, and record" in finding.detail
 
 
-@pytest.mark.parametrize("by", [1, 8, 9, 200])
-def test_a_time_alone_is_not_looked_up_in_vain(by: int) -> None:
-    finding = ask(lied_to(log_of(*LONG), too_high(by)), time_only(LONG[15_000]))
-    assert (finding.verdict, finding.resume_offset) == (Verdict.TIED, 15_000)
-
-
-@pytest.mark.parametrize("lie", [lambda _: None, lambda _: 20_000], ids=["none", "the end"])
-def test_a_log_that_ends_with_newer_records_is_not_behind(lie: Callable[[int | None], int | None]) -> None:
-    finding = ask(lied_to(log_of(*LONG), lie), anchor_of(LONG[15_000]))
-    assert found(finding)[:2] == ("moved", 15_001)
-
-
-def test_an_answer_in_what_was_sent_again_is_contradicted_by_the_first_copies() -> None:
-    """a to h were delivered, then b to d again before the mirror died; c is the anchor. The answer is its second copy.
-
-    To resume behind that one would skip e to h.
-    """
-    c = Rec("c", 120)
-    finding = ask(lied_to(log_of(*letters("abcdefgh bcd")), lambda _: 9), anchor_of(c))
-    assert finding.resume_offset == 3
-
-
-def test_local_segments_that_hold_only_re_sent_copies_do_not_hide_the_first_ones() -> None:
-    """A broker with tiered storage that looks into its local segments alone finds no record of the time."""
-    log = lied_to(log_of(*letters("abcdefgh abc")), lambda _: None)
-    assert ask(log, anchor_of(Rec("d", 130))).resume_offset == 4
-
-
 def test_where_the_front_is_too_long_to_read_the_first_record_s_own_time_is_looked_up() -> None:
     """The local segments begin with a re-sent stretch longer than what is read in front of an answer."""
     again = LONG[: NEAR + 200]
@@ -96,11 +66,6 @@ def test_an_honest_broker_is_asked_as_often_as_before() -> None:
     for count in (10, WHOLE - 100, 20_000):
         cost = ask_with_cost(log_of(*LONG[:count]), anchor_of(LONG[count - 5]))
         assert (cost.finding.verdict, cost.probes, cost.rounds) == (Verdict.MOVED, 3, 2)
-
-
-def test_a_broker_that_dates_records_itself_is_checked_by_its_own_stamps() -> None:
-    log = log_of(*(Rec(name.name, name.ms, stamped_on_arrival=True) for name in letters("abcdefghijklmnopqrst")))
-    assert ask(lied_to(log, too_high(9)), anchor_of(Rec("c", 120))).resume_offset == 3
 
 
 # ---------------------------------------------------------------- other times that are looked up

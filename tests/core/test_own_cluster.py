@@ -36,34 +36,10 @@ def test_a_marker_at_the_anchors_offset_is_not_compaction() -> None:
     assert finding.resume_offset <= 2
 
 
-def test_an_anchor_that_expired_right_before_the_stored_offset_is_still_a_match() -> None:
-    assert found(ask(log_of(A, B, C, deleted_before=2), own(B, 1))) == ("match", 2, 0, 0)
-
-
-def test_retention_past_the_stored_offset_is_a_loss() -> None:
-    finding = ask(log_of(A, B, C, D, deleted_before=3), own(B, 1))
-    assert found(finding) == ("lost", 3, 0, 0)
-
-
-def test_a_log_cut_before_the_stored_offset_is_searched() -> None:
-    finding = ask(log_of(A, B), own(D, 3))
-    assert (finding.verdict.value, finding.resume_offset) == ("behind", 2)
-
-
-def test_a_log_cut_and_written_again_is_searched() -> None:
-    """d was at offset 3; the log was cut after b, and x and d were written then."""
-    finding = ask(log_of(A, B, Rec("x", 115), Rec("y", 118), D, E), own(D, 3))
-    assert (finding.verdict.value, finding.resume_offset) == ("moved", 5)
-
-
 def test_a_recreated_topic_has_another_numbering() -> None:
     """The same offset holds the same record, but the topic id differs: found by search, not by number."""
     log = log_of(Rec("w", 90), A, B, C, topic_id="destination/events-again")
     assert found(ask(log, own(B, 1))) == ("moved", 3, 0, 0)
-
-
-def test_a_recreated_empty_topic_is_behind() -> None:
-    assert found(ask(log_of(topic_id="destination/events-again"), own(B, 1)))[:2] == ("behind", 0)
 
 
 def test_without_a_topic_id_a_missing_record_does_not_count_as_compacted() -> None:
@@ -81,11 +57,6 @@ def test_a_bare_anchor_tells_only_the_numbering() -> None:
 def test_an_own_anchor_of_the_next_record_is_at_the_stored_offset() -> None:
     anchor = replace(own(B, 1).anchor or Anchor(), names=Names.NEXT)
     assert found(ask(log_of(A, B, C), StoredOffset(1, anchor))) == ("match", 1, 0, 0)
-
-
-def test_another_clusters_anchor_at_the_same_number_is_not_trusted_without_search() -> None:
-    """The record at offset 1 is another one: the number alone says nothing."""
-    assert found(ask(log_of(A, Rec("x", 105), B, C), anchor_of(B, offset=1))) == ("moved", 3, 0, 0)
 
 
 def test_the_topic_id_of_a_broker_that_keeps_none_proves_nothing() -> None:

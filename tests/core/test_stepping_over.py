@@ -92,13 +92,6 @@ def test_first_copies_far_in_front_are_looked_for_as_far_as_the_budget_allows() 
     assert few.resume_offset == 400
 
 
-def test_without_the_log_s_front_nothing_is_stepped_over_by_what_lies_in_it() -> None:
-    log = log_of(*letters("abcd abcde"), deleted_before=1)
-    finding = ask(log, anchor_of(rec("b"), BY_UNIQUE_ID), BY_UNIQUE_ID)
-    assert finding.resume_offset is not None
-    assert finding.resume_offset <= 2
-
-
 # ---------------------------------------------------------------- transactions of the mirror
 
 
@@ -121,62 +114,3 @@ def test_copies_that_a_job_may_never_see_take_the_place_of_none(
     log = log_of(*letters("abcdefg"))
     sent(log, "cdefg", aborts=aborts)
     assert ask(log, anchor_of(rec("d"), identity), identity).resume_offset == resume
-
-
-@TELLING
-def test_an_aborted_copy_between_committed_ones_changes_nothing(identity: Identity) -> None:
-    log = log_of(*letters("abcdefg"))
-    sent(log, "cde", aborts=True)
-    sent(log, "bcdefgh", aborts=False)
-    finding = ask(log, anchor_of(rec("d"), identity), identity)
-    assert (finding.resume_offset, finding.replay_exact) == (14, 0)
-
-
-@TELLING
-def test_what_an_aborted_transaction_sent_again_first_keeps_the_place(identity: Identity) -> None:
-    log = log_of(*letters("abcdefg"))
-    sent(log, "cdef", aborts=False)
-    sent(log, "g", aborts=True)
-    finding = ask(log, anchor_of(rec("d"), identity), identity)
-    assert finding.resume_offset == 4, "g is committed at 6 only"
-
-
-@pytest.mark.parametrize(
-    ("sendings", "anchor", "resume", "replay"),
-    [
-        ([("abc", False), ("bcd", True), ("ab", False), ("cd", True)], "c", 10, 1),
-        ([("abcd", False), ("c", False), ("bcd", True), ("defg", False)], "c", 6, 2),
-    ],
-)
-def test_processed_records_right_behind_the_place_are_read_again_and_count(
-    sendings: list[tuple[str, bool]], anchor: str, resume: int, replay: int
-) -> None:
-    """Copies in an aborted transaction follow the place; a job that reads uncommitted records reads them again."""
-    log = log_of()
-    for names, aborts in sendings:
-        sent(log, names, aborts=aborts)
-    finding = ask(log, anchor_of(rec(anchor), BY_INCREASING_ID), BY_INCREASING_ID)
-    reads = log.partitions[PLACE].records
-    again = sum(each.offset >= resume and (each.value or b"") <= anchor.encode() for each in reads)
-    assert (finding.resume_offset, finding.replay_exact, again) == (resume, replay, replay)
-
-
-@TELLING
-@pytest.mark.parametrize(
-    ("sendings", "anchor", "resume"),
-    [
-        ([("abcde", True), ("abce", False)], "b", 2),  # the source deleted d before it was sent again
-        ([("abcde", True), ("abcde", False)], "b", 8),
-        ([("abc", False), ("de", True), ("abc", False)], "c", 3),
-        ([("abc", False), ("abc", False), ("de", True)], "c", 7),
-        ([("abc", False), ("de", None), ("abc", False)], "c", 3),  # still open
-    ],
-)
-def test_a_record_that_is_in_an_aborted_transaction_alone_is_not_stepped_over(
-    sendings: list[tuple[str, bool | None]], anchor: str, resume: int, identity: Identity
-) -> None:
-    """A job that reads uncommitted records, as Spark does by default, sees it there and nowhere else."""
-    log = log_of()
-    for names, aborts in sendings:
-        sent(log, names, aborts=aborts)
-    assert ask(log, anchor_of(rec(anchor), identity), identity).resume_offset == resume
