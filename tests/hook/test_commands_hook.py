@@ -189,7 +189,7 @@ def test_the_hook_loads_neither_spark_nor_what_it_does_not_need(world: World, pl
     assert ended.code == 0
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
     assert "reconciler.failover.check" in loaded
-    heavy = {"pyspark", "py4j", "pandas", "numpy", "happybase", "prometheus_client", "tenacity"}
+    heavy = {"pyspark", "py4j", "pandas", "numpy", "happybase", "prometheus_client", "tenacity", "cryptography"}
     assert not heavy & {name for each in loaded for name in (each, each.partition(".")[0])}
 
 

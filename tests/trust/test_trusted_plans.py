@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,53 +177,7 @@ def test_an_unusable_key_is_reported_before_the_job_needs_it(ready: World, trust
         assert (ended.code, said in ended.err) == (2, True), ended.output
 
 
-def test_a_hook_of_a_job_that_is_right_loads_no_cryptography(ready: World, trust: Trust) -> None:
-    config = ready.config(extra=trust.table("ada"))
-    assert ready.run("hook", "--to", "destination", "-c", ready.config(), "--plans", ready.folder / "plans").code == 0
-    ended = run_process(*hook(ready, config, "--", "true"), options=("-X", "importtime"))
-    assert ended.code == 0, ended.output
-    loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
-    assert "reconciler.hook.trust" in loaded
-    needless = ("cryptography", "reconciler.trust.signing")
-    assert not {name for name in loaded if name.startswith(needless)}
-
-
-# ---------------------------------------------------------------- absurd plans, on a real cluster
-
-
-ROW = Callable[[dict[str, Any]], Any]
-ABSURD: dict[str, ROW] = {
-    "an offset as text": lambda row: row.update(resume_offset="5"),
-    "a negative offset": lambda row: row.update(resume_offset=-1),
-    "an offset beyond all": lambda row: row.update(resume_offset=2**62),
-    "an offset that skips records": lambda row: row.update(resume_offset=row["resume_offset"] + 3),
-    "an offset that nothing was read for": lambda row: row["evidence"].update(record_offset=None),
-    "a partition that is not there": lambda row: row.update(partition=4_000),
-    "a partition that no topic has": lambda row: row.update(partition=2**31),
-    "another topic": lambda row: row.update(topic="__consumer_offsets"),
-    "another source topic": lambda row: row.update(source_topic="orders"),
-    "no topic id": lambda row: row.update(topic_id=None),
-    "another topic's id": lambda row: row.update(topic_id="AAAAAAAAAAAAAAAAAAAAAA"),
-    "another stored offset": lambda row: row.update(stored_offset=1),
-    "no stored offset": lambda row: row.update(stored_offset=None, anchor=None),
-    "a match": lambda row: row.update(verdict="match"),
-}
-
-
-def test_a_plan_with_a_right_sum_and_absurd_content_is_never_applied(ready: World) -> None:
-    config = ready.config()
-    plan = ready.plan(config)
-    before = ready.rows()
-    text = json.dumps(plan)
-    for name, change in ABSURD.items():
-        altered = json.loads(text)
-        change(altered["jobs"][0]["partitions"][0])
-        altered["jobs"][0]["verdict"] = "moved"
-        ready.plan_file.write_text(json.dumps({**altered, "sha256": digest(altered)}))
-        ended = ready.run("apply", ready.plan_file, "-c", config, "--yes")
-        assert (ended.code, ready.rows()) == (5, before), (name, ended.output)
-    ready.plan_file.write_text(text)
-    assert ready.run("apply", ready.plan_file, "-c", config, "--yes").code == 0
+# ---------------------------------------------------------------- another store
 
 
 def test_a_plan_for_another_store_is_neither_applied_nor_rolled_back(ready: World) -> None:

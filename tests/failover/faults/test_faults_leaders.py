@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
-from reconciler.kafka.records import Gathering
 from reconciler.ports import LogReader
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
 from tests.lab.faults.faulty import Acting, Ambush, quiet
@@ -112,24 +110,6 @@ def test_leaders_that_move_between_any_two_calls_change_nothing(trio: Trio, thor
             acting = Acting(reader, {moment: lambda: elect(trio.cluster, "a.events")})
             assert all_right(trio.check(acting)), f"leaders moved before call {moment} of {acting.calls}"
         assert leaders(trio.cluster, "a.events") != before
-
-
-@pytest.mark.thorough
-def test_leaders_that_move_in_the_middle_of_a_read_change_nothing(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.kafka.reader.FEW_PARTITIONS", 0)  # fetches are small where there are more of them
-    trio.spread(1)
-    took, moved = Gathering.take, []
-
-    def take(self: Gathering, messages: Sequence[Any], connection: Any) -> bool:
-        if messages and not moved:
-            moved.append(len(messages))
-            elect(trio.cluster, "a.events")
-        return took(self, messages, connection)
-
-    monkeypatch.setattr(Gathering, "take", take)
-    with closing(trio.reader()) as reader:
-        assert all_right(trio.check(reader))
-    assert moved
 
 
 # ---------------------------------------------------------------- leaders that die or freeze

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.formats.plan import PartitionPlan
@@ -27,7 +23,7 @@ from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wron
 from tests.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
 from tests.lab.kafka import KafkaCluster
 from tests.sizes import sampled
-from tests.world import World, run_process, source_record
+from tests.world import World, run_process
 
 pytestmark = pytest.mark.system
 
@@ -125,11 +121,6 @@ def test_a_broker_that_freezes_for_less_than_the_deadline_costs_only_time(mortal
         acting = Acting(reader, {**in_vain, **again})
         assert all_right(checked(jobs, acting))
     assert all(acting.calls.count(call) > 1 for call in kinds)
-
-
-def test_a_check_survives_a_broker_that_freezes_before_the_first_call(mortal: KafkaCluster, jobs: Jobs) -> None:
-    with closing(reader_of(mortal)) as reader:
-        assert all_right(checked(jobs, Acting(reader, {1: mortal.pause, 2: mortal.resume})))
 
 
 @pytest.fixture
@@ -239,137 +230,3 @@ def test_batches_larger_than_a_fetch_are_searched_all_the_same(clusters, topic_n
     assert len(rows) == count * len(kinds)
     assert not [row for row in rows if wrong(row, 0, range(COUNT))]
     assert {row.verdict for row in rows} == {Verdict.MOVED, Verdict.TIED}
-
-
-# ---------------------------------------------------------------- a destination that is the source
-
-
-@pytest.fixture
-def at_source(clusters, world_on: Callable[..., World]) -> World:
-    """A job that runs on the source, and a configuration whose destination is that source."""
-    found = world_on(clusters.source)
-    found.deliver(20, topic=found.topic)
-    return found
-
-
-def own(world: World, number: int, cluster_id: str | None) -> StoredOffset:
-    """The row that the job has stored on the source after a record."""
-    offset = world.offset_of(number, topic=world.topic)
-    return StoredOffset(
-        offset + 1, replace(source_record(number).anchor, offset=offset, cluster_id=cluster_id, topic_id=None)
-    )
-
-
-@pytest.mark.parametrize("command", ["check", "plan", "hook"])
-def test_a_destination_that_is_the_source_is_noticed_by_its_id(at_source: World, command: str) -> None:
-    """Also by an address that the configuration gives another name than the source's."""
-    world = at_source
-    world.save({0: own(world, 9, world.cluster.cluster_id)})
-    elsewhere = world.cluster.bootstrap.replace("127.0.0.1", "localhost")
-    config = world.config(source=f'alias = "a"\nbootstrap_servers = "{elsewhere}"')
-    before, started, file = world.rows(), world.folder / "started", world.folder / "p.json"
-    arguments = {
-        "check": ("-c", config),
-        "plan": ("-c", config, "-o", file),
-        "hook": ("--to", "destination", "-c", config, "--plans", world.folder / "plans", "--", "touch", started),
-    }
-    ended = world.run(command, *arguments[command])
-    assert ended.code == 2, ended.output
-    assert f'[destination] has no topic "{world.mirrored}", and reports the cluster id' in ended.err
-    assert world.cluster.cluster_id in ended.err
-    assert "point [destination] at the other one." in ended.err
-    assert not file.exists()
-    assert not started.exists()
-    assert world.rows() == before
-
-
-def test_a_destination_that_is_the_source_has_no_mirrored_topic_where_no_anchor_tells(at_source: World) -> None:
-    world = at_source
-    world.save({0: own(world, 9, None)})
-    before = world.rows()
-    ended = world.run(
-        "hook", "--to", "destination", "-c", world.config(), "--plans", world.folder / "plans", "--", "false"
-    )
-    assert ended.code == 4, ended.output
-    assert f'the destination has no topic "{world.mirrored}"' in ended.output
-    assert world.rows() == before
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_with_the_identity_policy_the_source_is_where_its_offsets_are_right(at_source: World, known: bool) -> None:
-    """A job that has gone back to its source looks like a mistake: the offsets stay as they are."""
-    world = at_source
-    world.save({0: own(world, 9, world.cluster.cluster_id if known else None)})
-    before = world.offsets(world.topic)
-    config = world.config(source="", extra='[topics]\npolicy = "identity"')
-    ended = world.run("hook", "--to", "destination", "-c", config, "--plans", world.folder / "plans")
-    assert ended.code == 0, ended.output
-    assert world.offsets(world.topic) == before
-
-
-def test_a_plan_for_the_destination_is_not_applied_to_the_source(clusters, at_source: World, world: World) -> None:
-    world.plan(world.config())
-    before = world.rows()
-    ended = world.run("apply", world.plan_file, "-c", world.config(bootstrap=at_source.cluster.bootstrap), "--yes")
-    assert ended.code == 5, ended.output
-    assert f"[destination] is {at_source.cluster.cluster_id}" in ended.err
-    assert world.rows() == before
-
-
-# ---------------------------------------------------------------- a configuration that was damaged
-
-
-@pytest.fixture
-def config(world_on: Callable[..., World]) -> tuple[World, Path]:
-    """A whole configuration, and a world to run commands in. No cluster is asked."""
-    found = world_on(SimpleNamespace(bootstrap="127.0.0.1:1"))
-    return found, found.config(extra='[topics]\npolicy = "default"\n[search]\nmax_disorder = "5s"')
-
-
-DAMAGES = {
-    "cut off in a word": (lambda text: text[: text.index('policy = "def') + 12], "Unterminated string"),
-    "cut off in a table": (lambda text: text[: text.index("topics = ")], "[jobs clicks] topics is missing"),
-    "cut off before the jobs": (lambda text: text[: text.index("[[jobs]]")], "It defines no job"),
-    "a quote is missing": (lambda text: text.replace('alias = "a"', 'alias = "a'), "at line 2,"),
-    "a key twice": (lambda text: text.replace('alias = "a"', 'alias = "a"\nalias = "b"'), "at line 3,"),
-    "a table twice": (lambda text: text + '\n[search]\ndeadline = "1s"\n', "('search',) twice (at line"),
-    "two lines in one": (lambda text: text.replace("]\nbootstrap", "] bootstrap"), "at line 3,"),
-    "zeros": (lambda text: text.replace("max_disorder", "max\0\0\0\0\0der"), "at line 8,"),
-    "a word of another": (lambda text: text.replace("max_disorder", "max_disordes"), "[search] max_disordes is not a"),
-    "another format": (lambda _: "source:\n  alias: a\n", "at line 1,"),
-    "nothing": (lambda _: "", "[destination] is missing"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_configuration_is_named_with_the_line_or_the_key(config: tuple[World, Path], damage: str) -> None:
-    world, path = config
-    change, answer = DAMAGES[damage]
-    path.write_text(change(path.read_text()))
-    for command in (("check",), ("hook", "--to", "destination", "--plans", world.folder / "plans", "--", "true")):
-        ended = world.run(command[0], "-c", path, *command[1:])
-        assert ended.code == 2, ended.output
-        assert ended.err.startswith(str(path))
-        assert answer in ended.err
-        assert ended.out == ""
-        assert all(line.startswith(str(path)) for line in ended.err.splitlines()), "one sentence a fault"
-
-
-def test_whatever_becomes_of_a_configurations_bytes_is_answered_with_its_name(config: tuple[World, Path]) -> None:
-    """Cut anywhere, and damaged anywhere in 2,000 ways: it loads all the same, or is refused in a sentence."""
-    _, path = config
-    whole, rng = path.read_bytes(), random.Random(20261121)
-    damaged = [whole[:length] for length in range(len(whole))]
-    for _ in range(2_000):
-        at, length = rng.randrange(len(whole)), rng.choice((1, 1, 1, 8, 64))
-        damaged.append(whole[:at] + rng.choice((b"", rng.randbytes(length))) + whole[at + length :])
-    refused = []
-    for content in damaged:
-        path.write_bytes(content)
-        try:
-            load_config(path)
-        except ConfigError as error:
-            refused.append(error.message)
-    named = (str(path), f"The configuration file {path} cannot be read")
-    assert [message for message in refused if not message.startswith(named)] == []
-    assert len(refused) > len(damaged) // 2

@@ -181,21 +181,6 @@ def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Dr
     goes_back(laid, world.run)
 
 
-@pytest.mark.thorough
-def test_rollback_right_after_a_killed_apply_needs_no_second_apply(laid: Laid, driver: Driver) -> None:
-    """Also where nothing was written yet, or half of it."""
-    world = laid.world
-    world.plan(laid.config)
-    outcomes = []
-    for outcome in driver.killed("apply", world.plan_file, "-c", laid.config, "--yes", at_every_step=True):
-        outcomes.append(outcome)
-        if laid.snapshot.exists():
-            goes_back(laid, world.run)
-            laid.snapshot.unlink()
-        assert laid.bytes() == laid.before
-    reached(outcomes)
-
-
 def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: Driver, thorough: bool) -> None:
     """Every start makes a plan of its own; together the snapshots lead back."""
     world, plans = laid.world, laid.world.folder / "plans"
@@ -405,18 +390,3 @@ def test_a_store_that_is_gone_or_no_store_writes_nothing(world: World) -> None:
         assert (ended.code, str(planned.file) in ended.err) == (6, True), ended.output
         assert (planned.file.read_bytes() if planned.file.exists() else None) == content
         planned.file.touch()
-
-
-def test_a_store_that_was_restored_with_the_same_rows_is_as_good(world: World) -> None:
-    """The plan rests on what the rows say, and on nothing else."""
-    planned = Planned(world)
-    planned.store_again(planned.rows)
-    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0
-    assert world.offsets() == {0: world.offset_of(5) + 1, 2: world.offset_of(6, 2) + 1}
-
-
-@pytest.mark.parametrize("offset", [-1, 0], ids=["never read", "offset 0"])
-def test_a_row_for_a_partition_of_which_nothing_was_read_changes_nothing(world: World, offset: int) -> None:
-    planned = Planned(world)
-    world.save({3: StoredOffset(offset)})
-    assert world.run("apply", world.plan_file, "-c", planned.config, "--yes").code == 0

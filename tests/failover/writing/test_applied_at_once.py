@@ -167,23 +167,6 @@ def test_one_that_waited_while_the_rows_changed_does_not_take_the_winners_way_ba
     in_a_file.undo(path)
 
 
-@pytest.mark.thorough
-def test_one_plan_applied_on_many_machines_is_applied_once(in_a_file: Contested, driver: Driver) -> None:
-    """No lock and no snapshot in common: the compare-and-set alone decides."""
-    plan = in_a_file.plan("here")
-    copies = [plan, *(in_a_file.copy(plan, f"machine {number}") for number in range(7))]
-    for meet_at in (TEMPORARY, RENAMED, BEGIN):
-        outcomes = driver.together(*map(in_a_file.apply, copies), meet_at=meet_at)
-        (winner,) = [copy for copy, outcome in zip(copies, outcomes, strict=True) if "read back" in outcome.out]
-        assert in_a_file.world.offsets() == targets(plan)
-        if meet_at == TEMPORARY:  # to try the snapshot's place: who reads the rows after that may find them written
-            assert set(codes(outcomes)) <= {0, 5}
-        else:
-            assert codes(outcomes) == {0: 1, 5: 7}
-        snapshot_is_of_before(in_a_file, winner)
-        in_a_file.undo(winner)
-
-
 # ---------------------------------------------------------------- two plans
 
 
@@ -210,22 +193,6 @@ def test_of_two_plans_for_the_same_rows_one_wins_whole(in_a_file: Contested, dri
 @pytest.fixture
 def in_a_group(world: World) -> Contested:
     return Contested(world, "kafka-group:")
-
-
-@pytest.mark.thorough
-def test_one_plan_committed_by_many_machines_at_once_is_committed(in_a_group: Contested, driver: Driver) -> None:
-    """They write the very same but for the time of writing, so each of them has what it wanted."""
-    plan = in_a_group.plan("here")
-    copies = [plan, *(in_a_group.copy(plan, f"machine {number}") for number in range(3))]
-    for meet_at in (LOCK, COMMIT):
-        outcomes = driver.together(*map(in_a_group.apply, copies), meet_at=meet_at)
-        assert set(codes(outcomes)) <= {0, 5, 7}
-        assert in_a_group.world.offsets() == targets(plan)
-        done = [copy for copy, outcome in zip(copies, outcomes, strict=True) if outcome.code == 0]
-        assert done, [outcome.output for outcome in outcomes]
-        assert in_a_group.world.run("check", "-c", in_a_group.config).code == 0
-        snapshot_is_of_before(in_a_group, done[0])
-        in_a_group.undo(done[0])
 
 
 @pytest.mark.thorough
@@ -287,15 +254,3 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
         plan, config = told.split(" -c ")
         assert config == str(contested.config)
         contested.undo(Path(plan))
-
-
-@pytest.mark.thorough
-def test_one_plan_rolled_back_twice_at_once_is_rolled_back(in_a_file: Contested, driver: Driver) -> None:
-    plan = in_a_file.plan("here")
-    rollback = ("rollback", plan, "-c", in_a_file.config, "--yes")
-    for meet_at in (None, LOCK) * 3:
-        assert in_a_file.world.run(*in_a_file.apply(plan)).code == 0
-        outcomes = driver.together(rollback, rollback, meet_at=meet_at)
-        assert sum("put back and read again" in outcome.out for outcome in outcomes) == 1
-        assert {outcome.code for outcome in outcomes} <= {0, 5}
-        assert in_a_file.bytes() == in_a_file.before
