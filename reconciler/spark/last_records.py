@@ -11,7 +11,32 @@ from reconciler.core.probes import Search, ask_edges
 from reconciler.core.scan import last_before
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.ports import LogReader, TopicPartition
-from reconciler.spark.identity_columns import LastRecord
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """A batch's last record of one partition; satisfies ``core.anchors.Record``."""
+
+    at: TopicPartition
+    offset: int
+    timestamp_ms: int | None
+    append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @classmethod
+    def of(cls, at: TopicPartition, record: Record) -> LastRecord:
+        """A record that was read from the log."""
+        return cls(
+            at=at,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            append_time=record.append_time,
+            key=record.key,
+            value=record.value,
+            headers=tuple(record.headers),
+        )
 
 
 @dataclass(frozen=True, slots=True)

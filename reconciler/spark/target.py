@@ -12,9 +12,9 @@ from time import monotonic
 from typing import Any
 
 from reconciler.clock import clock_ms
+from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
 from reconciler.ports import LogReader, OffsetStore
-from reconciler.spark.identity_columns import BatchIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,10 @@ class AnchorTarget:
 
     group: str
     cluster: ClusterAccess
-    identity: BatchIdentity
+    identity: Identity
     store: str | OffsetStore | None
     anchors: str | OffsetStore | None = None
     now_ms: Callable[[], int] = clock_ms
-
-    def __getstate__(self) -> dict[str, Any]:
-        if not isinstance(self.store, str) or not isinstance(self.anchors, str | None):
-            raise ConfigError(
-                "Spark Connect runs the function in its server's process, and an opened store cannot be sent there.",
-                hint='Give recording() the store as an address, for example "postgresql://HOST/DATABASE".',
-            )
-        return dict(self.__dict__)
 
 
 def require_room_for_anchors(store: OffsetStore, consequence: str) -> None:

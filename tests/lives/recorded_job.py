@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.core.anchors import StoredOffset
+from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity
 from reconciler.spark.recording.batch_range import SourceRange
 from reconciler.spark.recording.range_ends import RangeEnds
 from reconciler.spark.recording.store import Recorder
@@ -101,12 +101,12 @@ class Stay:
         target = AnchorTarget(
             group=GROUP,
             cluster=Access({"bootstrap.servers": SERVERS}, log=self.log),
-            identity=BatchIdentity(**self.identity),
+            identity=identity_from_spec(**self.identity),
             store=self.store.address,
             now_ms=self.now_ms,
         )
         self._recorder = Recorder(target)
-        self._ends = RangeEnds(target, self._recorder.cluster, topics=None, state_goes_along=False)
+        self._ends = RangeEnds(target, self._recorder.cluster, topics=None)
 
     def keep(self, batch_id: int, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """The batch's records are in the sink: store its offsets."""

@@ -39,16 +39,15 @@ PUBLIC = {
 }
 
 IDENTITY = {"timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
-CONFIGURED = {"config_id": None, "config_timestamp": None}
 KAFKA = {"anchors": None, "kafka_client": None}
 SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
     ("reconciler.spark.recording", "recording"): (
         ("function", "store", "group", "bootstrap_servers"),
-        {**KAFKA, **IDENTITY, **CONFIGURED, "topics": None, "processed": "read", "cache": True},
+        {**KAFKA, **IDENTITY, "topics": None},
     ),
     ("reconciler.spark.observing", "observing"): (
         ("spark", "store", "group", "bootstrap_servers"),
-        {**KAFKA, **IDENTITY, **CONFIGURED, "fingerprint": True},
+        {**KAFKA, **IDENTITY},
     ),
     ("reconciler.spark.ranges.runner", "RangeBatches"): (
         ("spark", "topics", "group", "bootstrap_servers"),

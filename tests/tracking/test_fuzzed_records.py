@@ -15,7 +15,6 @@ from reconciler.failover.check import check
 from reconciler.formats import anchor_text
 from reconciler.identity import UNITS_PER_MS, IdentitySettings, identity_from_settings, identity_from_spec
 from reconciler.kafka.memory import MemoryLog, MemoryPartition
-from reconciler.spark.identity_columns import BatchIdentity, last_record
 from tests.fuzz import AS_TYPED, ODD_TEXTS, attempt, documents, fuzz, sized, slips
 from tests.in_memory import BEGIN, GROUP, Memory, anchor, content
 
@@ -89,32 +88,6 @@ def test_any_record_has_an_id_and_a_time_or_none(runs: int) -> None:
         assert kept == found or kept.id is None
 
     fuzz(runs, st.tuples(st.integers(0, len(identities) - 1), RECORDS), claim)
-
-
-@sized
-def test_any_record_that_spark_hands_over_has_an_anchor(runs: int) -> None:
-    own = st.none() | st.integers(-(2**63), 2**63 - 1)
-    stamp = st.none() | st.integers(-(2**63) // 1000, 2**63 // 1000)
-
-    def claim(drawn: tuple[Made, int | None, int | None, object, str]) -> None:
-        record, at, own_time, own_id, unit = drawn
-        fields = {
-            **{
-                "topic": "events",
-                "partition": 0,
-                "offset": 7,
-                "timestamp": at,
-                "key": record.key,
-                "value": record.value,
-            },
-            **{"headers": [{"key": key, "value": value} for key, value in record.headers]},
-            **{"__reconciler_id": own_id, "__reconciler_time": own_time},
-        }
-        last = last_record(fields, unit)
-        BatchIdentity("header:at", "json:$.id", unit).anchor_of(last, cluster_id="b", topic_id="t")
-
-    ids = own | st.binary(max_size=9) | ODD_TEXTS
-    fuzz(runs, st.tuples(RECORDS, stamp, own, ids, st.sampled_from(list(UNITS_PER_MS))), claim)
 
 
 @sized

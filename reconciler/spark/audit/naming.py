@@ -17,7 +17,10 @@ from reconciler.core.errors import ConfigError
 from reconciler.identity import SpecifiedIdentity, identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.columns import as_bytes
-from reconciler.spark.identity_columns import APPEND_TIME, NO_TIMESTAMP, LastRecord
+from reconciler.spark.last_records import LastRecord
+
+NO_TIMESTAMP, APPEND_TIME = -1, 1
+"""Kafka's ``TimestampType`` ids, as in the source's column ``timestampType``."""
 
 
 @dataclass(frozen=True, slots=True)

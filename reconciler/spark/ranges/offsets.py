@@ -14,7 +14,7 @@ from dataclasses import replace
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, Refused
 from reconciler.ports import Change, ClusterInfo, LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.last_records import LastRecord
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, named
 from reconciler.spark.ranges.reading import last_records
 from reconciler.spark.target import AnchorTarget, require_room_for_anchors

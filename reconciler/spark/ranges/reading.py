@@ -21,8 +21,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark import last_records as point_reads
 from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
-from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.last_records import OffsetSpan
+from reconciler.spark.last_records import LastRecord, OffsetSpan
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 from reconciler.spark.session import DATA_LOSS
 

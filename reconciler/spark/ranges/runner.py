@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError
+from reconciler.identity import identity_from_spec
 from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.last_records import LastRecord
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are
 from reconciler.spark.ranges.planning import (
@@ -137,16 +138,11 @@ class RangeBatches:
             )
         if isinstance(topics, str):
             raise ConfigError("topics must be a list, and is one text.", hint=f"Write topics=[{topics!r}].")
-        if not isinstance(id, str) or not isinstance(timestamp, str):
-            raise ConfigError(
-                "Range batches read id and timestamp from a batch's last records, and have no column for them.",
-                hint='Give texts as in [jobs.identity]: id="header:message-id", or "python:module:function".',
-            )
-        identity = BatchIdentity(timestamp=timestamp, id=id, unit=unit, frame=frame)
+        identity = identity_from_spec(timestamp, id, unit=unit, frame=frame)
         options = dict(options or {})
         if min_partitions is not None:
             options["minPartitions"] = str(min_partitions)
-        if identity.needs_headers:
+        if any(spec.startswith("header:") for spec in (timestamp, id)):
             options.setdefault("includeHeaders", "true")
         reading.check_options(options)
         self._spark = spark

@@ -1,6 +1,6 @@
 """Recording: with every micro-batch, where the job is and the identity of the last record that it processed.
 
-In: a job's batches, through ``foreachBatch`` or, for other sinks, the records that Spark observes in them. Out: rows of
+In: the offsets of a job's batches, and the records before them, read from Kafka. Out: rows of
 an offset store, each with its anchor. Jobs import ``recording`` from here and ``observing`` from
 ``reconciler.spark.observing``.
 """

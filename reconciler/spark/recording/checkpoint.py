@@ -31,7 +31,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats.json_fields import FieldError
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.last_records import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper
 from reconciler.spark.target import AnchorTarget
 from reconciler.stores import registry
@@ -139,22 +139,6 @@ def anchor_of_end(
     return anchor
 
 
-def changes_to_settle(
-    batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], _: Mapping[TopicPartition, Anchor], __: int
-) -> list[Change]:
-    """The anchor store's changes while a batch runs whose last records are not known: the last batch's anchors settle.
-
-    Of this batch nothing is kept, so that its ends have anchors that lag.
-    """
-    changes: list[Change] = []
-    for at in batch.ends:
-        there = kept.get(at, NOTHING)
-        before = row_made_for(there, batch.starts.get(at))
-        if before is not None:
-            changes += _keeping(at, there.main, before)
-    return changes
-
-
 def changes_of_running(
     batch: BatchBounds,
     kept: Mapping[TopicPartition, AnchorRows],
@@ -167,7 +151,11 @@ def changes_of_running(
 
     ``gone`` are partitions of whose last records in this batch nothing is known.
     """
-    changes = changes_to_settle(batch, kept, anchors, now_ms)
+    changes: list[Change] = []
+    for at in batch.ends:
+        settled = row_made_for(kept.get(at, NOTHING), batch.starts.get(at))
+        if settled is not None:
+            changes += _keeping(at, kept.get(at, NOTHING).main, settled)
     for at, end in batch.without(gone).ends.items():
         there, start = kept.get(at, NOTHING), batch.starts.get(at)
         before = row_made_for(there, start)
@@ -249,10 +237,6 @@ class CheckpointRecorder(GroupRecorder):
         """
         decide = partial(changes_of_running, gone=gone)
         self.keep(BatchBounds.planned(self._read(batch_id)), self.named(ends), decide)
-
-    def settle(self, batch_id: int) -> None:
-        """Keep the last batch's anchors, and none for the running one."""
-        self.keep(BatchBounds.planned(self._read(batch_id)), {}, changes_to_settle)
 
     def keep(self, batch: BatchBounds, anchors: Mapping[TopicPartition, Anchor], decide: Decide) -> None:
         """Write the changes that ``decide`` returns, by compare-and-set on the rows it was given."""

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError
-from reconciler.spark.recording.batch_range import OfLastRun, Unseen, each_of, running_query
+from reconciler.spark.recording.batch_range import each_of, looking_inside, running_query, unseen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,20 +87,18 @@ class Holders:
     """Finds what holds records back in the query whose batch runs, once a run. Runs no Spark job."""
 
     def __init__(self) -> None:
-        self._found: OfLastRun[str | None] = OfLastRun()
+        self._last: tuple[str, str | None] | None = None
 
-    def of(self, batch: DataFrame) -> str | Unseen | None:
-        """In words; None if nothing does."""
+    def of(self, batch: DataFrame) -> str | None:
+        """In words; None if nothing does. Raises ConfigError if that cannot be seen."""
         if not hasattr(batch, "_jdf"):
-            return Unseen("Spark Connect does not show a query's operators")
-        try:
+            raise unseen("Spark Connect does not show them")
+        with looking_inside("a query's operators"):
             running = running_query(batch)
-            if running is None:
-                return Unseen("the function was not called by a streaming query")
-            return self._found.get(running.runId().toString(), partial(_holder_in, running))
-        except Exception as error:  # internals of Spark may differ in any way, and must not fail the job
-            log.debug("the operators of a query were not found", exc_info=True)
-            return Unseen(f"this version of Spark does not show a query's operators ({type(error).__name__})")
+            run, known = running.runId().toString(), self._last  # another query's batch, in a thread, may replace it
+            if known is None or known[0] != run:
+                known = self._last = run, _holder_in(running)
+            return known[1]
 
 
 def _holder_in(running: Any) -> str | None:

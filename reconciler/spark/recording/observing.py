@@ -10,9 +10,7 @@
 
 Theory of operation. When a batch is done and committed, Spark reports its end offsets; a listener reads each
 partition's last record before them from Kafka (``watched``, ``range_ends``) and stores both. ``watch`` only has Spark
-count the records, so that the report can be told from those of other queries. Where the source cannot be seen, or may
-not be read, ``watch`` has Spark observe the last record of each partition while the batch runs: one aggregation over
-the whole batch, with a ``max_by`` for each partition, since ``observe`` knows no groups.
+count the records, so that the report can be told from those of other queries.
 
 The report comes after the commit, so nothing is stored for a batch that failed. It is asynchronous: the last report of
 a killed driver may be lost. The store is then a batch behind the checkpoint: the anchor lags, the verdict is
@@ -23,27 +21,32 @@ began elsewhere. A report that comes twice, or late, changes nothing. A report t
 or the cluster was away is stored after the next one that can be: a partition without records in the next batch would
 keep a row that is behind.
 
-A partition whose last record no report names is looked up in the cluster that the query reads: the last record before
-the reported offset. Such are those that were added since ``watch``, where Spark observes the last records; and, for the
-anchors of a checkpoint, those that were silent since the query began, and those of sources that are not watched.
+For the anchors of a checkpoint, partitions that were silent since the query began, and those of sources that are not
+watched, are looked up in the cluster that the query reads: the last record before the reported offset.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from threading import RLock
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from reconciler.clock import clock_ms
-from reconciler.core.errors import ConfigError, ReconcilerError, as_sentence
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable, as_sentence
+from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.formats.decimal_text import some
+from reconciler.identity import identity_from_spec
 from reconciler.ports import ClusterInfo, OffsetStore, TopicPartition
-from reconciler.spark.identity_columns import OWN_TIME, BatchIdentity, ColumnSpec, LastRecord
-from reconciler.spark.recording.batch_range import Unseen
+from reconciler.spark.last_records import LastRecord
 from reconciler.spark.recording.checkpoint import (
     BatchBounds,
     CheckpointRecorder,
@@ -53,25 +56,18 @@ from reconciler.spark.recording.checkpoint import (
     sides_of,
 )
 from reconciler.spark.recording.held_back import holder, output_mode, refusal
-from reconciler.spark.recording.listening import listen, stop_listening
-from reconciler.spark.recording.looking_up import LookUp, Observed, added
-from reconciler.spark.recording.observed_text import (
-    fields_of,
-    last_records,
-    observed,
-    require_id_without_payload,
-    text_of,
-)
-from reconciler.spark.recording.range_ends import RangeEnds, latest, without_recreated
+from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Matching, Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
+from reconciler.tracking.lookback import TrackedOffset, look_back
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
+LOOK_UP_S = 10.0
 MOST_UNSTORED = 100
 """Reports that are kept for later while they cannot be stored: as many as Spark itself keeps of a query."""
 
@@ -84,13 +80,10 @@ def observing(
     bootstrap_servers: str,
     anchors: str | None = None,
     kafka_client: Mapping[str, str] | None = None,
-    timestamp: ColumnSpec = "record",
-    id: ColumnSpec = "none",
+    timestamp: str = "record",
+    id: str = "none",
     unit: str = "ms",
-    config_id: str | None = None,
-    config_timestamp: str | None = None,
     frame: str = "none",
-    fingerprint: bool = True,
     now_ms: Callable[[], int] = clock_ms,
 ) -> Observer:
     """Watch one query's Kafka sources, and store each partition's next offset and its last record's anchor.
@@ -99,47 +92,34 @@ def observing(
     checkpoint, for a job that continues from it after a failover; any other store has rows for a job that starts from
     stored offsets. Nothing is stored there for a query that holds records back in its state (``recording.held_back``).
 
-    The observed values are part of the query's progress, which Spark logs: keys and values too. ``fingerprint=False``
-    leaves those out, and needs an ``id`` that is ``key``, a header or a column.
-
     Raises ConfigError for wrong settings, and Unreachable or Refused if the store cannot be written.
     """
     target = AnchorTarget(
         group=group,
         cluster=ClusterAccess.at(bootstrap_servers, kafka_client),
-        identity=BatchIdentity(timestamp, id, unit, config_id, config_timestamp, frame),
+        identity=identity_from_spec(timestamp, id, unit=unit, frame=frame),
         store=store,
         anchors=anchors,
         now_ms=now_ms,
     )
-    if not fingerprint:
-        require_id_without_payload(target.identity)
     recorder = recorder_for(target)
     recorder.open()
-    return Observer(spark, recorder, payload=fingerprint)
+    return Observer(spark, recorder)
 
 
 class Observer:
     """Watches the sources of one query, and stores its reports."""
 
-    def __init__(self, spark: SparkSession, recorder: Recorder | CheckpointRecorder, *, payload: bool) -> None:
+    def __init__(self, spark: SparkSession, recorder: Recorder | CheckpointRecorder) -> None:
         self._spark = spark
         self._recorder = recorder
-        self._identity = recorder.target.identity
         self._group = recorder.target.group
-        self._payload = payload
         self._metric = f"reconciler:{self._group}:{uuid4().hex[:8]}"
         """Begins the names of this observer's observations: a late report of a closed one's query is not its own."""
-        self._units: dict[str, str] = {}
         self._watched: dict[str, Watched] = {}
-        """The observations in ``_units`` that only count records."""
-        self._observed: dict[str, Observed] = {}
-        """The others."""
-        self._look_up = LookUp(recorder.target, recorder.cluster)
+        """The sources, by their observations' names."""
         self._state_goes_along = isinstance(recorder, CheckpointRecorder)
-        self._ranges = RangeEnds(
-            recorder.target, recorder.cluster, topics=None, state_goes_along=self._state_goes_along
-        )
+        self._ranges = RangeEnds(recorder.target, recorder.cluster, topics=None)
         self._modes: dict[str, str | None] = {}
         """The output mode of each run of a query: reports do not have it."""
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
@@ -156,52 +136,33 @@ class Observer:
     # ------------------------------------------------------------ the query's side
 
     def watch(self, frame: DataFrame, topics: Iterable[str] | str) -> DataFrame:
-        """``frame`` with its last records observed. Give the Kafka source's own frame, before any filter.
+        """``frame`` with its records counted. Give the Kafka source's own frame.
 
-        ``topics`` are the source's topics, as a list or as one regular expression (as for ``subscribePattern``). Their
-        partitions are looked up now. For a query with several sources, watch each.
+        ``topics`` are the source's topics, as a list or as one regular expression (as for ``subscribePattern``). For a
+        query with several sources, watch each.
 
-        Raises ConfigError for missing columns, topics that do not exist, and wrong settings.
+        Raises ConfigError for a source that is not seen, topics that do not exist, and wrong settings, Unreachable and
+        Refused for a cluster that cannot be read.
         """
+        from pyspark.sql import functions as f
+
         from reconciler.spark.handoff.cluster import compiled, topics_matching
 
         if frame.isStreaming is False:
             raise ConfigError("watch() observes streaming sources, and this frame is a batch read.")
-        self._identity.check(frame)
         client, cluster = self._recorder.target.cluster.client, self._recorder.cluster
         names = topics_matching(client, topics) if isinstance(topics, str) else sorted(set(topics))
+        source = source_of(frame, names)
+        self._ranges.refuse_elsewhere(frame, source)
         info = cluster.having(set(names))
-        places = [place for name in names for place in info.topics[name].places]
-        own = self._identity.own_columns(frame)
-        types = dict(frame.select(*(column.alias(name) for name, column in own.items())).dtypes) if own else {}
-        self._identity.require_types(types)
-        name = f"{self._metric}:{len(self._units)}"
-        self._units[name] = "ms" if types.get(OWN_TIME) == "timestamp" else self._identity.unit
-        if self._listener is None:
-            self._listener = listen(self._spark.streams, self._hear, self._started)
+        for at in [place for name in names for place in info.topics[name].places][:1]:
+            self._ranges.refuse_unreadable(at, committed_only=source.committed_only)
+        name = f"{self._metric}:{len(self._watched)}"
         read = Matching(compiled(topics)) if isinstance(topics, str) else frozenset(names)
-        seen = self._seen(frame, places, read)
-        if isinstance(seen, Watched):
-            from pyspark.sql import functions as f
-
-            self._watched[name] = seen
-            return frame.observe(name, f.count(f.lit(1)).alias("records"))
-        log.warning("Spark looks for the last records of group %s in every batch, because %s", self._group, seen.why)
-        self._observed[name] = Observed(read, frozenset(places))
-        fields = fields_of(frame, self._identity, own, types, payload=self._payload)
-        return frame.observe(name, observed(places, fields))
-
-    def _seen(self, frame: DataFrame, places: Sequence[TopicPartition], read: Container[str]) -> Watched | Unseen:
-        """The frame's source, if its last records can be read from Kafka."""
-        if self._identity.has_columns:
-            return Unseen("the id or the timestamp is a column, which only Spark can read")
-        if not self._payload or not places:
-            return Unseen("their keys and values are to be left out" if places else "the topics have no partitions")
-        servers = self._recorder.target.cluster.bootstrap_servers
-        seen = source_of(frame, read, servers)
-        if isinstance(seen, Unseen):
-            return seen
-        return self._ranges.refusal(places[0], committed_only=seen.committed_only) or seen
+        self._watched[name] = Watched(read, source.committed_only)
+        if self._listener is None:
+            self._listener = _listen(self._spark.streams, self._hear, self._started)
+        return frame.observe(name, f.count(f.lit(1)).alias("records"))
 
     def settle(self, query: Any) -> None:
         """Store the query's reports now, before a program ends: its listener may not have received them yet.
@@ -218,10 +179,10 @@ class Observer:
     def close(self) -> None:
         """Stop listening, and close the store. A report that is being stored is finished first."""
         if self._listener is not None:
-            stop_listening(self._spark.streams, self._listener)
+            self._spark.streams.removeListener(self._listener)
             self._listener = None
         with self._lock:
-            self._units.clear()  # Spark may have begun to pass on a report before it took the listener away
+            self._watched.clear()  # Spark may have begun to pass on a report before it took the listener away
             self._ranges.close()
             self._recorder.close()
 
@@ -275,8 +236,8 @@ class Observer:
 
     def _take(self, progress: Any, *, late: ClusterInfo | None) -> bool:
         observed_metrics = progress.get("observedMetrics") or {}  # a report in JSON leaves it out where there are none
-        found = {name: row for name, row in observed_metrics.items() if name in self._units}
-        if not found:
+        watched = [self._watched[name] for name in observed_metrics if name in self._watched]
+        if not watched:
             return False
         run, number = _batch(progress)
         self._require_one_query(str(progress["id"]))
@@ -287,38 +248,21 @@ class Observer:
                 return False  # a repeated or late report
             self._reached = bounds.ends
             self._refuse_held_back(progress)
-        watched = [self._watched[name] for name in found if name in self._watched]
-        texts = {name: text_of(row) for name, row in found.items() if name not in self._watched}
-        ends = [last for name, text in texts.items() for last in last_records(text, self._units[name])]
-        observations = [self._observed[name] for name in texts if name in self._observed]
-        elsewhere = self._elsewhere({at.topic for at in bounds.ends}, [*watched, *observations])
-        unnamed = {at for at in added(bounds.ends, observations) if at.topic not in elsewhere}
-        recreated = self._recorder.cluster.renumbered({at.topic for at in [*(end.at for end in ends), *unnamed]})
-        ends = without_recreated(ends, recreated, self._group)
-        gone: frozenset[TopicPartition] = frozenset()
-        if watched:
-            read = self._ranges.last_records(ranges_of(sides, watched, without=elsewhere))
-            ends, gone = ends + read.ends, read.gone
+        elsewhere = self._elsewhere({at.topic for at in bounds.ends}, watched)
+        last, gone = self._ranges.last_records(ranges_of(sides, watched, without=elsewhere))
         if late is not None:
-            ends = self._still_true(ends, late)
-        last = latest(ends, bounds.ends)
+            last = self._still_true(last, late)
         if isinstance(self._recorder, CheckpointRecorder):
             # Of records that are gone no anchor is made: in a recreated topic, their offsets are of others.
-            kept = bounds.without(gone, topics={*elsewhere, *recreated})
-            self._keep(self._recorder, kept, last, [*watched, *observations])
+            self._keep(self._recorder, bounds.without(gone, topics=elsewhere), last, watched)
         else:
-            reached = {at: bounds.ends[at] for at in unnamed if at.topic not in recreated}
-            if late is not None:
-                reached = self._still_reached(reached, late)
-            looked_up = self._look_up.of_added(reached)
-            self._recorder.batch(number, last, looked_up=looked_up)
-            self._look_up.stored({at: reached[at] for at in looked_up})
+            self._recorder.batch(number, last)
         if late is None:
             self._run = run, number
         self.trouble = None
         return True
 
-    def _elsewhere(self, topics: set[str], watched: Sequence[Watched | Observed]) -> set[str]:
+    def _elsewhere(self, topics: set[str], watched: Sequence[Watched]) -> set[str]:
         """The topics of a report that this cluster does not have: they are of a source elsewhere.
 
         In a store of rows, only those that fit an expression: no other topic is looked up.
@@ -350,28 +294,40 @@ class Observer:
             log.warning("group %s was set back in %s: an earlier report is not stored", self._group, ", ".join(ahead))
         return [end for end in ends if end.offset < self._reached.get(end.at, 0)]
 
-    def _still_reached(self, ends: Mapping[TopicPartition, int], then: ClusterInfo) -> dict[TopicPartition, int]:
-        """As ``_still_true``, of ends whose last records are not known yet."""
-        now = self._recorder.cluster.having({at.topic for at in ends}) if ends else then
-        return {
-            at: end for at, end in ends.items() if end <= self._reached.get(at, 0) and now.numbers_as(then, at.topic)
-        }
-
     def _keep(
         self,
         recorder: CheckpointRecorder,
         batch: BatchBounds,
         ends: Sequence[LastRecord],
-        watched: Sequence[Watched | Observed],
+        watched: Sequence[Watched],
     ) -> None:
         anchors = recorder.named(ends)
         unnamed = {at for at in batch.moved if not any(each.names(at) for each in watched)}
         missing = {*ends_without_anchor(batch, recorder.kept({at.topic for at in batch.ends}), anchors), *unnamed}
-        looked_up = self._look_up.last_before({at: batch.ends[at] for at in missing if batch.ends[at] > 0})
+        looked_up = self._last_before({at: batch.ends[at] for at in missing if batch.ends[at] > 0})
         # The batch may have read records that no observation names: then the earlier anchor is not that of its end.
         anchors |= {at: row.anchor for at, row in looked_up.items() if at in unnamed and row.anchor is not None}
         batch = batch.without(unnamed - set(anchors))
         recorder.keep(batch, anchors, partial(changes_of_committed, looked_up=looked_up))
+
+    def _last_before(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredOffset]:
+        """Rows for these offsets; one whose record cannot be found is left out. Empty if the cluster is away."""
+        if not places:
+            return {}
+        target = self._recorder.target
+        try:
+            with closing(target.cluster.reader()) as reader:
+                info = self._recorder.cluster.having({at.topic for at in places})
+                inquiries = {}
+                for at, offset in places.items():
+                    topic = info.topics[at.topic]
+                    place = TrackedOffset(offset, info.cluster_id, topic.topic_id, topic.compacted, None, clock_ms())
+                    inquiries[at] = Inquiry(at, partial(look_back, place, target.identity))
+                answers = run(reader, inquiries, clock=monotonic, settings=EngineSettings(LOOK_UP_S)).found
+        except Unreachable as error:
+            log.warning("the last records of %s could not be looked up: %s", some(list(map(str, places))), error)
+            return {}
+        return {at: kept for at, answer in answers.items() if (kept := answer.finding.kept) is not None}
 
     def _require_one_query(self, query: str) -> None:
         if self._query is None:
@@ -384,6 +340,35 @@ class Observer:
 
 
 # ---------------------------------------------------------------- reports
+
+
+def _listen(streams: Any, hear: Callable[[Any], None], started: Callable[[Any], None]) -> Any:
+    """Have ``hear`` called with each report of this session's queries, in a thread of Spark's. Returns the listener.
+
+    ``started`` is called with the event of each start, before ``start()`` returns; it must not raise.
+    """
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):  # type: ignore[misc]
+        def onQueryStarted(self, event: Any) -> None:
+            started(event)
+
+        def onQueryProgress(self, event: Any) -> None:
+            hear(_as_mapping(event.progress))
+
+        def onQueryIdle(self, event: Any) -> None: ...
+
+        def onQueryTerminated(self, event: Any) -> None: ...
+
+    listener = Listener()
+    streams.addListener(listener)
+    return listener
+
+
+def _as_mapping(progress: Any) -> Mapping[str, Any]:
+    """A listener's report by field. PySpark 3.5 gives it as an object, and as JSON."""
+    report: Mapping[str, Any] = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    return report
 
 
 def _batch(progress: Any) -> tuple[str, int]:

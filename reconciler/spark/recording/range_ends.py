@@ -1,7 +1,6 @@
 """Each partition's last record of a batch, read from Kafka by the batch's range: a point read, and no look at the data.
 
-The read runs beside the job's function, and is used only where it surely names the last record that Spark counts as
-read:
+The read runs beside the job's function. That it names the last record that Spark counts as read rests on these rules:
 
 - E1  It reads the cluster that Spark reads: an address in common, or the same cluster id by Spark's own client.
 - E2  It leaves out the same records as Spark: those of aborted transactions where the source has ``read_committed``.
@@ -19,15 +18,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.config.addresses import shared_brokers
-from reconciler.core.errors import ReconcilerError
+from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.ports import LogReader, TopicPartition
-from reconciler.spark.identity_columns import LastRecord
-from reconciler.spark.last_records import OffsetSpan, last_records
-from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, cluster_id
+from reconciler.spark.last_records import LastRecord, OffsetSpan, last_records
+from reconciler.spark.recording.batch_range import SourceRange, cluster_id, source_ranges
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget
 
@@ -36,10 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 5.0
-PAUSE_S = 300.0
-"""Seconds without point reads after one has failed, or a cluster did not say which one it is: a batch must not wait
-each time for a cluster that refuses."""
+TIMEOUT_S = 30.0
 
 
 def spans(sources: Iterable[SourceRange], topics: frozenset[str] | None = None) -> dict[TopicPartition, OffsetSpan]:
@@ -74,62 +68,34 @@ class PointRead(NamedTuple):
 class RangeEnds:
     """Finds the last records of one recording's batches by their ranges."""
 
-    def __init__(
-        self, target: AnchorTarget, cluster: SourceCluster, *, topics: frozenset[str] | None, state_goes_along: bool
-    ) -> None:
+    def __init__(self, target: AnchorTarget, cluster: SourceCluster, *, topics: frozenset[str] | None) -> None:
         self._target, self._cluster, self._topics = target, cluster, topics
-        self._ranges = BatchRanges(state_goes_along=state_goes_along)
-        self._begin()
-
-    def _begin(self) -> None:
         self._readers: dict[bool, LogReader] = {}
-        self._here: dict[str, bool] = {}
-        self._pause: tuple[float, Unseen] | None = None
+        self._here: set[str] = set()
+        """The servers of sources that are known to read this cluster."""
         self._worker: ThreadPoolExecutor | None = None  # one thread: batches of two queries take turns
 
-    def begin(self, batch: DataFrame) -> Callable[[], PointRead | Unseen] | Unseen:
+    def begin(self, batch: DataFrame) -> Callable[[], PointRead]:
         """Begin to look up the last records of the batch that runs now; the function that is returned waits for them.
 
-        Neither raises. To be called in the batch's own thread.
+        To be called in the batch's own thread. Raises ConfigError if the batch's range cannot be learned, or is not of
+        this cluster, and Unreachable; the function raises ReconcilerError.
         """
-        if self._target.identity.has_columns:
-            return Unseen("the id or the timestamp is a column, which only Spark can read")
-        if self._pause is not None and monotonic() < self._pause[0]:
-            return self._pause[1]
-        sources = self._ranges.of(batch)
-        if isinstance(sources, Unseen):
-            return sources
-        wanted = [each for each in sources if spans([each], self._topics)]
-        here = {each.servers: self._reads_here(batch, each) for each in wanted}
-        elsewhere = [servers for servers, known in here.items() if not known]
-        if elsewhere:
-            why = Unseen(f"the query reads from {elsewhere[0]}, which is not known to be the cluster at {self._at}")
-            if None in here.values():
-                self._pause = monotonic() + PAUSE_S, why
-            return why
+        sources = source_ranges(batch)
+        for each in sources:
+            if spans([each], self._topics):
+                self.refuse_elsewhere(batch, each)
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="reconciler-recording")
-        return self._worker.submit(self._look_up, spans(sources, self._topics)).result
+        return self._worker.submit(self.last_records, sources).result
 
     def last_records(self, sources: Iterable[SourceRange]) -> PointRead:
         """The last records that all of these sources have read, in any thread. Raises ReconcilerError."""
         return self._read(spans(sources, self._topics))
 
-    def refusal(self, at: TopicPartition, *, committed_only: bool) -> Unseen | None:
-        """Why records cannot be read from Kafka; None if they can."""
-        try:
-            self._found({at: OffsetSpan(0, 1, committed_only)}, committed_only=committed_only)
-        except ReconcilerError as error:
-            return Unseen(f"records could not be read from Kafka: {error}")
-        return None
-
-    def _look_up(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> PointRead | Unseen:
-        try:
-            return self._read(wanted)
-        except Exception as error:  # the job can do without, whatever it is
-            log.debug("the last records of a batch could not be read", exc_info=True)
-            self._pause = monotonic() + PAUSE_S, Unseen(f"its range could not be read from Kafka: {error}")
-            return self._pause[1]
+    def refuse_unreadable(self, at: TopicPartition, *, committed_only: bool) -> None:
+        """Raise ReconcilerError if this program may not read the partition."""
+        self._found({at: OffsetSpan(0, 1, committed_only)}, committed_only=committed_only)
 
     def _read(self, wanted: Mapping[TopicPartition, OffsetSpan]) -> PointRead:
         if not wanted:
@@ -168,42 +134,28 @@ class RangeEnds:
 
     # ------------------------------------------------------------ the cluster
 
-    @property
-    def _at(self) -> str:
-        return self._target.cluster.bootstrap_servers
-
-    def _reads_here(self, batch: DataFrame, source: SourceRange) -> bool | None:
-        """Whether the source reads the cluster that this recording was given (E1); None if a cluster did not say."""
-        if source.servers not in self._here:
-            here = bool(shared_brokers(source.servers, self._at)) or self._has_id(cluster_id(batch, source), source)
-            if here is None:
-                return None
-            self._here[source.servers] = here
-        return self._here[source.servers]
-
-    def _has_id(self, cluster: str | None, source: SourceRange) -> bool | None:
-        if cluster is None:
-            return None
-        try:
-            return self._cluster.having({topic for topic, _ in source.ends}).cluster_id == cluster
-        except ReconcilerError as error:
-            log.debug("the cluster could not be described: %s", error)
-            return None
+    def refuse_elsewhere(self, frame: DataFrame, source: SourceRange) -> None:
+        """Raise ConfigError if the source does not read this cluster (E1), Unreachable if neither tells its id."""
+        servers, here = source.servers, self._target.cluster.bootstrap_servers
+        if servers in self._here or shared_brokers(servers, here):
+            return
+        theirs = cluster_id(frame, source)
+        if theirs is None:
+            raise Unreachable(f"The cluster at {servers} did not say its id, to compare it with that at {here}.")
+        if self._cluster.having({topic for topic, _ in source.ends}).cluster_id != theirs:
+            raise ConfigError(
+                f"The query reads from {servers}, which is not the cluster at {here}.",
+                hint="Give the bootstrap_servers of the cluster that the query reads.",
+            )
+        self._here.add(servers)
 
     def close(self) -> None:
         if self._worker is not None:
             self._worker.shutdown()
+            self._worker = None
         for reader in self._readers.values():
             reader.close()
-        self._begin()
-
-    def __getstate__(self) -> dict[str, Any]:
-        left_here = ("_readers", "_here", "_pause", "_worker")
-        return {name: value for name, value in self.__dict__.items() if name not in left_here}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._begin()
+        self._readers.clear()
 
 
 def without_recreated(ends: Sequence[LastRecord], recreated: Collection[str], group: str) -> list[LastRecord]:
@@ -216,14 +168,3 @@ def without_recreated(ends: Sequence[LastRecord], recreated: Collection[str], gr
             group,
         )
     return [end for end in ends if end.at.topic not in recreated]
-
-
-def latest(ends: Iterable[LastRecord], bounds: Mapping[TopicPartition, int]) -> list[LastRecord]:
-    """The last record of each partition that all of its sources have read: of two, one may be ahead."""
-    found: dict[TopicPartition, LastRecord] = {}
-    for end in ends:
-        if end.offset < bounds.get(end.at, end.offset + 1) and (
-            end.at not in found or end.offset > found[end.at].offset
-        ):
-            found[end.at] = end
-    return [found[at] for at in sorted(found)]

@@ -8,8 +8,6 @@ The row that a write finds in the store decides what happens:
       where this job is, and is replaced.
 - I3  Every write is a compare-and-set on the row that the decision was made on. A conflict is read and decided once
       more; a second one means that another job writes this group.
-
-These objects travel to another process only by their addresses (Spark Connect runs functions in its server).
 """
 
 from __future__ import annotations
@@ -19,19 +17,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from threading import Lock
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.ports import Change, ClusterInfo, OffsetStore, Row, TopicPartition
-from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.last_records import LastRecord
 from reconciler.spark.target import AnchorTarget, ClusterAccess, require_room_for_anchors
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-NONE: Mapping[TopicPartition, StoredOffset] = MappingProxyType({})
 Describe = Callable[[Iterable[str]], ClusterInfo]
 """Returns the cluster's id and its topics' ids."""
 
@@ -87,9 +83,6 @@ class StoreKeeper:
             self._store.close()
             self._store = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_store": None}
-
 
 class SourceCluster:
     """The ids of the cluster that a query reads, and of its topics; looked up once, and again for a new topic."""
@@ -129,22 +122,6 @@ class SourceCluster:
     def known(self) -> ClusterInfo | None:
         """What was known last; None if it was never looked up."""
         return self._info
-
-    def renumbered(self, topics: set[str]) -> set[str]:
-        """Look the topics up again; those that were deleted and recreated since the last time.
-
-        If the cluster does not answer, what is known of it stays.
-        """
-        before = self._info
-        if before is None or not topics:
-            return set()
-        try:
-            self.learn(self._describe(topics | set(before.topics)))
-        except ReconcilerError as error:
-            log.debug("the topics could not be looked up again: %s", error)
-            return set()
-        now = self.having(topics)
-        return {name for name in topics & set(before.topics) if before.topic_id(name) != now.topic_id(name)}
 
     def learn(self, info: ClusterInfo) -> None:
         """Take over a newer description."""
@@ -222,12 +199,6 @@ class GroupRecorder:
         with self._lock:
             self._keeper.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=Lock())
-
 
 class Recorder(GroupRecorder):
     """Keeps one group's rows in a store of offsets."""
@@ -240,19 +211,17 @@ class Recorder(GroupRecorder):
         batch_id: int,
         ends: Sequence[LastRecord],
         *,
-        looked_up: Mapping[TopicPartition, StoredOffset] = NONE,
         gone: Collection[TopicPartition] = (),
     ) -> None:
         """Store each end's next offset and anchor where that moves the group forward (I1 to I3).
 
-        ``looked_up`` has rows of other partitions. A partition without records in the batch keeps its row,
-        also one whose records are ``gone``.
+        A partition without records in the batch keeps its row, also one whose records are ``gone``.
         """
-        if not ends and not looked_up:
+        if not ends:
             return
         with self._lock:
-            anchors, wanted = self.named(ends), dict(looked_up)
-            wanted |= {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}
+            anchors = self.named(ends)
+            wanted = {end.at: StoredOffset(end.offset + 1, anchors[end.at], self.target.now_ms()) for end in ends}
 
             def decide(store: OffsetStore, *, is_first: bool) -> list[Change]:
                 rows = _rows(store, self.target.group, {at.topic for at in wanted}, may_be_absent=is_first)

@@ -1,26 +1,29 @@
 """The Kafka source of a watched frame, known without a look at its records.
 
-With it the offsets in a batch's report are enough: each partition's last record is read from Kafka, as ``recording``
-does it (``range_ends``), and Spark only counts the batch's records, so that its report can be told from other queries'.
+Each partition's last record is read from Kafka by the offsets in a batch's report, as ``recording`` does it
+(``range_ends``). Spark only counts the batch's records, so that its report can be told from other queries'.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.checkpoints.log import Offsets
-from reconciler.config.addresses import shared_brokers
 from reconciler.ports import TopicPartition
-from reconciler.spark.recording.batch_range import SERVERS, SourceRange, Unseen, each_of
+from reconciler.spark.recording.batch_range import (
+    SERVERS,
+    SourceRange,
+    each_of,
+    is_committed_only,
+    looking_inside,
+    unseen,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-log = logging.getLogger(__name__)
 
 RELATION = "StreamingRelationV2"
 
@@ -47,25 +50,19 @@ class Watched:
         return at.topic in self.topics
 
 
-def source_of(frame: DataFrame, topics: Container[str], servers: str) -> Watched | Unseen:
-    """The only source of a frame, if it is Spark's Kafka source and reads from one of ``servers``."""
+def source_of(frame: DataFrame, topics: Iterable[str]) -> SourceRange:
+    """The only source of a frame, which reads ``topics``. Raises ConfigError if it is not Spark's Kafka source."""
     if not hasattr(frame, "_jdf"):
-        return Unseen("Spark Connect does not show a frame's source")
-    try:
+        raise unseen("Spark Connect does not show a frame's source")
+    with looking_inside("a frame's source"):
         plan: Any = frame._jdf.queryExecution().analyzed()
         leaves = [leaf for leaf in each_of(plan.collectLeaves()) if leaf.isStreaming()]
         kinds = [str(leaf.getClass().getSimpleName()) for leaf in leaves]
         if kinds != [RELATION] or str(leaves[0].sourceName()) != "kafka":
-            return Unseen("the frame is not that of one Kafka source")
+            raise unseen("the frame is not that of one Kafka source")
         options = leaves[0].extraOptions()  # finds names in any case
-        given = str(options.get(SERVERS) or "")
-        committed_only = options.get("kafka.isolation.level") == "read_committed"
-    except Exception as error:  # internals of Spark may differ in any way, and must not fail the job
-        log.debug("the source of a frame was not found", exc_info=True)
-        return Unseen(f"this version of Spark does not show a frame's source ({type(error).__name__})")
-    if not shared_brokers(given, servers):
-        return Unseen(f"the frame reads from {given}, which is not known to be the cluster at {servers}")
-    return Watched(topics, committed_only)
+        ends = dict.fromkeys(((topic, 0) for topic in topics), 0)
+        return SourceRange({}, ends, str(options.get(SERVERS) or ""), is_committed_only(options), options)
 
 
 def ranges_of(

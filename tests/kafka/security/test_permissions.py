@@ -106,12 +106,15 @@ def imports(job: Job) -> CommandResult:
 
 def records(job: Job) -> CommandResult:
     """``recording()`` without Spark: what it does around each batch."""
-    from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+    from reconciler.identity import identity_from_spec
+    from reconciler.spark.last_records import LastRecord
     from reconciler.spark.recording.store import Recorder
     from reconciler.spark.target import AnchorTarget, ClusterAccess
 
     cluster = ClusterAccess.at(job.secured.sasl, job.secured.scram)
-    recorder = Recorder(AnchorTarget(job.world.group, cluster, BatchIdentity(), job.world.address, now_ms=lambda: 1))
+    recorder = Recorder(
+        AnchorTarget(job.world.group, cluster, identity_from_spec(), job.world.address, now_ms=lambda: 1)
+    )
     end = LastRecord(TopicPartition(job.world.mirrored, 0), 5, 1, False, b"k", b"v")
     try:
         recorder.open()

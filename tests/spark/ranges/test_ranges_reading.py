@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson
+from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.kafka.memory import MemoryLog
-from reconciler.spark.identity_columns import LastRecord
+from reconciler.spark.last_records import LastRecord
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.planning import OffsetRange
 from reconciler.spark.ranges.runner import RangeBatches, at_least_once, at_most_once
@@ -96,12 +96,6 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def a_batch(log: MemoryLog) -> RangeBatch:
     return RangeBatch(WHOLE, "name", "g", log.describe(["events"]), {})
-
-
-@pytest.mark.parametrize("name", ["id", "timestamp"])
-def test_a_column_as_identity_is_refused(job: Any, name: str):
-    with pytest.raises(ConfigError, match="have no column for them"):
-        job(a_log(), **{name: lambda frame: frame.key})
 
 
 @pytest.mark.parametrize("semantics", [at_least_once, at_most_once])

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError
+from reconciler.identity import identity_from_spec
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.recording import foreach_batch, held_back
-from reconciler.spark.recording.batch_range import Unseen
+from reconciler.spark.last_records import LastRecord
+from reconciler.spark.recording import held_back
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.recording.foreach_batch import Recording
 from reconciler.spark.recording.held_back import Holders, holder
-from reconciler.spark.recording.range_ends import PointRead
+from reconciler.spark.recording.range_ends import PointRead, RangeEnds
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
@@ -90,6 +90,31 @@ def test_a_querys_operators_are_looked_up_once_a_run(monkeypatch: pytest.MonkeyP
     assert mine.of(BATCH) is None
 
 
+@pytest.mark.parametrize(
+    ("batch", "running", "why"),
+    [
+        (SimpleNamespace(), lambda batch: None, "Spark Connect"),
+        (BATCH, lambda batch: None, "this version of Spark"),
+    ],
+)
+def test_a_query_that_is_not_seen_is_refused(
+    monkeypatch: pytest.MonkeyPatch, batch: Any, running: Any, why: str
+) -> None:
+    monkeypatch.setattr(held_back, "running_query", running)
+    with pytest.raises(ConfigError, match=why):
+        Holders().of(batch)
+
+
+def test_a_function_that_no_query_calls_is_refused() -> None:
+    context = SimpleNamespace(getLocalProperty=lambda name: None)
+    shared = SimpleNamespace(sharedState=lambda: SimpleNamespace(activeStreamingQueries=dict))
+    frame: Any = SimpleNamespace(
+        sparkSession=SimpleNamespace(sparkContext=context), _jdf=SimpleNamespace(sparkSession=lambda: shared)
+    )
+    with pytest.raises(ConfigError, match="not called by a streaming query"):
+        Holders().of(frame)
+
+
 # ---------------------------------------------------------------- recording
 
 
@@ -97,13 +122,13 @@ def describe(topics: Any) -> ClusterInfo:
     return ClusterInfo("here", {name: TopicInfo(name, "id", (0,)) for name in topics})
 
 
-class Received(BatchIdentity):
-    """Finds record 500 last in each batch: its partner came at once, and 400 to 499 wait for theirs."""
+LAST = LastRecord(TopicPartition("events", 0), 500, timestamp_ms=5, append_time=False, key=b"k", value=b"v")
 
-    def check(self, batch: Any) -> None: ...
 
-    def last_records(self, batch: Any) -> list[LastRecord]:
-        return [LastRecord(TopicPartition("events", 0), 500, timestamp_ms=5, append_time=False, key=b"k", value=b"v")]
+@pytest.fixture(autouse=True)
+def seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record 500 is the last one of each batch."""
+    monkeypatch.setattr(RangeEnds, "begin", lambda self, batch: lambda: PointRead([LAST]))
 
 
 @pytest.fixture
@@ -111,34 +136,23 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
     return MemoryStore(request.node.nodeid)
 
 
-def recording_in(store: MemoryStore, calls: list[int], **how: Any) -> Recording:
-    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Received(), store, now_ms=lambda: 99)
-    recorder = Recorder(target, describe=describe)
-    return Recording(lambda batch, batch_id: calls.append(batch_id), recorder, cache=False, **how)
+def recording_in(store: MemoryStore, calls: list[int]) -> Recording:
+    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), identity_from_spec(), store, now_ms=lambda: 99)
+    return Recording(lambda batch, batch_id: calls.append(batch_id), Recorder(target, describe=describe))
 
 
-@pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are searched, as where a range does not tell."""
-    monkeypatch.setattr(foreach_batch.RangeEnds, "begin", lambda self, batch: Unseen("it is not seen"))
-    monkeypatch.setattr(foreach_batch, "shared_ends", lambda batch: {})
-
-
-@pytest.mark.parametrize("processed", ["read", "received"])
-@pytest.mark.usefixtures("searched")
 def test_a_query_that_holds_records_back_fails_before_its_function_and_stores_nothing(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, processed: str
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_back, "running_query", lambda batch: query(JOIN))
     calls: list[int] = []
-    mine = recording_in(store, calls, processed=processed)
+    mine = recording_in(store, calls)
     with pytest.raises(ConfigError, match=r"clicks: the query has a join of two streams.*would skip") as caught:
         mine(BATCH, 7)
     assert "docs/how-to/stateful-failover.md" in str(caught.value.hint)
     assert (calls, store.read("clicks")) == ([], [])
 
 
-@pytest.mark.usefixtures("searched")
 def test_an_aggregation_in_update_mode_is_recorded(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_back, "running_query", lambda batch: query(Node(state="stateStoreSave"), "Update"))
     calls: list[int] = []
@@ -146,23 +160,11 @@ def test_an_aggregation_in_update_mode_is_recorded(store: MemoryStore, monkeypat
     assert (calls, [row.stored.offset for row in store.read("clicks")]) == ([7], [501])
 
 
-@pytest.fixture
-def checkpoint(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> tuple[CheckpointRecorder, list[Any]]:
-    """A checkpoint's recorder, and what it is told to keep."""
-    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), Received(), "checkpoint:/c", store)
-    recorder, told = CheckpointRecorder(target, describe=describe), []
-    monkeypatch.setattr(recorder, "batch", lambda batch_id, ends, gone=(): told.append((batch_id, ends)))
-    monkeypatch.setattr(recorder, "settle", lambda batch_id: told.append((batch_id, None)))
-    return recorder, told
-
-
-def test_a_checkpoints_query_may_hold_records_back(
-    checkpoint: tuple[CheckpointRecorder, list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoints_query_may_hold_records_back(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_back, "running_query", lambda batch: query(JOIN))
+    target = AnchorTarget("clicks", ClusterAccess.at("nowhere:1"), identity_from_spec(), "checkpoint:/c", store)
+    recorder, kept = CheckpointRecorder(target, describe=describe), []
+    monkeypatch.setattr(recorder, "batch", lambda batch_id, ends, gone=(): kept.append((batch_id, ends)))
     calls: list[int] = []
-    recorder, told = checkpoint
-    mine = Recording(lambda batch, batch_id: calls.append(batch_id), recorder, cache=False)
-    monkeypatch.setattr(mine._by_range, "begin", lambda batch: lambda: PointRead([]))
-    mine(BATCH, 7)
-    assert (calls, told) == ([7], [(7, [])])
+    Recording(lambda batch, batch_id: calls.append(batch_id), recorder)(BATCH, 7)
+    assert (calls, kept) == ([7], [(7, [LAST])])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from base64 import b64encode
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,13 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, Unreachable
-from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity
+from reconciler.identity import identity_from_spec
+from reconciler.kafka.memory import MemoryLog, MemoryRecord
+from reconciler.ports import TopicPartition
 from reconciler.spark.recording.checkpoint import CheckpointRecorder
-from reconciler.spark.recording.looking_up import Observed
 from reconciler.spark.recording.observing import Observer
 from reconciler.spark.recording.store import Recorder
+from reconciler.spark.recording.watched import Watched
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 
@@ -26,8 +25,18 @@ AT, GROUP = TopicPartition("events", 0), "clicks"
 METRIC = "reconciler:clicks:0"
 
 
-def describe(topics: Iterable[str]) -> ClusterInfo:
-    return ClusterInfo("here", {name: TopicInfo(name, "id", (0,)) for name in topics})
+EVERY = Watched(frozenset({"events", "a", "b"}), committed_only=False)
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> MemoryLog:
+    """The cluster, whose partitions have 1,100 records each."""
+    made = MemoryLog("here", {"events": 2, "a": 1, "b": 2})
+    for partition in made.partitions.values():
+        partition.append_batch(MemoryRecord(0, 5, b"k", b"%d" % number) for number in range(1_100))
+    made.topic_ids = dict.fromkeys(made.topic_ids, "id")
+    monkeypatch.setattr(ClusterAccess, "reader", lambda self, **how: made)
+    return made
 
 
 class Query:
@@ -42,24 +51,32 @@ def store(request: pytest.FixtureRequest) -> MemoryStore:
     return MemoryStore(request.node.nodeid)
 
 
-def observer(store: MemoryStore, tmp_path: Path, identity: BatchIdentity | None = None) -> Observer:
-    named, cluster = identity or BatchIdentity(id="key"), ClusterAccess.at("nowhere:1")
-    target = AnchorTarget(GROUP, cluster, named, f"checkpoint:{tmp_path}", store, now_ms=lambda: 99)
-    recorder = CheckpointRecorder(target, describe=describe)
-    made = Observer(None, recorder, payload=True)  # type: ignore[arg-type]
-    made._units[METRIC] = "s"
-    made._observed[METRIC] = Observed(frozenset({AT.topic}), frozenset({AT}))  # else its records are looked up
+def watching(recorder: Recorder | CheckpointRecorder, *metrics: str) -> Observer:
+    """An observer as ``watch`` leaves it."""
+    made = Observer(None, recorder)  # type: ignore[arg-type]
+    made._watched = dict.fromkeys(metrics or (METRIC,), EVERY)
     return made
 
 
-def report(batch: int, start: int, end: int, *, run: str = "r", query: str = "q", **fields: Any) -> dict[str, Any]:
+def observer(store: MemoryStore, tmp_path: Path) -> Observer:
+    identity, cluster = identity_from_spec(id="key"), ClusterAccess.at("nowhere:1")
+    target = AnchorTarget(GROUP, cluster, identity, f"checkpoint:{tmp_path}", store, now_ms=lambda: 99)
+    return watching(CheckpointRecorder(target))
+
+
+def of_offsets(store: MemoryStore, *metrics: str) -> Observer:
+    """One for a store of offsets."""
+    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), identity_from_spec(), store, now_ms=lambda: 99)
+    mine = watching(Recorder(target), *metrics)
+    mine._recorder.cluster.having({"events", "a", "b"})
+    return mine
+
+
+def report(batch: int, start: int, end: int, *, run: str = "r", query: str = "q") -> dict[str, Any]:
     """As Spark reports a batch whose last record is the one before ``end``."""
-    offset = {"topic": "events", "partition": 0, "offset": end - 1, "timestamp": 5, "payload_known": True}
-    payload = {"key": b64encode(b"k").decode(), "value": b64encode(b"%d" % (end - 1)).decode()}
-    text = json.dumps([{**offset, **payload, **fields}])
     source = {"startOffset": f'{{"events":{{"0":{start}}}}}', "endOffset": f'{{"events":{{"0":{end}}}}}'}
     whole = {"id": query, "runId": run, "batchId": batch, "sources": [source], "stateOperators": []}
-    return {**whole, "observedMetrics": {METRIC: [text], "the user's own": [1]}}
+    return {**whole, "observedMetrics": {METRIC: [end - start], "the user's own": [1]}}
 
 
 def stored(store: MemoryStore) -> StoredOffset:
@@ -135,48 +152,33 @@ def test_a_failed_store_is_reported_and_the_next_report_repairs_it(
     assert (stored(store).offset, mine.trouble) == (20, None)
 
 
-def test_a_topic_that_was_recreated_is_not_stored_for_the_batch_in_which_that_is_found(store: MemoryStore) -> None:
-    ids = iter(["id", "another id", "another id"])
-
-    def described(topics: Iterable[str]) -> ClusterInfo:
-        topic_id = next(ids)
-        return ClusterInfo("here", {name: TopicInfo(name, topic_id, (0,)) for name in topics})
-
-    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
-    mine = Observer(None, Recorder(target, describe=described), payload=True)  # type: ignore[arg-type]
-    mine._units[METRIC] = "ms"
+def test_a_topic_that_was_recreated_is_not_stored_for_the_batch_in_which_that_is_found(
+    store: MemoryStore, log: MemoryLog
+) -> None:
+    mine = of_offsets(store)
     mine._hear(report(0, 0, 10))
+    log.topic_ids["events"] = "another id"
     mine._hear(report(1, 10, 20))
-    assert (stored(store).offset, stored(store).anchor.topic_id) == (10, "id")
+    assert offsets(store) == {("events", 0): (10, "id")}
     mine._hear(report(2, 20, 30))
-    assert (stored(store).offset, stored(store).anchor.topic_id) == (30, "another id")
+    assert offsets(store) == {("events", 0): (30, "another id")}
 
 
 Ends = dict[tuple[str, int], int]
 
 
 def report_of(batch: int, ends: Ends, reached: Ends, *, run: str = "r") -> dict[str, Any]:
-    """As Spark reports a batch with these partitions' last records; ``reached`` are the query's offsets after it."""
-    fields = {"timestamp": 5, "payload_known": True, "key": None, "value": None}
-    records = [{"topic": topic, "partition": at, "offset": end - 1, **fields} for (topic, at), end in ends.items()]
+    """As Spark reports a batch with records of these partitions; ``reached`` are the query's offsets after it."""
+    starts = {place: 0 if place in ends else end for place, end in reached.items()}
+    sources = [{"startOffset": as_text(starts), "endOffset": as_text(reached)}]
+    return {**report(batch, 0, 1, run=run), "sources": sources}
+
+
+def as_text(ends: Ends) -> str:
     offsets: dict[str, dict[str, int]] = {}
-    for (topic, at), end in reached.items():
+    for (topic, at), end in ends.items():
         offsets.setdefault(topic, {})[str(at)] = end
-    sources = [{"startOffset": None, "endOffset": json.dumps(offsets)}]
-    return {**report(batch, 0, 1, run=run), "sources": sources, "observedMetrics": {METRIC: [json.dumps(records)]}}
-
-
-def of_offsets(store: MemoryStore, ids: dict[str, str]) -> Observer:
-    """One for a store of offsets, of topics that have these ids, and as ``watch`` leaves it."""
-
-    def describe(topics: Iterable[str]) -> ClusterInfo:
-        return ClusterInfo("here", {name: TopicInfo(name, ids[name], (0, 1)) for name in topics})
-
-    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(), store, now_ms=lambda: 99)
-    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
-    mine._units[METRIC] = "ms"
-    mine._recorder.cluster.having(set(ids))
-    return mine
+    return json.dumps(offsets)
 
 
 def hear_in_vain(mine: Observer, store: MemoryStore, *reports: dict[str, Any]) -> None:
@@ -199,12 +201,12 @@ A, B, B1 = ("a", 0), ("b", 0), ("b", 1)
 
 @pytest.mark.parametrize("is_settled", [False, True])
 def test_a_failed_report_gives_no_old_offset_to_a_topic_that_was_recreated_before_it_came(
-    store: MemoryStore, *, is_settled: bool
+    store: MemoryStore, log: MemoryLog, *, is_settled: bool
 ) -> None:
-    ids = {"a": "old", "b": "id"}
-    mine = of_offsets(store, ids)
+    log.topic_ids["a"] = "old"
+    mine = of_offsets(store)
     mine._hear(report_of(0, {A: 500, B: 5}, {A: 500, B: 5}))
-    ids["a"] = "new"
+    log.topic_ids["a"] = "new"
     failed = report_of(1, {A: 1000, B: 10}, {A: 1000, B: 10})
     hear_in_vain(mine, store, failed)
     if is_settled:
@@ -220,7 +222,7 @@ def test_a_failed_report_gives_no_old_offset_to_a_topic_that_was_recreated_befor
 def test_a_failed_report_of_an_earlier_run_does_not_go_ahead_of_a_query_that_was_set_back(
     store: MemoryStore, *, is_stored: bool
 ) -> None:
-    mine = of_offsets(store, {"b": "id"})
+    mine = of_offsets(store)
     mine._hear(report_of(3, {B: 30, B1: 30}, {B: 30, B1: 30}))
     earlier, later = report_of(4, {B: 60}, {B: 60, B1: 30}), report_of(4, {B1: 40}, {B: 30, B1: 40}, run="s")
     if is_stored:
@@ -247,24 +249,13 @@ def test_a_bug_leaves_the_listener_alive_and_is_the_trouble(
     assert (stored(store).offset, mine.trouble) == (20, None)
 
 
-def test_null_and_empty_payloads_are_distinguished(store: MemoryStore, tmp_path: Path) -> None:
-    mine = observer(store, tmp_path)
-    mine._hear(report(0, 0, 10, key=None, value=""))
-    assert stored(store).anchor.fingerprint == fingerprint(None, b"")
-    mine._hear(report(1, 10, 20, key=None, value=None, payload_known=False))
-    assert stored(store).anchor.fingerprint is None
-
-
 def test_of_two_sources_in_one_partition_the_one_that_is_behind_decides(store: MemoryStore) -> None:
-    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(id="key"), store, now_ms=lambda: 99)
-    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
-    mine._units = {METRIC: "s", "reconciler:clicks:1": "s"}
+    mine = of_offsets(store, METRIC, "reconciler:clicks:1")
     ahead, behind = report(0, 0, 30), report(0, 0, 10)
-    metrics = {METRIC: ahead["observedMetrics"][METRIC], "reconciler:clicks:1": behind["observedMetrics"][METRIC]}
-    mine._hear({**ahead, "sources": ahead["sources"] + behind["sources"], "observedMetrics": metrics})
+    ahead["observedMetrics"]["reconciler:clicks:1"] = [10]
+    mine._hear({**ahead, "sources": ahead["sources"] + behind["sources"]})
     assert [row.stored.offset for row in store.read(GROUP)] == [10]
-    silent = report(1, 10, 10)["sources"]
-    later = report(1, 30, 40)
+    silent, later = report(1, 10, 10)["sources"], report(1, 30, 40)
     mine._hear({**later, "sources": later["sources"] + silent})
     assert [row.stored.offset for row in store.read(GROUP)] == [10], "it has read none of them"
 
@@ -280,9 +271,7 @@ def holding(*operators: str) -> dict[str, Any]:
 
 def offsets_only(store: MemoryStore, mode: str | None = None) -> Observer:
     """One for a store of offsets, which saw the query start with this output mode."""
-    target = AnchorTarget(GROUP, ClusterAccess.at("nowhere:1"), BatchIdentity(id="key"), store, now_ms=lambda: 99)
-    mine = Observer(None, Recorder(target, describe=describe), payload=True)  # type: ignore[arg-type]
-    mine._units[METRIC] = "s"
+    mine = of_offsets(store)
     mine._modes["r"] = mode
     return mine
 

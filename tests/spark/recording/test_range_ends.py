@@ -1,4 +1,4 @@
-"""Which offsets a batch's range has, the last record in it, and when the batch is searched instead."""
+"""Which offsets a batch's range has, the last record in it, and which batches are refused."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import fingerprint
-from reconciler.core.errors import Refused
+from reconciler.core.errors import ConfigError, Refused, Unreachable
+from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ReadRequest, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity, LastRecord
-from reconciler.spark.last_records import OffsetSpan
+from reconciler.spark.last_records import LastRecord, OffsetSpan
 from reconciler.spark.recording import range_ends
-from reconciler.spark.recording.batch_range import BatchRanges, SourceRange, Unseen, holds_back, lowest_of_several
+from reconciler.spark.recording.batch_range import SourceRange, source_ranges
 from reconciler.spark.recording.range_ends import PointRead, RangeEnds, spans
 from reconciler.spark.recording.store import SourceCluster
 from reconciler.spark.target import AnchorTarget, ClusterAccess
-from tests.spark.recording.world import Sequenced
 
 HERE = "kafka-1:9092,kafka-2:9092"
 AT = TopicPartition("events", 0)
@@ -60,11 +59,6 @@ def test_a_source_that_has_nothing_new_holds_the_others_back():
     assert spans([source({0: 30}, {0: 20}), source({0: 25}, {0: 25})]) == {AT: OffsetSpan(20, 25)}
 
 
-def test_only_where_sources_differ_does_one_hold_the_others_back():
-    ends = [{("o", 0): 30, ("o", 1): 5}, {("o", 0): 10, ("o", 1): 5}, {("o", 2): 7}]
-    assert lowest_of_several(ends) == {("o", 0): 10}
-
-
 def test_only_the_topics_asked_for_have_spans():
     assert spans([source({0: 5}), source({0: 5}, topic="more")], frozenset({"events"})) == {AT: OffsetSpan(0, 5)}
 
@@ -76,35 +70,29 @@ def test_only_the_topics_asked_for_have_spans():
 class Lookup:
     """A recording's look-ups in a log in memory."""
 
-    log: MemoryLog
-    sources: Sequence[SourceRange] | Unseen
     ends: RangeEnds
     asked: list[Any]
 
-    def read(self) -> PointRead | Unseen:
-        asked = self.ends.begin(SimpleNamespace())
-        return asked if isinstance(asked, Unseen) else asked()
+    def read(self) -> PointRead:
+        return self.ends.begin(SimpleNamespace())()
 
-    def last(self) -> Sequence[LastRecord] | Unseen:
-        found = self.read()
-        return found if isinstance(found, Unseen) else found.ends
+    def last(self) -> Sequence[LastRecord]:
+        return self.read().ends
 
     def offsets(self) -> dict[TopicPartition, int]:
-        found = self.last()
-        assert not isinstance(found, Unseen), found
-        return {each.at: each.offset for each in found}
+        return {each.at: each.offset for each in self.last()}
 
 
 @pytest.fixture
 def lookup(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Lookup]:
-    def made(log: MemoryLog, *sources: SourceRange, identity: BatchIdentity | None = None) -> Lookup:
-        access = ClusterAccess.at(HERE)
+    def made(log: MemoryLog, *sources: SourceRange, servers: str = HERE) -> Lookup:
+        access = ClusterAccess.at(servers)
         asked: list[Any] = []
-        monkeypatch.setattr(BatchRanges, "of", lambda self, batch: sources)
+        monkeypatch.setattr(range_ends, "source_ranges", lambda batch: sources)
         monkeypatch.setattr(ClusterAccess, "reader", lambda self, **how: asked.append(how) or log)
-        target = AnchorTarget("g", access, identity or BatchIdentity(), "memory:")
+        target = AnchorTarget("g", access, identity_from_spec(), "memory:")
         cluster = SourceCluster(access, describe=log.describe)
-        return Lookup(log, sources, RangeEnds(target, cluster, topics=None, state_goes_along=False), asked)
+        return Lookup(RangeEnds(target, cluster, topics=None), asked)
 
     return made
 
@@ -121,7 +109,7 @@ def test_the_last_record_of_the_range_is_read_whatever_came_after_it(lookup):
     (last,) = lookup(log_of(50), source({0: 20})).last()
     assert (last.at, last.offset, last.timestamp_ms, last.key, last.value) == (AT, 19, 1_019, b"k19", b"v19")
     assert last.headers == (("id", b"h19"),)
-    anchor = BatchIdentity(id="header:id").anchor_of(last, cluster_id="a", topic_id="t")
+    anchor = identity_from_spec(id="header:id").anchor_of(last, cluster_id="a", topic_id="t")
     assert (anchor.id, anchor.fingerprint) == (b"h19", fingerprint(b"k19", b"v19"))
 
 
@@ -130,7 +118,7 @@ def test_a_frame_is_left_out_of_what_is_recorded_if_the_job_says_so(lookup):
     log.partition("events", 0).append(1_000, b"k", b"\0\0\0\0\7v")
     (last,) = lookup(log, source({0: 1})).last()
     anchors = [
-        BatchIdentity(frame=frame).anchor_of(last, cluster_id="a", topic_id="t") for frame in ("none", "confluent")
+        identity_from_spec(frame=frame).anchor_of(last, cluster_id="a", topic_id="t") for frame in ("none", "confluent")
     ]
     assert [anchor.fingerprint for anchor in anchors] == [fingerprint(b"k", last.value), fingerprint(b"k", b"v")]
 
@@ -215,82 +203,42 @@ def test_a_topic_that_is_recreated_during_the_look_up_stores_nothing(lookup):
     assert mine.ends._cluster.having({"events"}).topics["events"].topic_id == "again"
 
 
-# ---------------------------------------------------------------- when the batch is searched
+# ---------------------------------------------------------------- batches that are refused
 
 
-@pytest.mark.parametrize(("theirs", "used"), [("a", True), ("b", False), (None, False)])
-def test_other_addresses_must_lead_to_the_same_cluster(lookup, monkeypatch, theirs, used):
-    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: theirs)
-    found = lookup(log_of(5), source({0: 5}, servers="10.0.0.1:9092")).last()
-    assert isinstance(found, Unseen) is not used
+def test_other_addresses_must_lead_to_the_same_cluster(lookup, monkeypatch):
+    said = iter([None, "b", "a"])
+    monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: next(said))
+    mine = lookup(log_of(5), source({0: 5}, servers="10.0.0.1:9092"))
+    with pytest.raises(Unreachable, match=r"10\.0\.0\.1:9092 did not say its id"):
+        mine.last()
+    with pytest.raises(ConfigError, match=r"reads from 10\.0\.0\.1:9092, which is not the cluster at"):
+        mine.last()
+    assert mine.offsets() == mine.offsets() == {AT: 4}, "known from then on"
 
 
 @pytest.mark.parametrize("servers", ["other:1, A", "PLAINTEXT://a:9092/", "A:9092"])
 def test_one_address_in_two_spellings_is_one_cluster_without_a_question(lookup, monkeypatch, servers):
     monkeypatch.setattr(range_ends, "cluster_id", lambda batch, each: pytest.fail("it was asked"))
-    mine = lookup(log_of(5), source({0: 5}, servers=servers))
-    monkeypatch.setattr(RangeEnds, "_at", "a:9092")
-    assert mine.offsets() == {AT: 4}
+    assert lookup(log_of(5), source({0: 5}, servers=servers), servers="a:9092").offsets() == {AT: 4}
 
 
 class Closed(MemoryLog):
     """A log that this user may describe and not read."""
 
-    reads = 0
-
     def read(self, requests: Sequence[ReadRequest]) -> Sequence[Any]:
-        self.reads += 1
         raise Refused("not allowed to read events")
 
 
-def test_after_a_refusal_batches_are_searched_for_a_while_without_asking_again(lookup, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(range_ends, "monotonic", lambda: now[0])
-    log = Closed("a", {"events": 1})
-    mine = lookup(log, source({0: 5}))
-    for _ in range(3):
-        found = mine.last()
-        assert isinstance(found, Unseen)
-        assert "not allowed to read events" in found.why
-    assert log.reads == 1
-    now[0] += range_ends.PAUSE_S
-    mine.last()
-    assert log.reads == 2
-
-
-# ---------------------------------------------------------------- plans
-
-
-class Node:
-    """An operator of a plan."""
-
-    def __init__(self, name: str, *children: Node, streams: bool = True) -> None:
-        self.nodeName, self.isStreaming = (lambda: name), (lambda: streams)
-        self.children = lambda: Sequenced(children)
-
-
-def chain(*names: str) -> Node:
-    node = Node("StreamingDataSourceV2ScanRelation")
-    for name in names:
-        node = Node(name, node)
-    return node
-
-
-TABLE = Node("LogicalRelation", streams=False)
+def test_a_cluster_that_this_user_may_not_read_fails_the_batch(lookup):
+    mine = lookup(Closed("a", {"events": 1}), source({0: 5}))
+    with pytest.raises(Refused, match="not allowed to read events"):
+        mine.last()
 
 
 @pytest.mark.parametrize(
-    ("plan", "found"),
-    [
-        (chain("Filter", "Project", "MapInPandas", "WriteToMicroBatchDataSourceV1"), None),
-        (chain("EventTimeWatermark", "DeduplicateWithinWatermark"), None),
-        (Node("Union", chain("Filter"), chain()), None),
-        (Node("Join", chain(), Node("Aggregate", TABLE, streams=False)), None),
-        (Node("Union", chain(), Node("Join", chain(), chain("Filter"))), "Join"),
-        (Node("Project", chain("FlatMapGroupsWithState", "Project")), "FlatMapGroupsWithState"),
-        (chain("Aggregate"), "Aggregate"),
-        (chain("SomethingNew"), "SomethingNew"),
-    ],
+    ("batch", "why"), [(SimpleNamespace(), "Spark Connect"), (SimpleNamespace(_jdf=None), "this version of Spark")]
 )
-def test_an_operator_that_may_hold_records_back_is_found(plan, found):
-    assert holds_back(plan) == found
+def test_a_range_that_is_not_seen_is_refused(batch, why):
+    with pytest.raises(ConfigError, match=rf"cannot be learned.*{why}.*reconciler track"):
+        source_ranges(batch)

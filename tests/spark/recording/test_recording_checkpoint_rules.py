@@ -10,8 +10,9 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
+from reconciler.identity import identity_from_spec
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
-from reconciler.spark.identity_columns import BatchIdentity, LastRecord
+from reconciler.spark.last_records import LastRecord
 from reconciler.spark.recording.checkpoint import (
     BatchBounds,
     CheckpointRecorder,
@@ -44,7 +45,7 @@ class Query:
 
     def target(self, anchors: str | MemoryStore) -> AnchorTarget:
         store = f"checkpoint:{self.path}"
-        return AnchorTarget(GROUP, ClusterAccess.at("x:1"), BatchIdentity(), store, anchors, now_ms=lambda: 99)
+        return AnchorTarget(GROUP, ClusterAccess.at("x:1"), identity_from_spec(), store, anchors, now_ms=lambda: 99)
 
     def plan(self, number: int, a: int, b: int) -> None:
         text = f'v1\n{{"batchTimestampMs":5}}\n{{"events":{{"0":{a},"1":{b}}}}}'

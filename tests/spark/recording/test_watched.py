@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
 from reconciler.spark.last_records import OffsetSpan
-from reconciler.spark.recording.batch_range import Unseen
+from reconciler.spark.recording.batch_range import SourceRange
 from reconciler.spark.recording.range_ends import spans
 from reconciler.spark.recording.watched import Matching, Watched, ranges_of, source_of
-
-HERE = "kafka-1:9092,kafka-2:9092"
 
 
 class Leaf:
@@ -60,11 +59,12 @@ class Frame:
         return self.leaves[number]
 
 
-def test_a_kafka_source_on_this_cluster_is_seen() -> None:
+def test_a_kafka_source_is_seen() -> None:
     table = Leaf("LocalRelation", streams=False)
-    assert source_of(Frame(Leaf(), table), frozenset({"o"}), HERE) == Watched(frozenset({"o"}), committed_only=False)
+    ends = {("o", 0): 0}
+    assert source_of(Frame(Leaf(), table), ["o"]) == SourceRange({}, ends, "kafka-2:9092", committed_only=False)
     committed = Leaf(**{"kafka.isolation.level": "read_committed"})
-    assert source_of(Frame(committed), frozenset({"o"}), HERE) == Watched(frozenset({"o"}), committed_only=True)
+    assert source_of(Frame(committed), ["o"]) == SourceRange({}, ends, "kafka-2:9092", committed_only=True)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,12 @@ def test_a_kafka_source_on_this_cluster_is_seen() -> None:
         (Frame(Leaf(), Leaf()), "not that of one Kafka source"),
         (Frame(Leaf(name="rate")), "not that of one Kafka source"),
         (Frame(Leaf("StreamingRelation")), "not that of one Kafka source"),
-        (Frame(Leaf(**{"kafka.bootstrap.servers": "elsewhere:9092"})), "reads from elsewhere:9092"),
         (Frame(None), "this version of Spark"),  # type: ignore[arg-type]
     ],
 )
-def test_any_other_source_is_not(frame: Any, why: str) -> None:
-    found = source_of(frame, frozenset({"o"}), HERE)
-    assert isinstance(found, Unseen)
-    assert why in found.why
+def test_any_other_source_is_refused(frame: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        source_of(frame, ["o"])
 
 
 def test_a_reports_offsets_are_those_of_the_watched_topics() -> None:

@@ -11,9 +11,6 @@ from reconciler.spark.recording.foreach_batch import recording
 from reconciler.stores.registry import open_store
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
-SEARCHES = "searches each batch for its last records"
-"""In the log line of a recording that cannot use a batch's range."""
-
 
 class Sequenced(list):  # type: ignore[type-arg]
     """A list as Scala's sequences look from Python."""
