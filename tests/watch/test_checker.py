@@ -171,13 +171,6 @@ def test_jobs_are_checked_in_one_go_and_a_shared_store_is_opened_once(world: Wor
     assert figures.topics["a.e3"].verdicts == {Verdict.MOVED: 1}
 
 
-def test_two_jobs_of_one_group_and_store_have_each_its_topics(world: World) -> None:
-    config = world.config(job("one", "e1"), job("other", "e2"))
-    results = world.checker(config).check(config.jobs)
-    topics = {name: list(results[name].result.topics) for name in good(results)}
-    assert topics == {"one": ["a.e1"], "other": ["a.e2"]}
-
-
 @pytest.mark.parametrize(
     ("ahead_ms", "newest_ms"),
     [(366 * 86_400_000, NOW - 7_200_000), (600_001, NOW - 7_200_000), (600_000, NOW + 600_000)],
@@ -218,21 +211,6 @@ def test_a_store_that_says_no_to_one_job_takes_no_other_with_it(world: World) ->
     assert results["refused"].place == 'The store of job "refused"'
     assert world.calls["opened"] == world.calls["closed"]
     assert world.calls["The store memory:one without answer"] == 0
-
-
-def test_a_bug_that_one_job_meets_takes_no_other_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = world.config(*ten())
-    real = MemoryLog.log_ends
-
-    def broken(self: MemoryLog, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        if any(tp.topic == "a.e4" for tp in partitions):
-            raise ZeroDivisionError
-        return real(self, partitions)
-
-    monkeypatch.setattr(MemoryLog, "log_ends", broken)
-    results = world.checker(config).check(config.jobs)
-    assert len(good(results)) == 9
-    assert isinstance(results["j4"].result, ZeroDivisionError)
 
 
 def test_a_partition_without_leader_takes_its_own_job_out_and_is_waited_for_once(world: World) -> None:
@@ -504,14 +482,6 @@ def test_heartbeats_are_read_while_every_store_is_away(world: World) -> None:
         assert not good(checker.check(config.jobs))
         assert checker.heartbeat_ms == sent_ms
         world.now += EVERY_S
-
-
-def test_the_mirror_is_not_asked_while_stores_and_cluster_are_away(world: World) -> None:
-    config = world.config(*ten())
-    checker = world.checker(config)
-    world.away, world.stores_away = True, {"memory:one"}
-    checker.check(config.jobs)
-    assert world.calls["The cluster without answer"] == 1
 
 
 def test_a_bug_in_following_the_mirror_does_not_end_the_watch(

@@ -195,12 +195,6 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
     assert len(values) == 1, values
 
 
-def test_strange_names_are_escaped(scraped: Scraped) -> None:
-    name = 'cl"icks\\\n{}'
-    scraped.figures.watch_jobs({name: TOPICS})
-    assert scraped.value("up", job=name) == 0
-
-
 def test_a_sink_that_forbids_the_next_start_is_counted_and_asks_for_a_person(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS, "without": TOPICS})
     scraped.figures.checked({"clicks": (replace(found(), topics={}, blocking_sinks=1), 0.1)})

@@ -178,18 +178,6 @@ def test_grades_that_cannot_be_read_again_are_unknown_and_times_stay(
     assert watched.grade() == (0, 0)
 
 
-def test_checkpoints_that_cannot_be_read_any_more_do_not_say_that_nothing_is_skipped(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_checkpoints(watched.memory.log, (BASE + 2, 2), group=GROUP)
-    assert watched.round().mirror_skips == 0
-    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
-    with monkeypatch.context() as patched:
-        refuse_topic(patched, CHECKPOINTS, Refused("Not authorized."))
-        assert isnan(watched.round().mirror_skips or 0)
-    assert watched.round().mirror_skips == 5
-
-
 def test_each_round_reads_only_what_is_new(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     decode = following.read_checkpoint
@@ -257,12 +245,6 @@ def test_heartbeats_are_read_though_checkpoints_may_not_be(
     assert watched.checker.heartbeat_ms == NOW - 5_000
     assert "MirrorMaker's checkpoints cannot be read" in caplog.text
     assert "heartbeats" not in caplog.text
-
-
-def test_checkpoints_are_read_though_heartbeats_may_not_be(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
-    refuse_topic(monkeypatch, "a.heartbeats", Refused("Not authorized."))
-    assert watched.grade() == (0, 5)
 
 
 def refuse_topic(monkeypatch: pytest.MonkeyPatch, topic: str, error: Exception) -> None:

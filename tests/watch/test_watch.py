@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 import shutil
 import signal
 import socket
@@ -14,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.core.errors import Unreachable
 from reconciler.kafka.reader import KafkaLogReader
@@ -22,7 +19,7 @@ from reconciler.ports import TopicPartition
 from tests.lab.kafka import KafkaCluster
 from tests.waiting import LIMIT_S
 from tests.watch.watching import Watching, runs_here, watching
-from tests.world import CommandResult, World, environment, free_port, run_process
+from tests.world import CommandResult, World, environment, free_port
 
 pytestmark = pytest.mark.system
 
@@ -73,21 +70,6 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
         runs_here(world, 8, 10, topic=world.mirrored)
         watch.until(lambda: watch.value("mismatched_partitions", **where) == 0, "a person has corrected it")
         assert not [line for line in watch.lines if "bug" in line]
-
-
-def test_jobs_that_read_one_topic_are_each_told_of(world: World) -> None:
-    """They are checked together, in one call: each of the topic's partitions is asked about once for each job."""
-    world.deliver(12, 12)
-    tables = []
-    for name, numbers in (("fast", (7, 7)), ("slow", (3, 9))):
-        world.group = f"{name} readers of {world.topic}"
-        world.processed(*numbers)
-        tables.append(world.job(name))
-    with watching(world.config(*tables), every=1) as watch:
-        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in ("fast", "slow")), "both were checked")
-        for name in ("fast", "slow"):
-            assert watch.verdicts(name) == {(world.mirrored, "moved"): 2}
-            assert watch.value("replay_records", job=name, topic=world.mirrored) == 0
 
 
 # ---------------------------------------------------------------- one cluster, its outage, and a restored backup
@@ -204,29 +186,6 @@ def test_a_last_broker_that_answers_while_it_shuts_down_does_not_end_who_asks(ow
         asking.wait()
 
 
-def test_a_store_outage_shows_in_its_own_jobs_and_heals(world: World) -> None:
-    world.deliver(12)
-    world.processed(7)
-    other = f"sqlite:///{world.folder / 'other.db'}"
-    world.save({0: world.rows()[0].stored}, address=other)
-    config = world.config(world.job("well"), world.job("ill", store=other))
-    with watching(config) as watch:
-        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in ("well", "ill")), "both were checked")
-        (world.folder / "other.db").rename(world.folder / "away.db")
-        ill, well = watch.checks("ill", "ok"), watch.checks("well", "ok")
-        watch.until(lambda: watch.value("up", job="ill") == 0, "the outage shows")
-        assert watch.checks("ill", "ok") <= ill + 1, "the next check shows it; one was perhaps under way"
-        watch.until(lambda: watch.checks("ill", "unreachable") >= 3, "it lasts")
-        watch.until(lambda: watch.checks("well", "ok") >= well + 3, "the other job is checked all the while")
-        assert watch.verdicts("ill") == {(world.mirrored, "moved"): 1}
-        (world.folder / "away.db").rename(world.folder / "other.db")
-        failed = watch.checks("ill", "unreachable")
-        watch.until(lambda: watch.value("up", job="ill") == 1, "the outage has healed")
-        assert watch.checks("ill", "unreachable") <= failed + 2, "one was under way, one came too soon to try"
-        watch.until(lambda: [line for line in watch.lines if "answers again" in line], "it is said")
-        assert len([line for line in watch.lines if "Trying again" in line and "other.db" in line]) == 1
-
-
 # ---------------------------------------------------------------- signals
 
 
@@ -277,37 +236,7 @@ def test_a_signal_stops_it_in_order_also_while_it_waits_for_a_cluster(world: Wor
             socket.create_connection(("127.0.0.1", int(watch.url.rpartition(":")[2])), timeout=30)
 
 
-def test_a_second_signal_ends_it_at_once(world: World) -> None:
-    """A broker that takes connections and says nothing holds a request for its whole time."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        config = world.config(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}", extra='[search]\ndeadline = "600s"\n')
-        with watching(config) as watch:
-            for sent in itertools.count(1):
-                watch.process.send_signal(signal.SIGTERM)
-                try:
-                    code = watch.process.wait(0.5)
-                    break
-                except subprocess.TimeoutExpired:
-                    assert sent < 100
-            assert code in (0, -signal.SIGTERM)
-
-
 # ---------------------------------------------------------------- the listener, and what is a matter of usage
-
-
-def test_an_unusable_address_is_a_usage_error(world: World) -> None:
-    config = world.config(extra=SHORT)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ended = run_process("watch", "-c", config, "--listen", f"127.0.0.1:{port}")
-    assert (ended.code, ended.out) == (2, "")
-    assert f"Nothing can listen on 127.0.0.1:{port}: Address already in use." in ended.err
-    for address in ("9464", "127.0.0.1", "::1:9464"):
-        ended = world.run("watch", "-c", config, "--listen", address)
-        assert (ended.code, "is not HOST:PORT" in ended.err) == (2, True)
-    for every in ("0", "-1", "nan", "100000"):
-        ended = world.run("watch", "-c", config, "--every", every)
-        assert (ended.code, "is not a number of seconds" in ended.err) == (2, True)
 
 
 def test_listening_to_everybody_is_said(world: World) -> None:
@@ -346,33 +275,3 @@ def test_the_certificate_is_read_again_at_a_signal(world: World) -> None:
         reload(watch)
         watch.until(lambda: [line for line in watch.lines if "tls.key, which is not there" in line], "the refusal")
         assert watch.get("/metrics", after)[0] == 200
-
-
-def test_once_prints_the_metrics_of_one_round(world: World) -> None:
-    world.deliver(12)
-    world.processed(7)
-    ended = world.run("watch", "-c", world.config(), "--once")
-    assert (ended.code, ended.err) == (0, "")
-    families = {family.name for family in text_string_to_metric_families(ended.out)}
-    assert {"reconciler_partitions", "reconciler_up", "reconciler_build_info"} <= families
-    assert re.search(r'^reconciler_up\{job="clicks"\} 1\.0$', ended.out, re.MULTILINE)
-    away = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra=SHORT)
-    ended = world.run("watch", "-c", away, "--once")
-    assert ended.code == 6
-    assert 'reconciler_up{job="clicks"} 0.0' in ended.out
-    assert ended.err.count("the destination cluster at") == 1
-    assert "Trying again" not in ended.err
-
-
-def test_once_names_each_job_that_was_not_checked_and_checks_the_others(world: World) -> None:
-    world.deliver(12)
-    world.processed(7)
-    (world.folder / "torn.db").write_text("no database")
-    sick = [world.job(name, name, store=f"sqlite:///{world.folder}/{name}.db") for name in ("gone", "torn")]
-    ended = world.run("watch", "-c", world.config(*sick, world.job()), "--once")
-    assert ended.code == 6
-    up = re.findall(r'^reconciler_up\{job="(\w+)"\} (\S+)$', ended.out, re.MULTILINE)
-    assert dict(up) == {"gone": "0.0", "torn": "0.0", "clicks": "1.0"}
-    first, second = ended.err.splitlines()
-    assert first.startswith("There is no offset store at")
-    assert "torn.db is not" in second

@@ -29,26 +29,22 @@ ALONE = '[topics]\npolicy = "identity"\n'
 class Guarded:
     """A job that lives on the one cluster there is: identity policy, no source, anchors with that cluster's id."""
 
-    def __init__(self, memory: Memory, partitions: int = 1) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.memory = memory
         memory.log.delete("a.events")
-        self.make(partitions)
+        self.make()
 
-    def make(self, partitions: int, topic_id: str | None = None) -> None:
-        self.memory.log.create("events", partitions, topic_id)
+    def make(self, topic_id: str | None = None) -> None:
+        self.memory.log.create("events", 1, topic_id)
 
-    def write(self, numbers: range, partition: int = 0) -> None:
-        self.memory.deliver(numbers, partition, topic="events")
+    def write(self, numbers: range) -> None:
+        self.memory.deliver(numbers, topic="events")
 
-    def processed(self, *offsets: int) -> None:
-        """The job has read up to each partition's offset."""
-        rows = {}
-        for partition, offset in enumerate(offsets):
-            record = self.memory.log.partition("events", partition).records[offset - 1]
-            own = replace(anchor(0, partition, "b"), topic_id="b/events", offset=record.offset)
-            named = replace(own, timestamp_ms=record.timestamp_ms, fingerprint=_fingerprint(record))
-            rows[partition] = StoredOffset(offset, named, NOW)
-        self.memory.save(rows)
+    def processed(self, offset: int) -> None:
+        """The job has read up to this offset."""
+        record = self.memory.log.partition("events", 0).records[offset - 1]
+        named = replace(anchor(0, 0, "b"), topic_id="b/events", offset=record.offset, timestamp_ms=record.timestamp_ms)
+        self.memory.save({0: StoredOffset(offset, replace(named, fingerprint=_fingerprint(record)), NOW)})
 
     def config(self, extra: str = "") -> Config:
         job = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "memory:"\n'
@@ -109,14 +105,6 @@ def test_how_far_a_mirror_is_behind_is_told_in_the_records_own_time(memory: Memo
     found = figures_of(checked.plan.jobs[0], checked.jobs[0], config.policy.start, by)
     assert found.topics["a.events"].lag_s == 4
     assert on_the_source(memory).lag_s == math.inf  # not looked up
-
-
-def test_nothing_says_how_far_an_empty_partition_is_behind(memory: Memory) -> None:
-    memory.save({0: stored(6)})
-    config = memory.config()
-    (row,) = check(config, config.jobs, memory.outside).plan.jobs[0].partitions
-    assert row.verdict is Verdict.BEHIND
-    assert lags_ms([row], config.jobs[0].identity, memory.log) == {}
 
 
 def test_a_replay_over_budget_blocks_and_is_counted_as_that(memory: Memory) -> None:
@@ -199,7 +187,7 @@ def test_another_log_in_the_topics_place_is_a_mismatch(
     guarded.write(range(10))
     guarded.processed(8)
     guarded.memory.log.delete("events")
-    guarded.make(1, topic_id)
+    guarded.make(topic_id)
     for part in numbers:
         guarded.write(part)
     found = guarded.found()
@@ -215,37 +203,13 @@ def test_retention_past_a_guarded_job_is_a_mismatch_and_a_loss(guarded: Guarded)
     assert (found.verdicts, found.mismatched, found.blocked) == ({Verdict.LOST: 1}, 1, 1)
 
 
-def test_a_topic_that_was_deleted_is_a_mismatch(guarded: Guarded) -> None:
-    guarded.write(range(10))
-    guarded.processed(4)
-    guarded.memory.log.delete("events")
-    found = guarded.found()
-    assert (found.verdicts, found.mismatched, found.blocked) == ({Verdict.MISSING: 1}, 1, 1)
-
-
-@pytest.mark.parametrize("topic_id", [None, "b/events again"])
-def test_a_topic_that_came_back_with_fewer_partitions_misses_the_others(memory: Memory, topic_id: str | None) -> None:
-    guarded = Guarded(memory, partitions=3)
-    for partition in range(3):
-        guarded.write(range(10), partition)
-    guarded.processed(4, 5, 6)
-    memory.log.delete("events")
-    guarded.make(2, topic_id)
-    for partition in range(2):
-        guarded.write(range(10), partition)
-    found = guarded.found()
-    assert found.verdicts[Verdict.MISSING] == 1
-    assert found.own == 3
-    assert found.mismatched >= 1
-
-
 def test_a_cluster_that_was_rebuilt_under_another_id_is_a_mismatch_where_there_is_no_other(guarded: Guarded) -> None:
     """Anchors of another cluster are those of a source, unless the configuration says that there is none."""
     guarded.write(range(10))
     guarded.processed(8)
     guarded.memory.log.cluster_id = "rebuilt"
     guarded.memory.log.delete("events")
-    guarded.make(1)
+    guarded.make()
     guarded.write(range(4, 10))
     found = guarded.found()
     assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MOVED: 1}, 0, 0)

@@ -64,11 +64,6 @@ class PrometheusServer(Server):
         found: list[dict[str, Any]] = self._get("/api/v1/alerts")["alerts"]
         return found
 
-    def targets(self) -> list[dict[str, Any]]:
-        """Scrape targets: labels, health and the last error."""
-        found: list[dict[str, Any]] = self._get("/api/v1/targets")["activeTargets"]
-        return found
-
     def _get(self, path: str, **parameters: str) -> Any:
         address = f"{self.url}{path}?{urlencode(parameters)}"
         try:
