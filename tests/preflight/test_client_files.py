@@ -9,7 +9,6 @@ import pytest
 
 from reconciler.core.errors import ConfigError
 from reconciler.preflight.client_properties import GivenClient, given_properties, read_properties
-from reconciler.preflight.java_properties import UnreadableText, login_modules
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 LOGIN = {"sasl.username": "etl", "sasl.password": "s3"}
@@ -130,10 +129,6 @@ def test_a_line_is_read_as_java_reads_it(properties, text: str, value: str) -> N
     assert properties(text)["client.id"] == value
 
 
-def test_a_comment_that_ends_in_a_backslash_hides_no_setting(properties) -> None:
-    assert properties("# the old login \\\nsecurity.protocol=SASL_SSL\n") == {"security.protocol": "SASL_SSL"}
-
-
 def test_characters_that_java_reads_differently_are_refused_and_comments_are_not(properties, refused) -> None:
     assert "\\u and its four hexadecimal digits" in refused("client.id=\u00fcber-s3cret")
     assert "client.id" in refused("client.id=über".encode("latin-1"))
@@ -199,13 +194,6 @@ def test_a_jaas_line_that_gives_no_login_is_refused_without_its_values(refused, 
     assert words in refused(f"security.protocol=SASL_SSL\nsasl.jaas.config={jaas}\n")
 
 
-def test_a_login_module_has_its_own_options_only() -> None:
-    one, other = login_modules("a.B required x='1'; c.D optional y=z;")
-    assert (one.kind, one.options, other.kind, other.options) == ("B", {"x": "1"}, "D", {"y": "z"})
-    with pytest.raises(UnreadableText):
-        login_modules("a.B required x=;")
-
-
 def test_iam_is_refused_by_its_name(refused) -> None:
     iam = "sasl.mechanism=AWS_MSK_IAM\nsasl.client.callback.handler.class=software.amazon.msk.auth.iam.X\n"
     assert "AWS MSK IAM, which is not supported. Give a SCRAM login (--client" in refused(iam)
@@ -217,11 +205,6 @@ def test_iam_behind_a_token_is_refused_by_its_name(refused) -> None:
     assert "AWS MSK IAM" in refused(f"{TOKEN}{BEARER};\n{text}")
     assert "AWS MSK IAM" in refused(f"{TOKEN}{text}")
     assert "the login is OAUTHBEARER" in refused(f"{TOKEN}sasl.login.callback.handler.class=io.example.Mine\n")
-
-
-def test_properties_stay_in_the_order_of_the_file(properties) -> None:
-    names = [f"socket.{number}" for number in range(40)]
-    assert list(properties("".join(f"{name}=1\n" for name in names))) == names
 
 
 TOKEN = "sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=https://id/token\n"

@@ -121,17 +121,6 @@ def test_the_written_file_passes_config_check_and_finds_the_offsets(world: World
     assert [rows[partition]["resume_offset"] for partition in (0, 1)] == [40, 40]
 
 
-def test_a_file_that_is_there_is_left_alone(world: World, written: Path) -> None:
-    written.write_text("mine")
-    asked = ("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes")
-    refused = world.run(*asked, "--output", written)
-    assert refused.code == 2
-    assert "exists already. Choose another --output, or add --force." in refused.err
-    assert written.read_text() == "mine"
-    assert world.run(*asked, "--output", written, "--force").code == 0
-    assert written.read_text() != "mine"
-
-
 def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
     """A consumer group with offsets of the mirrored topic is a job whose store is kafka-group:."""
     from confluent_kafka import Consumer
@@ -200,51 +189,3 @@ def test_questions_offer_the_findings_as_defaults(world: World, monkeypatch: pyt
     content = tomllib.loads(output.read_text())
     assert content["destination"]["bootstrap_servers"] == world.cluster.bootstrap
     assert content["jobs"][0]["identity"] == {"id": "none"}
-
-
-def test_a_store_without_such_a_group_makes_no_job(world: World) -> None:
-    ended = world.run(
-        *("init", "--bootstrap-servers", world.cluster.bootstrap, "--store", world.address, "--yes"),
-        *("--group", "nobody", "--output", world.folder / "none.toml"),
-    )
-    assert ended.code == 0, ended.output
-    assert 'nobody: no rows of any mirrored topic for group "nobody"; this store has ' in ended.err
-    assert "No offset of this group was found" in (world.folder / "none.toml").read_text()
-
-
-def test_without_a_terminal_and_without_an_option_it_stops(world: World) -> None:
-    ended = world.run("init", "--bootstrap-servers", world.cluster.bootstrap, "--output", world.folder / "none.toml")
-    assert ended.code == 2
-    assert "Questions need a terminal" in ended.err
-    assert not (world.folder / "none.toml").exists()
-
-
-def test_every_problem_of_a_live_configuration_is_listed(world: World) -> None:
-    """One topic with a wrong alias, one store that is not there: both are reported, and the rest is checked."""
-    config = world.config(
-        world.job(),
-        world.job("lost", store=f"sqlite:///{world.folder / 'none.db'}"),
-        source='alias = "z"',
-        extra=f'[metrics]\ntextfile = "{world.folder / "no-folder"}"',
-    )
-    ended = world.run("config", "check", "-c", config, "--format", "json")
-    assert ended.code == 2, ended.output
-    found = json.loads(ended.out)
-    failed = {each["subject"]: each for each in found["tried"] if each["level"] == "fail"}
-    assert set(failed) == {f"topic z.{world.topic}", "job lost", "metrics"}
-    assert f"It has a.{world.topic}" in failed[f"topic z.{world.topic}"]["next"]
-    assert "There is no offset store" in failed["job lost"]["said"]
-    assert found["exit_code"] == 2
-
-
-def test_an_unreachable_cluster_has_another_exit_code(world: World) -> None:
-    config = world.config(world.job(store=f"sqlite:///{world.folder / 'none.db'}"))
-    assert world.run("config", "check", "-c", config).code == 6
-    assert world.run("config", "check", "-c", config, "--offline").code == 0
-
-
-def test_a_source_that_is_gone_is_no_failure(world: World) -> None:
-    source = 'alias = "a"\nbootstrap_servers = "127.0.0.1:1"'
-    ended = world.run("config", "check", "-c", world.config(source=source, extra='[search]\ndeadline = "4s"'))
-    assert ended.code == 0, ended.output
-    assert "warn  source: only track, audit and jobs that start there need it" in ended.out

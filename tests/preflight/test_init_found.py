@@ -125,11 +125,6 @@ def test_known_topics_tell_the_suffix_even_of_one(known: list[str], template: st
     assert (found and found.template) == template
 
 
-def test_a_rule_of_a_person_chooses_the_topics_that_fit() -> None:
-    found = named("a", TopicPolicy.NAMES, ".", ("a_x", "a_", "b_x", "a_y"), template="{cluster}_{topic}")
-    assert (found.topics, found.source_of("a_x")) == (("a_x", "a_y"), "x")
-
-
 def test_topics_of_the_mirror_itself_belong_to_no_job() -> None:
     names = ("a.checkpoints.internal", "a.heartbeats", "mm2-status.a.internal", "a.events", *NOISE)
     assert [name for name in names if not is_internal(name)] == ["a.events"]
@@ -223,13 +218,6 @@ def test_ids_that_the_job_recorded_decide_between_two_candidates() -> None:
     assert found.id == "header:trace"
     assert "an id that the job recorded is among them" in found.why
     assert propose(seen(*records), frozenset({b"k4"})).id == "key"
-
-
-@pytest.mark.parametrize("records", [(), (record(0, id=b"1"),)])
-def test_too_few_records_prove_nothing(records: tuple[MemoryRecord, ...]) -> None:
-    found = propose(seen(*records))
-    assert (found.id, found.choices) == ("none", ("none",))
-    assert "is not known" in found.why[0]
 
 
 def test_poisoned_records_stop_nothing() -> None:
