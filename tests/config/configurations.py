@@ -23,6 +23,55 @@ store = "sqlite:///offsets.db"
 """
 """The smallest configuration; its store is ``STORE``."""
 
+FULL = """
+[source]
+alias = "prod"
+bootstrap_servers = "a:9092"
+[source.client]
+"client.id" = "tracker"
+[destination]
+bootstrap_servers = "b:9092,c:9092"
+[destination.client]
+"security.protocol" = "SASL_SSL"
+sasl.username = "me"
+"sasl.password" = "${SECRET}"
+"enable.ssl.certificate.verification" = true
+"socket.timeout.ms" = 5000
+[topics]
+policy = "default"
+separator = "_"
+[topics.names]
+special = "renamed"
+[anchors]
+store = "sqlite:///anchors.db"
+[search]
+max_disorder = "5s"
+scan_records = 10
+deadline = "2m"
+[policy]
+new = "2026-01-31T06:00:00+01:00"
+behind = "wait"
+max_replay = 7
+no_anchor = "row-time"
+plan_expires = "90m"
+[[jobs]]
+name = "clicks"
+group = "readers"
+topics = ["events", "special"]
+store = "sqlite:///${PLACE}/offsets.db"
+[jobs.identity]
+timestamp = "json:$.ts"
+unit = "s"
+id = "json:$.meta.id"
+id_order = "increasing"
+[[jobs]]
+name = "views"
+group = "readers"
+topics = ["views"]
+store = "kafka-group:"
+"""
+"""Every table, for an environment with SECRET and PLACE."""
+
 Load = Callable[..., Config]
 """What the fixture ``load`` gives: from a text, with the environment as keywords."""
 

@@ -14,55 +14,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.policies import Behind, NoAnchor, StartPlace
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
-from tests.config.configurations import LEAST, Load
-
-FULL = """
-[source]
-alias = "prod"
-bootstrap_servers = "a:9092"
-[source.client]
-"client.id" = "tracker"
-[destination]
-bootstrap_servers = "b:9092,c:9092"
-[destination.client]
-"security.protocol" = "SASL_SSL"
-sasl.username = "me"
-"sasl.password" = "${SECRET}"
-"enable.ssl.certificate.verification" = true
-"socket.timeout.ms" = 5000
-[topics]
-policy = "default"
-separator = "_"
-[topics.names]
-special = "renamed"
-[anchors]
-store = "sqlite:///anchors.db"
-[search]
-max_disorder = "5s"
-scan_records = 10
-deadline = "2m"
-[policy]
-new = "2026-01-31T06:00:00+01:00"
-behind = "wait"
-max_replay = 7
-no_anchor = "row-time"
-plan_expires = "90m"
-[[jobs]]
-name = "clicks"
-group = "readers"
-topics = ["events", "special"]
-store = "sqlite:///${PLACE}/offsets.db"
-[jobs.identity]
-timestamp = "json:$.ts"
-unit = "s"
-id = "json:$.meta.id"
-id_order = "increasing"
-[[jobs]]
-name = "views"
-group = "readers"
-topics = ["views"]
-store = "kafka-group:"
-"""
+from tests.config.configurations import FULL, LEAST, Load
 
 
 @pytest.fixture
@@ -391,11 +343,6 @@ def test_a_secret_is_not_repeated_in_a_complaint(complaint, tmp_path, line: str)
     assert "hush" not in said.replace(str(tmp_path), "")
 
 
-def test_a_missing_configuration_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"There is no configuration file .*none\.toml. Name one with -c FILE"):
-        load_config(tmp_path / "none.toml", {})
-
-
 def test_a_configuration_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "reconciler.toml"
     path.write_bytes(base64.b64decode("/////w=="))
@@ -425,12 +372,6 @@ def test_two_jobs_of_a_group_whose_topics_names_change_places(load: Load, compla
     assert 'share the stored offsets under the name "events": one store, one group' in complaint(other + BOTH_WAYS)
     apart = of_two_jobs("sqlite:///offsets.db", "sqlite:///others.db").replace('["events"]', '["b.events"]', 1)
     assert len(load(apart + BOTH_WAYS).jobs) == 2
-
-
-def test_two_jobs_that_share_stored_offsets(complaint) -> None:
-    """Each would correct the other's rows."""
-    twin = LEAST[LEAST.index("[[jobs]]") :].replace('name = "clicks"', 'name = "views"')
-    assert "share the stored offsets" in complaint(LEAST + twin)
 
 
 @pytest.mark.parametrize(

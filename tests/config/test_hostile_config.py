@@ -10,48 +10,14 @@ from hypothesis import strategies as st
 
 from reconciler.config.file import MOST_BYTES, load_config
 from reconciler.core.errors import ConfigError, ExitCode
+from tests.config import configurations
 from tests.fuzz import fuzz, sized, slips
 
-FULL = """
-[source]
-alias = "prod"
-bootstrap_servers = "a:9092"
-[source.client]
-"client.id" = "tracker"
-[destination]
-bootstrap_servers = "b:9092,c:9092"
-[destination.client]
-"security.protocol" = "SASL_SSL"
-sasl.password = "${SECRET}"
-"socket.timeout.ms" = 5000
-[topics]
-policy = "default"
-separator = "_"
-[topics.names]
-special = "renamed"
-[anchors]
-store = "postgresql://u:${SECRET}@h/db?sslmode=require"
-[search]
-max_disorder = "5s"
-scan_records = 10
-[policy]
-new = "2026-01-31T06:00:00+01:00"
-max_replay = 7
-python = ["clicks.ids"]
+FULL = f"""{configurations.FULL}
 [watch]
 every = "60s"
 [metrics]
-pushgateway = "http://me:${SECRET}@h:9091"
-[[jobs]]
-name = "clicks"
-group = "readers"
-topics = ["events", "special"]
-store = "sqlite:///${PLACE}/offsets.db"
-[jobs.identity]
-timestamp = "json:$.ts"
-unit = "s"
-id = "json:$.meta.id"
-id_order = "increasing"
+pushgateway = "http://me:${{SECRET}}@h:9091"
 """
 ENVIRONMENT = {"SECRET": "correct-horse", "PLACE": "/srv"}
 WORDS = [
