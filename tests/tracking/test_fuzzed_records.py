@@ -8,7 +8,7 @@ from functools import partial
 
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Record, StoredOffset
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
@@ -114,8 +114,3 @@ def test_among_any_records_the_anchor_is_found_and_nothing_is_skipped(memory: Me
 def _append(log: MemoryPartition, records: list[Made]) -> None:
     for number, each in enumerate(records):
         log.append(BEGIN + 3_000 * number, each.key, each.value, each.headers)
-
-
-def test_records_are_what_the_product_takes_for_records() -> None:
-    record: Record = Made(b"")
-    assert record.timestamp_ms == 1

@@ -31,15 +31,6 @@ def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
 # ---------------------------------------------------------------- what is kept
 
 
-def test_the_last_record_before_the_stored_offset_is_kept_as_made_for_it(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(7)
-    assert (world.track().saved, world.track().saved) == (1, 0)
-    kept = world.kept()
-    assert kept is not None
-    assert (kept.offset, kept.anchor) == (7, named(6))
-
-
 def test_a_job_that_goes_on_is_followed(world: Tracked) -> None:
     world.make(range(10))
     tracker = world.tracker()
@@ -542,15 +533,6 @@ def test_an_anchor_store_that_is_away_is_not_waited_for_by_every_job(
     assert not any(job.followed for job in around.jobs)
 
 
-def test_the_anchor_store_of_one_job_alone_is_named_without_the_job(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(7)
-    tracker = world.tracker()
-    world.step = 15
-    world.trouble.comes(f"read {ANCHORS}", *[AWAY] * 50)
-    assert list(world.look(tracker).troubles) == [ANCHORS]
-
-
 def test_one_who_wants_to_stop_does_not_wait_for_an_outage_to_end(world: Tracked) -> None:
     world.job_stores(7)
     tracker = world.tracker()
@@ -595,16 +577,6 @@ def test_a_job_whose_rows_all_have_anchors_needs_neither_the_source_nor_the_stor
     world.trouble.comes(f"read {ANCHORS}", AWAY)
     report = world.track()
     assert (report.own, report.partitions, report.saved) == (1, 1, 0)
-
-
-def test_with_one_topic_name_on_both_sides_a_store_that_keeps_anchors_is_left_out(
-    memory: Memory, request: pytest.FixtureRequest
-) -> None:
-    world = Tracked(memory, MemoryStore(f"{request.node.nodeid}-own"))
-    with pytest.raises(
-        ConfigError, match=r"nothing to track: clicks: its store keeps anchors .* one name on both sides"
-    ):
-        world.tracker(IDENTITY)
 
 
 def test_a_job_that_is_left_out_is_named_with_the_reason(world: Tracked) -> None:

@@ -95,8 +95,3 @@ def test_a_destination_that_does_not_answer_is_no_single_jobs_fault(
     planned.file("reconciler.toml", f'{config}[search]\ndeadline = "1s"\n')
     ended = planned.run(*APPLY)
     assert (ended.code, ended.err) == (ExitCode.UNREACHABLE, "kafka-b:9092 does not answer.\n")
-
-
-def test_an_error_about_the_only_job_names_no_others(planned: World) -> None:
-    went_on(planned, "orders")
-    assert "--job" not in planned.run(*APPLY, "--job", "orders").err

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -105,31 +103,10 @@ def test_a_plan_that_is_not_text_is_said_to_be_none(folder: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-@pytest.mark.parametrize("piped", [False, True], ids=["a file", "a pipe"])
-def test_anchor_lines_of_anything_are_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, content: Callable[[], bytes], piped: bool
-) -> None:
-    path = folder / "lines"
-    path.write_bytes(content())
-    if piped:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content()), encoding="utf-8"))
-    arguments = ["anchors", "import", "-c", str(folder / "reconciler.toml"), *([] if piped else [str(path)])]
-    assert command_line.main(arguments) == 2
-
-
-@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 def test_a_configuration_of_anything_is_refused(folder: Path, content: Callable[[], bytes]) -> None:
     path = folder / "other.toml"
     path.write_bytes(content())
     assert command_line.main(["check", "-c", str(path)]) == 2
-
-
-@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_a_snapshot_of_anything_puts_nothing_back(folder: Path, content: Callable[[], bytes]) -> None:
-    path = folder / "good.plan.json"
-    path.write_bytes(plan())
-    (folder / "good.plan.json.applied.json").write_bytes(content())
-    assert command_line.main(["rollback", str(path), "-c", str(folder / "reconciler.toml"), "--yes"]) in (2, 5)
 
 
 # ---------------------------------------------------------------- names that are paths

@@ -157,11 +157,6 @@ def test_a_quick_command_says_nothing_of_waits(
     assert capsys.readouterr().err == ""
 
 
-def test_a_wait_is_told_within_two_seconds_and_then_regularly() -> None:
-    assert unanswered.FIRST_S + unanswered.LOOK_S < 2
-    assert unanswered.EVERY_S <= 5
-
-
 def test_a_retry_tells_the_place_and_the_cause_of_its_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[waits.Waited]] = []
     pause = SimpleNamespace(sleep=lambda _: seen.append(under_way()))  # the retry's alone, and no other thread's

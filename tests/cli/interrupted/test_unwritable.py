@@ -1,4 +1,4 @@
-"""An unwritable place, a full disk, an interrupt: a sentence that lists what was written and what was not."""
+"""A full disk, an interrupt: a sentence that lists what was written and what was not."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from tests.golden.keys import write_key
 from tests.golden.world import DESTINATION, World
 
 OTHER = "sqlite:///other.db"
-BELOW_A_FILE = "file/x"
-"""A path that cannot exist, since its parent is no folder."""
 PLANNED = "plan -c reconciler.toml --job clicks -o p.json"
 
 
@@ -30,7 +28,6 @@ PLANNED = "plan -c reconciler.toml --job clicks -o p.json"
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path, monkeypatch)
     Estate(world)
-    world.file("file", "")
     write_key(tmp_path, "key")
     return world
 
@@ -43,33 +40,15 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-WRITERS = {
-    "plan": f"plan -c reconciler.toml --job clicks -o {BELOW_A_FILE}",
-    "page": f"show p.json --html {BELOW_A_FILE}",
-    "anchor lines": f"anchors export -c reconciler.toml --job clicks {BELOW_A_FILE}",
-    "configuration": f"init --bootstrap-servers {DESTINATION} --alias a --store {OFFSETS} --yes -o {BELOW_A_FILE}",
-    "folder of plans": f"hook --to destination -c reconciler.toml --job clicks --plans {BELOW_A_FILE}",
-    "variables": f"hook --to destination -c reconciler.toml --job clicks --plans plans --env-file {BELOW_A_FILE}",
-    "demo": f"demo --folder {BELOW_A_FILE}",
-}
-
-
-@pytest.mark.parametrize("line", WRITERS.values(), ids=list(WRITERS))
-def test_a_place_that_cannot_be_written_ends_as_a_sentence(world: World, line: str) -> None:
-    assert run(world, PLANNED).code in (ExitCode.OK, ExitCode.NEEDS_PERSON)
-    before = world.tables("offsets.db")
-    ended = run(world, line)
-    assert ended.code == ExitCode.USAGE, ended.err
-    assert f"{BELOW_A_FILE} cannot be written: Not a directory." in ended.err
-    assert world.tables("offsets.db") == before
-
-
 FILLERS = {
     "plan": (PLANNED, "p.json"),
     "page": ("show old.json --html p.html", "p.html"),
     "signature": ("sign old.json --key key.pem --yes", "old.json.sig"),
-    "configuration": (WRITERS["configuration"].replace(BELOW_A_FILE, "made.toml"), "made.toml"),
-    "anchor lines": (WRITERS["anchor lines"].replace(BELOW_A_FILE, "out.jsonl"), "out.jsonl"),
+    "configuration": (
+        f"init --bootstrap-servers {DESTINATION} --alias a --store {OFFSETS} --yes -o made.toml",
+        "made.toml",
+    ),
+    "anchor lines": ("anchors export -c reconciler.toml --job clicks out.jsonl", "out.jsonl"),
     "the hook's plan": ("hook --to destination -c reconciler.toml --job ready --plans plans", "plan.json"),
 }
 
@@ -234,18 +213,6 @@ def test_an_interrupt_before_the_first_write_says_that_nothing_was_written(
 def test_an_error_before_anything_was_to_be_written_says_nothing_of_writes(world: World) -> None:
     assert "ritten" not in run(world, "check -c nowhere.toml").err
     assert written.is_whole()
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [("{}", "it lacks the field format"), ("[]", "it is not an object")],
-)
-def test_a_damaged_snapshot_is_told_in_words(planned: World, content: str, why: str) -> None:
-    assert run(planned, "apply p.json -c reconciler.toml --yes").code == ExitCode.OK
-    planned.file("p.json.applied.json", content)
-    ended = run(planned, "rollback p.json -c reconciler.toml --yes")
-    assert ended.code == ExitCode.CHANGED
-    assert ended.err == f"The snapshot p.json.applied.json cannot be read: {why}. Restore the file it was.\n"
 
 
 @pytest.mark.parametrize("command", ["rollback", "apply"])

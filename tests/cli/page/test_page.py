@@ -13,8 +13,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reconciler.cli.main import main
 from reconciler.cli.page.advice import MOST_SETS, next_steps, path_for_job, row_steps
@@ -95,14 +93,6 @@ def test_a_text_that_never_ends_does_not_fill_the_page() -> None:
     assert len(html) < 300_000
     assert "more) …" in html
     assert f"{'x' * 100}-2" in html  # what tells partitions apart is at the end
-
-
-@given(st.text(max_size=40))
-@settings(max_examples=40, deadline=None)
-def test_no_name_becomes_markup(name: str) -> None:
-    made = plan(job(row(0, topic=name, detail=name), name=name), job(row(0)))
-    tags = [tag for tag, _ in Markup(html_of(made)).tags]
-    assert tags == [tag for tag, _ in Markup(html_of(plan(job(row(0)), job(row(0))))).tags]
 
 
 def test_5000_partitions_are_a_file_that_can_be_sent() -> None:
@@ -192,19 +182,6 @@ def test_two_jobs_never_plan_into_one_file() -> None:
     paths = {path_for_job(Path("x/failover.plan.json"), name) for name in ("eu/clicks", "eu_clicks", "eu clicks")}
     assert len(paths) == 3
     assert {path.parent for path in paths} == {Path("x")}
-
-
-def test_every_copied_decision_names_its_job() -> None:
-    made = every_ending()
-    ways = [
-        shlex.split(step.command or "")
-        for job in made.jobs
-        for row in job.partitions
-        for step in row_steps(row, job, FILES)
-    ]
-    deciding = [line for line in [*commands(made), *ways] if "--set" in line or "--accept" in line]
-    assert deciding
-    assert all(line.count("--job") == 1 for line in deciding)
 
 
 def test_an_offset_that_skips_is_counted_and_offers_to_skip() -> None:

@@ -12,7 +12,6 @@ import pytest
 from reconciler.cli.main import COMMANDS, full_parser, main
 from reconciler.cli.terminal import help
 from reconciler.cli.terminal.usage import Parser, UsageError
-from reconciler.core.errors import ExitCode
 from tests import ROOT
 
 Run = Callable[..., tuple[int, str, str]]
@@ -33,31 +32,11 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return command
 
 
-def test_without_a_command_all_of_them_are_listed_by_the_time_when_they_are_needed(run: Run) -> None:
-    code, out, err = run()
-    assert (code, out) == (2, "")
-    assert err.startswith("usage: reconciler")
-    assert err.index("before a failover:") < err.index("\na failover:") < err.index("after it:")
-    for name in COMMANDS:
-        assert re.search(rf"^  {name} ", err, re.MULTILINE), name
-    assert "also:" not in err, "a command has no time when it is needed"
-
-
 def test_help_goes_to_stdout_and_is_no_failure(run: Run) -> None:
     assert run("--help")[0] == 0
     assert run("help") == run("--help") == run("-h")
     assert run("help", "check") == run("check", "--help")
     assert run("help", "config", "check") == run("config", "check", "--help")
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_helps_with_sentences_examples_and_its_exit_codes(run: Run, name: str) -> None:
-    code, out, err = run(name, "--help")
-    assert (code, err) == (0, "")
-    assert re.search(r"\n\n[A-Z].*?[a-zA-Z]\.\n\n", out, re.DOTALL), "no sentence says what it does"
-    examples = out.partition("\nexamples:\n")[2]
-    assert re.search(rf"^  (\S+=\S+ )?reconciler {name}\b", examples, re.MULTILINE)
-    assert re.search(r"^exit codes:\n  0 ", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("columns", [72, 80, 200])
@@ -69,15 +48,6 @@ def test_help_fits_the_terminal_and_is_never_too_wide_to_read(
     _, out, _ = run(name, "--help")
     text = re.sub(r"^  (\S+=\S+ )?reconciler .*$", "", out, flags=re.MULTILINE)  # examples are for copying, uncut
     assert max(map(len, text.splitlines())) <= min(columns, help.WIDEST)
-
-
-@pytest.mark.parametrize("line", ["anchors export", "config check", "checkpoint show", "checkpoint clone"])
-def test_an_action_of_a_command_helps_too_and_takes_the_common_options(run: Run, line: str) -> None:
-    code, out, _ = run(*line.split(), "--help")
-    assert code == 0
-    assert f"Examples and exit codes: reconciler {line.split()[0]} --help" in out
-    assert "--log-format {text,json}" in out
-    assert "--debug" in out
 
 
 def every_parser(parser: Parser) -> Iterator[Parser]:
@@ -119,32 +89,6 @@ def test_shtab_makes_completions_of_the_parser() -> None:
         assert (ended.stdout, ended.stderr) == (f"{offered}\n", "")
 
 
-def test_exit_codes_have_their_words_in_one_place() -> None:
-    shown = help.exit_codes({ExitCode.OK: "", ExitCode.USAGE: "the file is there"})
-    assert ExitCode.OK.meaning in shown
-    assert "  2  the file is there" in shown
-    assert all(code.meaning for code in ExitCode)
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("chekc", "invalid choice: 'chekc' (choose from "),
-        ("anchors exprot", "invalid choice: 'exprot' (choose from "),
-        ("check", "There is no ./reconciler.toml. Give the configuration with -c FILE, or set RECONCILER_CONFIG."),
-        ("check -c x reconciler.toml", "unrecognized arguments: reconciler.toml"),
-        ("check -c x --ofrmat json", "Did you mean --format?"),
-        ("init --topics events -o mine.toml", "Did you mean --topic?"),
-        ("init --topic=--", "argument --topic: expected one argument"),
-    ],
-)
-def test_a_command_line_that_cannot_be_parsed_is_met_with_usage_and_complaint(run: Run, line: str, said: str) -> None:
-    code, out, err = run(*line.split())
-    assert (code, out) == (2, "")
-    assert err.startswith("usage: reconciler")
-    assert said in err.splitlines()[-1]
-
-
 def test_the_value_of_a_misspelt_option_is_not_repeated(run: Run) -> None:
     """It may be a secret, and stderr is often kept."""
     code, out, err = run("init", "--clients", "sasl.password=open sesame", "--client-x=sasl.password=barley")
@@ -154,16 +98,6 @@ def test_the_value_of_a_misspelt_option_is_not_repeated(run: Run) -> None:
     assert "barley" not in err
     assert "sesame" not in run("init", "--stores", "postgresql://me:sesame@h/db?sslmode=require")[2]
     assert "sesame" not in run("check", "postgresql://me:sesame@h/db")[2]
-
-
-def test_the_environment_names_the_configuration_where_the_command_line_does_not(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RECONCILER_CONFIG", "/nowhere/of-the-environment.toml")
-    code, _, err = run("check")
-    assert (code, "of-the-environment.toml" in err) == (2, True)
-    code, _, err = run("check", "-c", "/nowhere/given.toml")
-    assert (code, "given.toml" in err) == (2, True)
 
 
 def test_help_loads_no_room_that_works() -> None:

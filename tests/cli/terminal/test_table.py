@@ -13,11 +13,8 @@ import termios
 import pytest
 
 from reconciler.cli.terminal.output import UNLIMITED, wants_colour, width
-from reconciler.cli.terminal.report import plan_text
 from reconciler.cli.terminal.table import Cell, render
 from reconciler.cli.terminal.text import columns_of, cut, fold
-from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy
 
 HEADS = ("PARTITION", "OFFSET", "EVIDENCE")
 RIGHT = frozenset({1})
@@ -34,10 +31,6 @@ def test_columns_stand_under_their_heads() -> None:
         "a.events-0    1,200  id of record 1,199",
         "a.events-11       7  id",
     ]
-
-
-def test_without_rows_only_the_heads_are_shown() -> None:
-    assert table() == ["PARTITION  OFFSET  EVIDENCE"]
 
 
 @pytest.mark.parametrize("columns", range(42, 130, 7))
@@ -136,17 +129,6 @@ def test_nothing_in_a_cell_is_obeyed_by_a_terminal() -> None:
     )[1:]
     assert line.startswith(r"a\x1b[2J\x9b1m\x0ab\x0d\x07\u202ec\u200b\u2028\ud800\x00 ")
     assert line.isprintable()
-
-
-def test_a_plan_with_hostile_names_reaches_the_terminal_as_text_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = PartitionPlan(
-        *(HOSTILE, HOSTILE, None, 0, 7, None, Verdict.UNRESOLVED, None, None, None, None, None, 1, 1, HOSTILE)
-    )
-    plan = Plan("0", "now", "then", None, None, "b:1", "b", (JobPlan(HOSTILE, HOSTILE, HOSTILE, (row,)),))
-    shown = plan_text(plan, StartPolicy(), columns=80, colour=False)
-    assert "must not start" in shown
-    assert all(line.isprintable() for line in shown.split("\n"))
-    assert max(map(columns_of, shown.split("\n"))) <= 80
 
 
 def test_a_sentence_is_folded_between_words_and_a_long_path_stays_whole() -> None:
