@@ -149,15 +149,6 @@ def test_lines_read_back_what_was_written(rows):
     assert list(load_lines(texts)) == written
 
 
-@given(st.text())
-def test_any_text_is_read_or_refused_in_words(text):
-    if text.strip():
-        with pytest.raises(ConfigError, match="Line 1 of the anchor lines: "):
-            list(load_lines([text]))
-    else:
-        assert list(load_lines([text])) == []
-
-
 def test_an_exported_line_has_the_keys_of_the_contract():
     anchor = Anchor(8, 1700000000000, b"\x00id", "0" * 32, "cluster", "topic")
     content = json.loads(dump_line(AnchorLine("g", "events", 3, StoredOffset(9, anchor, 5))))
