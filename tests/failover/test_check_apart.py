@@ -193,13 +193,6 @@ def test_a_server_that_is_away_is_waited_for_twice_however_many_stores_it_has(si
     assert (len(checked.plan.not_judged), verdicts(checked.plan)) == (10, {"well": MOVED})
 
 
-def test_a_job_without_rows_beside_others_names_what_its_store_holds(sick: Sick) -> None:
-    config = sick.config(job("one"), job("two", "more", group="redaers"))
-    (row,) = check_each(config, config.jobs, sick.outside).plan.jobs[1].partitions
-    assert row.no_rows
-    assert 'for group "redaers"; this store has "readers"' in row.detail
-
-
 def test_a_cluster_that_is_away_ends_the_check(sick: Sick) -> None:
     sick.cluster = Unreachable("The cluster gave no answer.")
     config = sick.config(job("one"), job("two", "more"))

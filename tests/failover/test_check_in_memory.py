@@ -85,15 +85,6 @@ def test_where_both_fail_the_destination_is_named(memory: Memory) -> None:
         check(config, config.jobs, replace(memory.outside, reader=log, open_store=log.open_store))
 
 
-def test_match_once_it_was_applied(memory: Memory) -> None:
-    memory.deliver(range(3, 10))
-    memory.save({0: stored(6)})
-    memory.apply()
-    checked = memory.check()
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 4)
-    assert checked.to_write == frozenset()
-
-
 def test_a_partition_without_an_offset_starts_at_the_earliest_record(memory: Memory) -> None:
     memory.deliver(range(5))
     config = memory.config(jobs=CALLED_NEW)
@@ -240,12 +231,6 @@ def test_a_bare_offset_is_unresolved_until_a_person_sets_an_offset(memory: Memor
     assert (found(chosen), chosen.set_by_hand, chosen.record_offset) == ((Verdict.UNRESOLVED, 3), True, 2)
 
 
-def test_a_topic_that_neither_the_store_nor_the_destination_has_is_refused(memory: Memory) -> None:
-    memory.log.topic_ids.clear()
-    with pytest.raises(ConfigError, match=r'no topic "a\.events", and the store holds no offset'):
-        memory.check()
-
-
 # ---------------------------------------------------------------- partitions that do not correspond
 
 
@@ -254,19 +239,6 @@ def spread(memory: Memory, partitions: int) -> None:
     for number in range(12):
         for origin in (0, 1):
             memory.deliver(range(number, number + 1), (2 * number + origin) % partitions, origin=origin)
-
-
-def test_fewer_partitions_are_remapped_and_skip_nothing(memory: Memory) -> None:
-    spread(memory, 1)
-    memory.save({0: stored(3), 1: stored(5, 1)})
-    job = memory.job()
-    (row,) = job.partitions
-    assert (job.verdict, row.verdict) == (Verdict.REMAPPED, Verdict.REMAPPED)
-    first_unprocessed = next(r for r in memory.log.partition("a.events", 0).records if r.value == b"v4 of 0")
-    assert row.resume_offset is not None
-    assert row.resume_offset <= first_unprocessed.offset
-    assert row.replay_at_most is not None
-    assert row.replay_at_most >= 2  # records 4 and 5 of partition 1 are among what is read again
 
 
 def test_a_partition_made_by_hand_for_one_that_was_never_mirrored_spares_the_others_a_replay(memory: Memory) -> None:
@@ -280,18 +252,6 @@ def test_a_partition_made_by_hand_for_one_that_was_never_mirrored_spares_the_oth
     memory.log.create("a.events", 2)
     memory.deliver(range(10))
     assert [found(row) for row in memory.job().partitions] == [(Verdict.MOVED, 9), (Verdict.BEHIND, 0)]
-
-
-def test_more_partitions_are_remapped_and_skip_nothing(wide: Memory) -> None:
-    spread(wide, 3)
-    wide.save({0: stored(8), 1: stored(9, 1)})
-    job = wide.job()
-    assert {row.verdict for row in job.partitions} == {Verdict.REMAPPED}
-    for row in job.partitions:
-        for record in wide.log.partition("a.events", row.partition).records:
-            number, origin = (int(part) for part in (record.value or b"")[1:].split(b" of "))
-            unprocessed = number > (8, 9)[origin]
-            assert not unprocessed or record.offset >= (row.resume_offset or 0)
 
 
 def test_a_gap_where_an_anchor_may_have_been_does_not_prove_that_records_were_spread(wide: Memory) -> None:
@@ -335,15 +295,6 @@ def test_a_partition_that_was_handed_over_is_verified_though_others_are_remapped
     assert [row.verdict for row in others] == [Verdict.REMAPPED, Verdict.REMAPPED]
 
 
-def test_a_job_that_was_remapped_to_more_goes_on_from_where_it_is(wide: Memory) -> None:
-    spread(wide, 3)
-    wide.save({0: stored(8), 1: stored(9, 1)})
-    wide.apply()
-    checked = wide.check()
-    assert checked.to_write == frozenset()
-    assert {row.verdict for row in checked.plan.jobs[0].partitions} == {Verdict.MATCH}
-
-
 # ---------------------------------------------------------------- jobs, and which row speaks
 
 
@@ -370,14 +321,6 @@ def test_two_jobs_that_share_a_topic_have_their_own_offsets(memory: Memory) -> N
     assert offsets == {"fast-readers": [9], "slow-readers": [3]}
 
 
-def test_the_row_under_the_destinations_name_wins(memory: Memory) -> None:
-    memory.deliver(range(10))
-    memory.save({0: stored(2, written_at_ms=NOW - 10)})
-    memory.save({0: memory.own(8)}, topic="a.events")
-    assert found(memory.row()) == (Verdict.MATCH, 8)
-    assert memory.check().to_write == frozenset()
-
-
 def test_a_row_of_the_source_that_was_written_later_wins(memory: Memory) -> None:
     """The job went back to the source, and has failed over again."""
     memory.deliver(range(10))
@@ -389,17 +332,6 @@ def test_a_row_of_the_source_that_was_written_later_wins(memory: Memory) -> None
     assert found(memory.row()) != (Verdict.MATCH, 3)
 
 
-def test_after_a_second_failover_the_correction_is_the_last_word(memory: Memory) -> None:
-    memory.deliver(range(10))
-    memory.save({0: memory.own(3)}, topic="a.events")
-    memory.save({0: stored(6, written_at_ms=NOW - 10)})
-    memory.save({0: replace(memory.own(3), written_at_ms=NOW - 20)}, topic="a.events")
-    memory.apply()
-    checked = memory.check()
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 7)
-    assert checked.to_write == frozenset()
-
-
 def test_a_row_that_mirrormaker_synced_is_judged_by_its_anchor(memory: Memory) -> None:
     """The destination's name, an offset that MirrorMaker translated, the source's metadata."""
     memory.deliver(range(10))
@@ -409,13 +341,6 @@ def test_a_row_that_mirrormaker_synced_is_judged_by_its_anchor(memory: Memory) -
     memory.apply()
     assert found(memory.row()) == (Verdict.MATCH, 7)
     assert memory.check().to_write == frozenset()
-
-
-def test_a_synced_row_gives_way_to_the_sources_own(memory: Memory) -> None:
-    memory.deliver(range(10))
-    memory.save({0: StoredOffset(1)}, topic="a.events")
-    memory.save({0: stored(4)})
-    assert found(memory.row()) == (Verdict.MOVED, 5)
 
 
 @pytest.mark.parametrize("topic_id", ["a/events", "b/events", None])

@@ -12,7 +12,6 @@ import pytest
 from tests.kafka.bombs import MIB, plant
 from tests.sizes import sampled
 from tests.waiting import LIMIT_S
-from tests.watch.watching import watching
 from tests.world import World, environment
 
 pytestmark = pytest.mark.system
@@ -69,15 +68,3 @@ def test_a_limit_of_the_system_ends_no_command(bombed: World) -> None:
     )
     assert ended.returncode == 4, ended.stderr
     assert "could not be read from offset" in ended.stdout
-
-
-@pytest.mark.thorough
-def test_a_watch_goes_on(bombed: World) -> None:
-    plant(bombed.cluster.bootstrap, bombed.mirrored, 1, "zstd", each_mib=50, count=4)
-    with watching(bombed.config(extra=LIMIT)) as watch:
-        watch.until(lambda: watch.value("up", job="clicks") == 1, "a whole check")
-        watch.next_rounds()
-        assert watch.verdicts("clicks") == {
-            (bombed.mirrored, "moved"): 2,
-            (bombed.mirrored, "unresolved"): 1,
-        }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -227,27 +226,6 @@ def test_partitions_that_do_not_correspond_are_not_bounded_by_the_rows_that_can_
         damaged.memory.deliver(range(40), partition)
     damaged.damage("timestamp_ms", 1.5, partition=0)
     assert {row.verdict for row in damaged.rows().values()} <= {Verdict.UNRESOLVED, Verdict.MISSING}
-
-
-def test_anchors_export_writes_the_sound_rows_and_names_the_others(
-    damaged: Damaged, capsys: pytest.CaptureFixture[str]
-) -> None:
-    damaged.damage("stored_offset", "soon")
-    path, config = damaged.path.with_name("out.jsonl"), damaged.path.with_name("reconciler.toml")
-    damaged.memory.config("", JOBS.replace("STORE", damaged.address))
-    assert main(["anchors", "export", "-c", str(config), str(path)]) == ExitCode.NEEDS_PERSON
-    part = path.with_name("out.jsonl.partial")
-    lines = [json.loads(line) for line in part.read_text().splitlines()]
-    assert [(line["group"], line["partition"]) for line in lines] == [
-        *((GROUP, partition) for partition in (0, 2)),
-        *(("others", partition) for partition in range(3)),
-    ]
-    (bad,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("not exported")]
-    for part in ("'events-1'", GROUP, "Correct or delete the row"):
-        assert part in bad
-    damaged.damage("stored_offset", 21)
-    assert main(["anchors", "export", "-c", str(config), str(path)]) == ExitCode.OK
-    assert len(path.read_text().splitlines()) == 6
 
 
 @pytest.mark.parametrize("replace", [[], ["--replace"]])

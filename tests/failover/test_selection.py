@@ -39,21 +39,45 @@ def chosen(*rows: Row, source: TopicPartition = SOURCE) -> Selected:
 
 # ---------------------------------------------------------------- choosing
 
-
-def test_without_stored_rows_nothing_is_selected() -> None:
-    selected = chosen()
-    assert (selected.row, selected.replaced, selected.stored) == (None, None, None)
-
-
-def test_the_first_failover_goes_by_the_sources_row_and_replaces_none() -> None:
-    theirs = row(SOURCE, 50, THERE)
-    assert chosen(theirs) == Selected(theirs, None)
-    assert chosen(theirs).stored == theirs.stored
+THEIRS, OURS, BARE = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, HERE, at=200), row(DESTINATION, 7, at=200)
+WENT_BACK, REBUILT = row(SOURCE, 90, THERE, at=300), row(DESTINATION, 7, "rebuilt", at=200)
+UNKNOWN = row(SOURCE, 50, "x", at=100, cluster_id=None)
+UNREAD = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
 
 
-def test_a_row_of_the_destinations_name_alone_speaks_and_is_replaced() -> None:
-    ours = row(DESTINATION, 7)
-    assert chosen(ours) == Selected(ours, ours)
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], Selected(None, None)),
+        ([THEIRS], Selected(THEIRS, None)),
+        ([BARE], Selected(BARE, BARE)),
+        ([THEIRS, OURS], Selected(OURS, OURS)),
+        ([WENT_BACK, OURS], Selected(WENT_BACK, OURS)),
+        ([THEIRS, BARE], Selected(THEIRS, BARE)),
+        (
+            [row(SOURCE, 50), row(DESTINATION, 7, THERE)],
+            Selected(row(DESTINATION, 7, THERE), row(DESTINATION, 7, THERE)),
+        ),
+        ([THEIRS, REBUILT], Selected(REBUILT, REBUILT)),
+        ([UNKNOWN, REBUILT], Selected(REBUILT, REBUILT)),
+        ([WENT_BACK, REBUILT], Selected(WENT_BACK, REBUILT)),
+    ],
+    ids=[
+        *(
+            "no row",
+            "the first failover",
+            "the destination's name alone",
+            "after a failover",
+            "the job went back since",
+        ),
+        *("an anchor beats a translated offset", "the anchor is on the destination's row only"),
+        *("a third cluster's, later", "a third cluster's, and one that names none", "a third cluster's, earlier"),
+    ],
+)
+def test_the_row_that_speaks(rows: list[Row], expected: Selected) -> None:
+    """Of a third cluster's later row the work since would be repeated unseen."""
+    assert chosen(*rows) == expected
+    assert chosen(*rows).stored == (expected.row.stored if expected.row else None)
 
 
 def test_one_name_on_both_sides_is_one_row() -> None:
@@ -61,25 +85,10 @@ def test_one_name_on_both_sides_is_one_row() -> None:
     assert chosen(only, source=DESTINATION) == Selected(only, only)
 
 
-def test_after_a_failover_the_jobs_own_row_wins() -> None:
-    theirs, ours = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, HERE, at=200)
-    assert chosen(theirs, ours) == Selected(ours, ours)
-
-
-def test_a_job_that_went_back_since_is_where_it_wrote_last() -> None:
-    theirs, ours = row(SOURCE, 90, THERE, at=300), row(DESTINATION, 7, HERE, at=200)
-    assert chosen(theirs, ours) == Selected(theirs, ours)
-
-
 @pytest.mark.parametrize(("theirs_at", "ours_at"), [(None, None), (None, 5), (5, 5)])
 def test_without_a_later_time_the_own_row_stays(theirs_at: int | None, ours_at: int | None) -> None:
     ours = row(DESTINATION, 7, HERE, at=ours_at)
     assert chosen(row(SOURCE, 50, THERE, at=theirs_at), ours).row == ours
-
-
-def test_a_later_row_that_cannot_be_checked_does_not_displace_the_own_one() -> None:
-    ours = row(DESTINATION, 7, HERE, at=200)
-    assert chosen(row(SOURCE, 90, at=300), ours).row == ours
 
 
 def test_the_row_that_counts_says_that_a_later_one_without_an_anchor_does_not() -> None:
@@ -94,25 +103,6 @@ def test_the_row_that_counts_says_that_a_later_one_without_an_anchor_does_not() 
     )
 
 
-@pytest.mark.parametrize("theirs", [row(SOURCE, 50, THERE, at=100), row(SOURCE, 50, "x", at=100, cluster_id=None)])
-def test_the_later_row_of_a_third_cluster_speaks_whatever_cluster_the_sources_row_names(theirs: Row) -> None:
-    """The work since would be repeated unseen."""
-    ours = row(DESTINATION, 7, "rebuilt", at=200)
-    assert chosen(theirs, ours) == Selected(ours, ours)
-    earlier = row(DESTINATION, 7, "rebuilt", at=50)
-    assert chosen(theirs, earlier) == Selected(theirs, earlier)
-
-
-def test_an_anchor_beats_a_translated_offset() -> None:
-    theirs, ours = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, at=200)
-    assert chosen(theirs, ours) == Selected(theirs, ours)
-
-
-def test_the_anchor_may_be_on_the_destinations_row_only() -> None:
-    theirs, ours = row(SOURCE, 50), row(DESTINATION, 7, THERE)
-    assert chosen(theirs, ours) == Selected(ours, ours)
-
-
 # ---------------------------------------------------------------- lag
 
 
@@ -120,35 +110,32 @@ def lag(stored: Row, *, translated: bool = False) -> int:
     return anchor_lag(stored, SOURCE, HERE, translated=translated)
 
 
-def test_an_anchor_right_before_its_offset_does_not_lag() -> None:
-    assert lag(row(SOURCE, 50, THERE)) == 0
-
-
-def test_an_older_anchor_lags_by_the_offsets_between() -> None:
-    assert lag(row(SOURCE, 50, THERE, offset=44)) == 5
-
-
-def test_an_anchor_behind_the_offset_shows_as_negative() -> None:
-    assert lag(row(SOURCE, 50, THERE, offset=50)) == -1
-
-
-def test_the_jobs_own_row_has_one_numbering_too() -> None:
-    assert lag(row(DESTINATION, 50, HERE, offset=40)) == 9
-
-
-def test_a_translated_offset_and_the_sources_anchor_have_no_difference_that_means_anything() -> None:
-    assert lag(row(DESTINATION, 50, THERE, offset=4_000)) == 0
-
-
-def test_in_a_store_that_the_mirror_writes_only_the_jobs_own_rows_have_one_numbering() -> None:
-    assert lag(row(SOURCE, 50, THERE, offset=4_000), translated=True) == 0
-    assert lag(row(SOURCE, 50, HERE, offset=40), translated=True) == 9
-
-
-def test_only_an_anchor_of_a_record_can_lag() -> None:
-    assert lag(row(SOURCE, 50)) == 0
-    assert lag(row(SOURCE, 50, THERE, offset=None)) == 0
-    assert lag(row(SOURCE, 50, THERE, offset=10, names=Names.MAX_TIME)) == 0
+@pytest.mark.parametrize(
+    ("stored", "translated", "expected"),
+    [
+        (row(SOURCE, 50, THERE), False, 0),
+        (row(SOURCE, 50, THERE, offset=44), False, 5),
+        (row(SOURCE, 50, THERE, offset=50), False, -1),
+        (row(DESTINATION, 50, HERE, offset=40), False, 9),
+        (row(DESTINATION, 50, THERE, offset=4_000), False, 0),
+        (row(SOURCE, 50, THERE, offset=4_000), True, 0),
+        (row(SOURCE, 50, HERE, offset=40), True, 9),
+        (row(SOURCE, 50), False, 0),
+        (row(SOURCE, 50, THERE, offset=None), False, 0),
+        (row(SOURCE, 50, THERE, offset=10, names=Names.MAX_TIME), False, 0),
+        (replace(row(SOURCE, 50, THERE, offset=44), anchor_lag=0), False, 0),
+        (replace(row(SOURCE, 50, THERE, offset=44, names=Names.NEXT), anchor_lag=6), False, 6),
+        (replace(row(SOURCE, 50), anchor_lag=6), False, 0),
+    ],
+    ids=[
+        *("right before", "older", "behind the offset", "the job's own row", "a translated offset"),
+        *("in a store that the mirror writes", "there, the job's own row", "no anchor", "no record", "largest time"),
+        *("the store knows: an exact pair", "the store knows: the next record", "the store knows: no anchor"),
+    ],
+)
+def test_how_much_an_anchor_lags(stored: Row, translated: bool, expected: int) -> None:
+    """Two numberings have no difference that means anything. A gap parts the numbers of an exact pair."""
+    assert lag(stored, translated=translated) == expected
 
 
 def test_an_anchor_of_the_next_record_lags_where_the_offset_is_behind_that() -> None:
@@ -161,13 +148,6 @@ def test_an_anchor_of_the_next_record_lags_where_the_offset_is_behind_that() -> 
 def test_a_flowlets_anchor_is_of_the_stored_offset_wherever_a_search_may_begin() -> None:
     hinted = Anchor(offset=7, id=b"3", names=Names.NEXT)
     assert lag(Row(SOURCE, StoredOffset(50, hinted, None), "1")) == 0
-
-
-def test_a_store_that_knows_what_an_anchor_was_made_for_says_how_much_it_lags() -> None:
-    """A gap parts the numbers of an exact pair, and what names the next record may lag as well."""
-    assert lag(replace(row(SOURCE, 50, THERE, offset=44), anchor_lag=0)) == 0
-    assert lag(replace(row(SOURCE, 50, THERE, offset=44, names=Names.NEXT), anchor_lag=6)) == 6
-    assert lag(replace(row(SOURCE, 50), anchor_lag=6)) == 0
 
 
 def test_offset_zero_of_a_log_without_records_is_unread_and_so_is_a_sentinel() -> None:
@@ -196,30 +176,30 @@ def planned(verdict: Verdict, resume: int | None, stored: Row | None, *, by_hand
     )
 
 
-def test_what_is_right_in_its_place_is_not_written() -> None:
-    ours = row(DESTINATION, 7, HERE)
-    assert not NEEDING_ROWS.include(planned(Verdict.MATCH, 7, ours), Selected(ours, ours))
+FOREIGN, BESIDE = row(DESTINATION, 50, THERE), row(SOURCE, 7, THERE)
 
 
-def test_a_match_under_the_sources_name_is_written_where_the_job_will_look() -> None:
-    theirs = row(SOURCE, 7, THERE)
-    assert CORRECTIONS.include(planned(Verdict.MATCH, 7, theirs), Selected(theirs, None))
-
-
-def test_a_moved_offset_is_written() -> None:
-    ours = row(DESTINATION, 50, THERE)
-    assert CORRECTIONS.include(planned(Verdict.MOVED, 7, ours), Selected(ours, ours))
-
-
-def test_a_match_that_a_person_moved_is_written() -> None:
-    ours = row(DESTINATION, 7, HERE)
-    assert CORRECTIONS.include(planned(Verdict.MATCH, 3, ours, by_hand=True), Selected(ours, ours))
-
-
-@pytest.mark.parametrize("new", [True, False])
-def test_a_new_partition_is_written_as_the_policy_needs(new: bool) -> None:
-    corrections = Corrections(HERE, new, in_copy=False, anchors_right=True)
-    assert corrections.include(planned(Verdict.NEW, 0, None), Selected(None, None)) is new
+@pytest.mark.parametrize(
+    ("row_of_plan", "selected", "expected"),
+    [
+        (planned(Verdict.MATCH, 7, OURS), Selected(OURS, OURS), [False, False]),
+        (planned(Verdict.MATCH, 7, BESIDE), Selected(BESIDE, None), [True, True]),
+        (planned(Verdict.MOVED, 7, FOREIGN), Selected(FOREIGN, FOREIGN), [True, True]),
+        (planned(Verdict.MATCH, 3, OURS, by_hand=True), Selected(OURS, OURS), [True, True]),
+        (planned(Verdict.NEW, 0, None), Selected(None, None), [False, True]),
+        (planned(Verdict.NEW, 3, UNREAD), Selected(UNREAD, None), [True, True]),
+        (planned(Verdict.NEW, 5, None, by_hand=True), Selected(None, None), [True, True]),
+        (planned(Verdict.UNRESOLVED, None, BESIDE, by_hand=True), Selected(BESIDE, None), [False, False]),
+        (planned(Verdict.MISSING, None, BESIDE, by_hand=True), Selected(BESIDE, None), [False, False]),
+    ],
+    ids=[
+        *("right in its place", "a match under the source's name", "moved", "a match that a person moved"),
+        *("a new partition", "a job at offset 0 of an empty log", "new, set by a person", "unresolved", "missing"),
+    ],
+)
+def test_what_is_written(row_of_plan: PartitionPlan, selected: Selected, expected: list[bool]) -> None:
+    """Where a new partition needs no row, and where the policy or the store needs one."""
+    assert [each.include(row_of_plan, selected) for each in (CORRECTIONS, NEEDING_ROWS)] == expected
 
 
 def test_under_one_name_a_match_is_written_if_its_next_number_would_be_taken_for_the_other_clusters() -> None:
@@ -272,18 +252,3 @@ def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -
         (1, None),
         (2, None),
     ]
-
-
-def test_a_job_that_stood_at_offset_zero_gets_a_row_whatever_the_policy_for_new_partitions() -> None:
-    unread = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
-    assert CORRECTIONS.include(planned(Verdict.NEW, 3, unread), Selected(unread, None))
-
-
-def test_a_new_partition_that_a_person_set_is_always_written() -> None:
-    assert CORRECTIONS.include(planned(Verdict.NEW, 5, None, by_hand=True), Selected(None, None))
-
-
-@pytest.mark.parametrize("verdict", [Verdict.UNRESOLVED, Verdict.MISSING])
-def test_what_was_not_found_is_never_written(verdict: Verdict) -> None:
-    theirs = row(SOURCE, 7, THERE)
-    assert not NEEDING_ROWS.include(planned(verdict, None, theirs, by_hand=True), Selected(theirs, None))

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.writing.apply import prepare, write
@@ -52,11 +51,3 @@ def test_apply_writes_it_and_the_next_check_changes_nothing(memory_sent_again: M
     write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
     (row,) = checked(memory, UNIQUE).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.MATCH, 13, 0)
-
-
-def test_apply_refuses_if_another_record_lies_before_the_place(memory_sent_again: Memory) -> None:
-    memory, plan = memory_sent_again, checked(memory_sent_again, UNIQUE).plan
-    memory.log.create("a.events", 1, plan.jobs[0].partitions[0].topic_id)
-    memory.deliver(range(13))
-    with pytest.raises(Changed, match="another record is at 12 now"):
-        prepare(plan, memory.config(jobs=UNIQUE), memory.outside)

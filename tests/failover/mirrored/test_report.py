@@ -146,12 +146,6 @@ def test_the_last_source_offset_is_connects_or_a_syncs_whichever_is_later(lost: 
     assert each.newest_ms == content(9)[0]
 
 
-def test_without_either_the_last_source_offset_is_unknown(lost: Memory) -> None:
-    positions(lost.log, BASE + 3, alias="another")
-    (each,) = reported(lost).partitions
-    assert each.sent is None
-
-
 def test_the_report_counts_distances_gaps_and_records_sent_again(lost: Memory) -> None:
     """From 700 to 706 five records came for six numbers; then the mirror went back to 703."""
     write_syncs(lost.log, (BASE, 0), (BASE + 6, 5), (BASE + 3, 7), (BASE + 5, 9))
@@ -226,13 +220,6 @@ def test_without_the_sources_name_the_report_says_what_it_lacks(memory: Memory) 
     found = report(config, config.jobs, memory.outside, lambda group, topics: ())
     assert found.exit_code is ExitCode.NEEDS_PERSON
     assert any("give [source] alias or [mirror]" in note for note in found.notes)
-
-
-def test_nothing_is_written(lost: Memory) -> None:
-    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
-    rows, ends = lost.rows(), lost.log.log_ends([THERE])
-    reported(lost)
-    assert (lost.rows(), lost.log.log_ends([THERE])) == (rows, ends)
 
 
 def test_the_json_says_null_for_what_is_not_known(lost: Memory) -> None:

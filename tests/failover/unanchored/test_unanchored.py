@@ -7,14 +7,11 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import parse_plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.stores.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
-from tests.mirror.written import AT_ONCE, LATER, SYNCS, limit_reading, write_checkpoints, write_syncs
+from tests.mirror.written import LATER, SYNCS, limit_reading, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
 
@@ -65,15 +62,6 @@ def test_apply_writes_the_place_with_the_record_before_it(lost: Memory) -> None:
     assert found(lost.row()) == (Verdict.MATCH, 5)
 
 
-def test_apply_refuses_another_record_before_the_place(lost: Memory) -> None:
-    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
-    plan = parse_plan(lost.check().plan.to_text())
-    part = lost.log.partition("a.events", 0)
-    part.records[4] = replace(part.records[4], value=b"another")
-    with pytest.raises(Changed, match="another record is at 4 now"):
-        prepare(plan, lost.config(), lost.outside)
-
-
 def test_the_policy_stop_asks_the_mirror_nothing(lost: Memory) -> None:
     write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
     assert found(lost.row('[policy]\nno_anchor = "stop"')) == (Verdict.UNRESOLVED, None)
@@ -101,13 +89,6 @@ def test_topics_of_other_names_are_configured(lost: Memory) -> None:
     lost.log.delete("mm2-offset-syncs.a.internal")
     assert lost.row().verdict is Verdict.UNRESOLVED
     assert found(lost.row('[mirror]\noffset_syncs_topic = "own-syncs"')) == (Verdict.MOVED, 5)
-
-
-def test_rows_with_anchors_ask_nothing_of_the_mirror(memory: Memory) -> None:
-    memory.deliver(range(10))
-    memory.save({0: stored(4)})
-    write_syncs(memory.log, (BASE, 9))
-    assert found(memory.row()) == (Verdict.MOVED, 5)
 
 
 def test_pairs_that_contradict_the_log_resolve_nothing(lost: Memory) -> None:
@@ -182,30 +163,12 @@ def test_what_connect_committed_confirms_the_last_sync(lost: Memory) -> None:
     assert found(lost.row()) == (Verdict.MOVED, 5)
 
 
-def test_a_sync_that_is_confirmed_is_used_where_another_is_not(lost: Memory) -> None:
-    """Each mirror wrote one: of this mirror is 701→1."""
-    write_syncs(lost.log, (BASE + 1, 1))
-    write_syncs(lost.log, (BASE + 4, 8), at_ms=LATER)
-    row = lost.row()
-    assert found(row) == (Verdict.BOUNDED, 2)
-    assert "offset syncs near it are left out" in row.detail
-
-
 def test_a_mirror_whose_position_follows_from_its_syncs_is_believed(lost: Memory) -> None:
     write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
     write_position(lost.log, BASE + 20, name="an old one", at_ms=1)
     for position in (BASE + 3, BASE + 9):
         write_position(lost.log, position)
         assert found(lost.row()) == (Verdict.MOVED, 5)
-
-
-def test_syncs_that_gave_no_checkpoint_are_left_out_and_checkpoints_are_used(lost: Memory) -> None:
-    write_syncs(lost.log, (BASE + 4, 7))
-    write_checkpoints(lost.log, (BASE + 5, 4), at_ms=LATER + 61_000)
-    row = lost.row()
-    assert found(row) == (Verdict.BOUNDED, 4)
-    assert LEFT_OUT in row.detail
-    assert "the checkpoint 705→4 comes from none of them" in row.detail
 
 
 def test_a_topic_that_is_mirrored_from_here_shows_whose_the_syncs_are(lost: Memory) -> None:
@@ -254,13 +217,6 @@ def test_one_partition_without_pairs_does_not_hide_the_others(wide: Memory) -> N
         (Verdict.UNRESOLVED, None),
         (Verdict.MOVED, 5),
     ]
-
-
-def test_fewer_partitions_than_are_stored_stay_unresolved(wide: Memory) -> None:
-    wide.save({number: bare(4) for number in range(4)})
-    wide.deliver(range(10))
-    write_syncs(wide.log, (BASE + 4, 4))
-    assert [row.verdict for row in wide.job().partitions] == [*[Verdict.UNRESOLVED] * 3, Verdict.MISSING]
 
 
 def test_offset_0_needs_no_anchor_where_the_destination_has_fewer_partitions(wide: Memory) -> None:
@@ -325,14 +281,6 @@ def test_a_synced_offset_is_looked_for_behind_the_checkpoints_of_other_groups(
     assert row.verdict is verdict
     assert ("none of the newest 100 records" in row.detail) is (verdict is Verdict.UNRESOLVED)
     assert "MirrorMaker did not put it there" not in row.detail
-
-
-def test_a_synced_offset_that_is_too_early_is_corrected(group: Memory) -> None:
-    """The checkpoint is of a sync far before the group's offset, and a later sync tells more."""
-    group.save({0: StoredOffset(2)}, topic="a.events")
-    write_checkpoints(group.log, (BASE + 5, 2), group=GROUP, at_ms=AT_ONCE)
-    write_syncs(group.log, (BASE + 1, 1), (BASE + 4, 4))
-    assert found(group.row()) == (Verdict.MOVED, 5)
 
 
 def test_nothing_behind_a_number_that_only_an_older_checkpoint_names_is_safe(group: Memory) -> None:

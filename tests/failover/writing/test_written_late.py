@@ -57,26 +57,6 @@ def test_a_log_that_holds_another_record_there_now_is_written_nothing(memory: Me
         prepare(checked.plan, memory.config(), memory.outside)
 
 
-@pytest.mark.parametrize(
-    ("delivered", "row", "expected"),
-    [
-        (range(5), stored(7), (Verdict.BEHIND, 5)),
-        (range(6), StoredOffset(BASE + 8, replace(anchor(7), fingerprint=None)), (Verdict.BEHIND, 6)),
-        (range(10), StoredOffset(BASE + 8, replace(anchor(7), fingerprint=None)), (Verdict.TIED, 6)),
-    ],
-    ids=["behind", "behind by time", "tied"],
-)
-def test_a_log_that_changed_is_written_nothing_if_the_anchor_was_not_found_either(
-    memory: Memory, delivered: range, row: StoredOffset, expected: tuple[Verdict, int]
-) -> None:
-    memory.deliver(delivered)
-    memory.save({0: row})
-    checked = planned(memory, *expected)
-    refill(memory, range(1), range(2, 20))
-    with pytest.raises(Changed, match="another record is at"):
-        prepare(checked.plan, memory.config(), memory.outside)
-
-
 # ---------------------------------------------------------------- rows in place
 
 
