@@ -4,19 +4,114 @@ It behaves like a real broker (``tests/kafka/model`` compares the two): offsets 
 markers); a time lookup follows log order, sees markers and aborted records, and asks one segment only; reads begin at
 the first record at or after an offset; a deleted prefix moves the start, and its segment still answers "none" to
 lookups until it is removed.
+
+A partition's log is segments of batches, as on a broker's disk, because time lookups depend on it. The broker keeps
+every segment's largest timestamp, asks only the first segment whose largest is not smaller than the time, and answers
+"none" if that segment has no such record (any more). Sources: Kafka 4.1, ``UnifiedLog.fetchOffsetByTimestamp``,
+``LogSegment.findOffsetByTimestamp``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.core.probes import Chunk, Counted
-from reconciler.kafka.memory_segments import Batch, MemoryRecord, Segment, SegmentCleaning, clean
 from reconciler.ports import ClusterInfo, ReadRequest, TopicInfo, TopicPartition
 
-__all__ = ["MemoryLog", "MemoryPartition", "MemoryRecord"]
+FOREVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """A record held in memory; satisfies ``core.anchors.Record``."""
+
+    offset: int
+    timestamp_ms: int | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    append_time: bool = False
+
+    @property
+    def stamp(self) -> int:
+        """The timestamp as stored in the log: -1 for none."""
+        return -1 if self.timestamp_ms is None else self.timestamp_ms
+
+
+@dataclass(slots=True)
+class Batch:
+    """The result of one write: records, or one transaction marker (``control``), which commits or ``aborts``.
+
+    ``largest_ms`` is its header's largest timestamp. A batch that the cleaner has emptied can stay as a mere header,
+    and its largest timestamp with it. ``producer`` names an idempotent or transactional producer, ``abort_marker`` is
+    the offset of the marker that aborted it.
+    """
+
+    base: int
+    last: int
+    largest_ms: int
+    records: list[MemoryRecord] = field(default_factory=list)
+    control: bool = False
+    aborts: bool = False
+    emptied: bool = False
+    producer: str | None = None
+    transactional: bool = False
+    abort_marker: int | None = None
+
+    def keep(self, records: list[MemoryRecord]) -> None:
+        """Keep only these records."""
+        if self.control:
+            return
+        self.records, self.emptied = records, not records
+        if records and not records[0].append_time:
+            self.largest_ms = max(record.stamp for record in records)
+
+    def first_since(self, timestamp_ms: int, start: int) -> int | None:
+        """The first offset at or after ``start`` with at least this timestamp, which something here has had."""
+        if self.control:
+            return None if self.emptied else self.base
+        for record in self.records:
+            if record.offset >= start and record.timestamp_ms is not None and record.timestamp_ms >= timestamp_ms:
+                return record.offset
+        return None
+
+
+@dataclass(slots=True)
+class Segment:
+    """One segment. ``largest_ms`` is the largest timestamp it has held since it was last cleaned, -1 for none at all.
+
+    ``written_ms`` is its file's modification time, which stands in where there is no timestamp; unless given it is
+    later than every time that is looked up, as wall-clock times are later than records'.
+    """
+
+    base: int
+    batches: list[Batch] = field(default_factory=list)
+    largest_ms: int = -1
+    written_ms: int = FOREVER
+
+    def add(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        if batch.largest_ms > self.largest_ms:
+            self.largest_ms = batch.largest_ms
+
+    def keep(self, batches: Iterable[Batch]) -> None:
+        """Keep only these batches: the segment is rewritten."""
+        self.batches = list(batches)
+        self.largest_ms = max((batch.largest_ms for batch in self.batches), default=-1)
+
+    def may_hold(self, timestamp_ms: int) -> bool:
+        """Whether a broker looks for so new a record here, and nowhere else."""
+        return (self.written_ms if self.largest_ms < 0 else self.largest_ms) >= timestamp_ms
+
+    def first_since(self, timestamp_ms: int, start: int) -> int | None:
+        for batch in self.batches:
+            if batch.largest_ms >= timestamp_ms and batch.last >= start:
+                found = batch.first_since(timestamp_ms, start)
+                if found is not None:
+                    return found
+        return None
 
 
 @dataclass(slots=True)
@@ -31,8 +126,6 @@ class MemoryPartition:
     end: int = 0
     compacted: bool = False
     segments: list[Segment] = field(default_factory=lambda: [Segment(0)])
-    _cleaned_to: int = 0
-    _last_data: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for record in self.records:
@@ -62,8 +155,6 @@ class MemoryPartition:
         new = [replace(record, offset=self.end + place) for place, record in enumerate(records)]
         last, largest = self.end + len(new) - 1, max(record.stamp for record in new)
         self._add(Batch(self.end, last, largest, new, producer=producer, transactional=transactional))
-        if producer is not None:
-            self._last_data[producer] = last
         return new
 
     def append_marker(self, timestamp_ms: int, *, producer: str | None = None, aborts: bool = False) -> None:
@@ -116,34 +207,9 @@ class MemoryPartition:
             for batch in segment.batches:
                 batch.keep([record for record in batch.records if record.offset not in gone])
             segment.keep(batch for batch in segment.batches if batch.control or batch.records)
-        self._follow()
+        self.follow()
 
-    def clean(self, *, now_ms: int, delete_retention_ms: int = 0, bases: Collection[int] = ()) -> None:
-        """One round of the log cleaner: all but the last segment is compacted by key.
-
-        It joins small segments: ``bases`` says at which offsets one still begins, besides the first and the last.
-        """
-        self.compacted = True
-        *inactive, active = self.segments
-        first_dirty = max(self._cleaned_to, self.start)
-        if active.base <= first_dirty:
-            return
-        clean(
-            inactive,
-            SegmentCleaning(self.start, first_dirty, active.base, now_ms, delete_retention_ms, self._last_data),
-        )
-        joined = inactive[:1]
-        for segment in inactive[1:]:
-            if segment.base in bases:
-                joined.append(segment)
-            else:
-                joined[-1].keep([*joined[-1].batches, *segment.batches])
-                joined[-1].written_ms = segment.written_ms
-        self.segments = [*joined, active]
-        self._cleaned_to = active.base
-        self._follow()
-
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Remove from ``records`` those that are in no segment any more."""
         held = {r.offset for segment in self.segments for batch in segment.batches for r in batch.records}
         self.records = [record for record in self.records if record.offset in held]

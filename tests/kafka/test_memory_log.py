@@ -7,6 +7,7 @@ import random
 import pytest
 
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
+from tests.kafka.model.cleaner import Cleaner
 
 AHEAD = 10_000
 
@@ -29,6 +30,7 @@ def at_random(seed: int) -> MemoryPartition:
     """Everything that can happen to a partition."""
     rng = random.Random(seed)
     made = MemoryPartition()
+    cleaner = Cleaner(made)
     for number in range(rng.randrange(30)):
         producer = rng.choice((None, "p", "q"))
         stamps = [AHEAD if rng.random() < 0.05 else rng.randrange(40) for _ in range(rng.randint(1, 3))]
@@ -43,7 +45,7 @@ def at_random(seed: int) -> MemoryPartition:
         elif what == "delete":
             made.delete_before(rng.randint(0, made.end) if rng.random() < 0.5 else made.start + 1)
         elif what == "clean":
-            made.clean(now_ms=number, bases=[segment.base for segment in made.segments if rng.random() < 0.7])
+            cleaner.clean(now_ms=number, bases=[segment.base for segment in made.segments if rng.random() < 0.7])
         elif what == "compact":
             made.compact(rng.sample(range(made.end), made.end // 4))
         else:
@@ -90,7 +92,7 @@ def test_a_deleted_record_answers_none_for_later_segments_until_its_segment_is_r
 def test_a_segment_that_the_cleaner_emptied_answers_none_for_all_times_up_to_its_files() -> None:
     log = written(1, 2, 3, each_in_a_segment=True)
     log.segments[0].written_ms = 100
-    log.clean(now_ms=0, bases=[1])
+    Cleaner(log).clean(now_ms=0, bases=[1])
     assert [record.offset for record in log.records] == [1, 2]
     assert [log.broker_lookup(stamp) for stamp in (0, 1, 2, 100)] == [None] * 4
     assert [log.lookup(stamp) for stamp in (0, 2, 3)] == [0, 0, 0]
@@ -103,7 +105,7 @@ def test_a_producers_last_batch_stays_when_it_is_emptied_and_its_time_with_it() 
     log.append_batch(batch(1))
     log.roll()
     log.append_batch(batch(2, key=b"other"))
-    log.clean(now_ms=0)
+    Cleaner(log).clean(now_ms=0)
     assert [record.offset for record in log.records] == [1, 2]
     assert log.broker_lookup(2) is None
     assert log.broker_latest_ms() is None
@@ -116,10 +118,11 @@ def test_tombstones_and_abort_markers_go_at_the_cleaning_after_their_time() -> N
     log.append_batch(batch(2, key=b"aborted"), producer="t", transactional=True)
     log.append_marker(3, producer="t", aborts=True)
     log.append(4, b"other", b"v")
+    cleaner = Cleaner(log)
     for round_ in range(4):
         log.roll()
         log.append(10 + round_, b"last", b"v")
-        log.clean(now_ms=round_)
+        cleaner.clean(now_ms=round_)
     kept = [(b.base, len(b.records), b.control) for segment in log.segments for b in segment.batches]
     # The aborted batch holds its producer's last sequence: its header stays, and so does the marker behind it.
     assert kept == [(1, 0, False), (2, 0, True), (3, 1, False), (6, 1, False), (7, 1, False)]

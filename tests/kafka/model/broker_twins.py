@@ -17,6 +17,7 @@ from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import TopicPartition
+from tests.kafka.model.cleaner import Cleaner
 from tests.kafka.model.log_files import BatchOnDisk, Layout, cleaned_to, layout
 from tests.kafka.model.seeded_logs import WRITERS, DeleteBefore, Kind, Message, SeededLog, Transaction, Write
 from tests.lab.kafka import KafkaCluster
@@ -171,6 +172,7 @@ class Scribe:
 def in_memory(log: SeededLog, phases: Sequence[Phase]) -> MemoryPartition:
     """Do everything that the log says to a partition in memory. ``phases`` tells what only the broker knows."""
     made = MemoryPartition(compacted=log.kind.is_cleaned)
+    cleaner = Cleaner(made)
     for number, (operations, phase) in enumerate(zip(log.phases(), phases, strict=True)):
         press = _Press(made, log.kind, phase.written)
         for operation in operations:
@@ -187,7 +189,7 @@ def in_memory(log: SeededLog, phases: Sequence[Phase]) -> MemoryPartition:
         if phase.cleaned is not None:
             bases = [segment.base for segment in phase.cleaned]
             # Only whether a tombstone's time is over matters, so rounds will do for a clock.
-            made.clean(now_ms=number, delete_retention_ms=log.kind.delete_retention_ms, bases=bases)
+            cleaner.clean(now_ms=number, delete_retention_ms=log.kind.delete_retention_ms, bases=bases)
     return made
 
 
