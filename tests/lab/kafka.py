@@ -11,6 +11,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.lab import mirror
 from reconciler.lab.in_use import ClusterInUse
 from reconciler.lab.kafka import HOST, Broker, new_cluster_id
+from tests.lab.lasting import started
 
 T = TypeVar("T")
 Policy = Literal["default", "identity"]
@@ -24,7 +25,7 @@ class Node(Broker):
 
     def launch(self) -> None:
         self._frozen = False
-        super().launch()
+        started(super().launch)
 
     def stop(self) -> None:
         """Stop it in an orderly way: it hands over its leaders and flushes everything."""
@@ -224,6 +225,9 @@ class MirrorMaker(mirror.MirrorMaker):
         own = {**(_IDENTITY if policy == "identity" else {}), **(properties or {})}
         super().__init__(source, target, topics, directory, jars, connect=connect, properties=own)
         self.policy = policy
+
+    def start(self) -> Self:
+        return started(super().start)
 
     def target_topic(self, topic: str) -> str:
         return topic if self.policy == "identity" else super().target_topic(topic)

@@ -17,6 +17,7 @@ from reconciler.artifacts import java_executable
 from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.lab.kafka import HOST, QUICK_JVM, free_ports, sharing
 from reconciler.lab.processes import Child
+from tests.lab.lasting import started
 
 START_SECONDS = 180
 # HBase 2.6 reaches into parts of the JDK that modules have closed since.
@@ -148,7 +149,7 @@ class HBase:
             self._thrift = self._child("HBase's Thrift server", self._command(main, "start", heap="128m"), "thrift.log")
 
     def _child(self, name: str, command: list[str], log: str) -> Child:
-        return Child(name, command, self.directory / log, cwd=self.directory)
+        return started(lambda: Child(name, command, self.directory / log, cwd=self.directory))
 
     def _wait(self) -> None:
         self.region.wait_until(self._answers, START_SECONDS, "its first answer")

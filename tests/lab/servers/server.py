@@ -8,6 +8,7 @@ from typing import Self
 from reconciler.core.errors import ConfigError
 from reconciler.lab.kafka import HOST, free_ports
 from reconciler.lab.processes import Child
+from tests.lab.lasting import started
 
 
 class Server:
@@ -37,7 +38,7 @@ class Server:
         """Start it and wait until it answers. A second start keeps the address and the data."""
         self.directory.mkdir(parents=True, exist_ok=True)
         ports = self._ports or free_ports(self.port_count)
-        self._child = Child(self.name, self.command(*ports), self.log, cwd=self.directory)
+        self._child = started(lambda: Child(self.name, self.command(*ports), self.log, cwd=self.directory))
         self._child.wait_until(lambda: self.is_ready(*ports), self.start_seconds, "its first answer")
         self._ports = ports
         return self
