@@ -35,6 +35,7 @@ PUBLIC = {
     "reconciler.spark.ranges.transactional": ["PostgresTransaction"],
     "reconciler.spark.ranges.idempotent": ["PostgresUpsert"],
     "reconciler.spark.ranges.hashed_files": ["HashNamedFiles"],
+    "reconciler.spark.ranges.avro": ["decoded"],
 }
 
 IDENTITY = {"timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}

@@ -7,4 +7,5 @@ submodules by name:
 - ``runner``: the job, and its semantics by name (at most once, at least once, exactly once)
 - ``planning``: which ranges a run reads (no I/O)
 - ``transactional``, ``idempotent``, ``hashed_files``: sinks for exactly once
+- ``avro``: values in Avro
 """

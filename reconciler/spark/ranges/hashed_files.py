@@ -45,7 +45,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.range_manifests import line_of, parse_range
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.spark.ranges.offsets import GroupOffsets, require_atomic
+from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are, require_atomic
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
 
@@ -131,9 +131,7 @@ class HashNamedFiles(RangeSink):
 
     def _undo(self, begun: Begun, offsets: GroupOffsets, rows: Mapping[TopicPartition, Row]) -> None:
         """Remove the batch's folder. First its rows are written as they are: no other run can save it any more."""
-        kept = [rows[at] for at in begun.after if at in rows]
-        same = [Change(row.key, row.version, row.stored, restores=row.stored.written_at_ms is None) for row in kept]
-        offsets.save(same, f"undone: {begun.name}")
+        offsets.save(as_they_are(rows[at] for at in begun.after if at in rows), f"undone: {begun.name}")
         log.warning("the batch %s of %s, which was under way, is undone", begun.name, self._path)
         self._directory.remove(_folder(begun.name))
         self._forget()

@@ -8,7 +8,8 @@ failover can find the exact place.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, Refused
@@ -63,6 +64,13 @@ class GroupOffsets:
             found.append(Change(end.at, rows[end.at].version if end.at in rows else None, new))
         return found
 
+    def dated(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes as written now. The batch took its time; a hand-over meanwhile is older than they are."""
+        now_ms = self._now_ms()
+        return [
+            replace(each, new=None if each.new is None else replace(each.new, written_at_ms=now_ms)) for each in changes
+        ]
+
     def save_beginnings(self, begin: Mapping[TopicPartition, int | None], edges: LogEdges, reader: LogReader) -> None:
         """Create rows for partitions that begin: at an offset, anchored at the record before it, or unread (None)."""
         before = [
@@ -86,6 +94,11 @@ class GroupOffsets:
         if last is None:
             return Anchor(cluster_id=cluster.cluster_id, topic_id=topic_id)
         return self._identity.anchor_of(last, cluster_id=cluster.cluster_id, topic_id=topic_id)
+
+
+def as_they_are(rows: Iterable[Row]) -> list[Change]:
+    """Changes that write the rows again as they are: a run that read them before can save nothing over them then."""
+    return [Change(row.key, row.version, row.stored, restores=row.stored.written_at_ms is None) for row in rows]
 
 
 def refuse_conflicts(conflicts: Sequence[TopicPartition], group: str, store: OffsetStore) -> None:

@@ -4,7 +4,8 @@ Rules, each a test:
 
 - P1  A range begins at the stored offset, or further on where the log is known to hold nothing in between.
 - P2  Records are skipped only where the policy says so, and the plan lists them so that they can be reported.
-- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from.
+- P3  A stored offset in another cluster's numbering, or of the topic before it was recreated, is never read from. Nor
+      are this cluster's own, if the job has gone on at another one since: they are behind.
 - P4  A cap on a run is shared so that no partition gets more than another that wants as much; a share that one does not
       need goes to the others. The remainder rotates by the sum of the offsets, so that a partition waits for at most as
       many runs as there are partitions, also if every run is a process of its own.
@@ -145,6 +146,7 @@ def plan(
     left = _fewer(own, partitions, policy)
     stored = {at: row.stored for at, row in own.items() if at not in left}
     _refuse_foreign(stored, log)
+    _refuse_gone_on_elsewhere(rows, own, log, group)
     begin = _begin(stored, partitions, log, policy)
     from_, lost = _starts(stored, partitions, begin, log, policy, empty or {})
     waiting = {at: max(0, log.ends[at] - offset) for at, offset in sorted(from_.items())}
@@ -200,6 +202,42 @@ def _refuse_not_handed_over(
             "numbers of another cluster: it was not handed over.",
             hint=CORRECT_THEM,
         )
+
+
+def _refuse_gone_on_elsewhere(
+    rows: Mapping[TopicPartition, Row], own: Mapping[TopicPartition, Row], log: LogEdges, group: str
+) -> None:
+    """Refuse to read on here if the group has newer rows of a mirror of the job's topics, or of what they mirror.
+
+    A hand-over back here would have written all of the job's rows later. Rows without a time of writing say nothing.
+    """
+    topics = {at.topic for at in own}
+    newest = max((row.stored.written_at_ms or 0 for row in own.values()), default=0)
+    gone = {
+        at.topic for at in mirrors_elsewhere(rows, topics, log) if newest < (rows[at].stored.written_at_ms or newest)
+    }
+    if gone and newest:
+        raise NeedsPerson(
+            f"Group {group} has offsets of {some(sorted(gone))} that are numbers of another cluster and newer than all "
+            f"those of {some(sorted(topics))}: the job went on there and was not handed back, so it would read again "
+            "what it has read there.",
+            hint=f"{CORRECT_THEM} If those offsets are another job's, give each job a group of its own.",
+        )
+
+
+def mirrors_elsewhere(rows: Mapping[TopicPartition, Row], topics: Iterable[str], log: LogEdges) -> list[TopicPartition]:
+    """The group's rows of these topics' mirrors, or of what they mirror, that are numbers of another cluster."""
+    names = tuple(topics)
+    return [
+        at
+        for at, row in rows.items()
+        if not _numbered_here(row.stored, log, at) and any(_is_mirror(at.topic, topic) for topic in names)
+    ]
+
+
+def _is_mirror(one: str, other: str) -> bool:
+    """True if one of the topics has the name of the other's mirror, as MirrorMaker gives it by default."""
+    return one.endswith(f".{other}") or other.endswith(f".{one}")
 
 
 def _refuse_foreign(stored: Mapping[TopicPartition, StoredOffset], log: LogEdges) -> None:

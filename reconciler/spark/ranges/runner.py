@@ -36,7 +36,7 @@ from reconciler.identity import identity_from_spec
 from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
 from reconciler.spark.last_records import LastRecord
 from reconciler.spark.ranges import reading
-from reconciler.spark.ranges.offsets import GroupOffsets
+from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are
 from reconciler.spark.ranges.planning import (
     BY_DEFAULT,
     NO_CAPS,
@@ -46,6 +46,7 @@ from reconciler.spark.ranges.planning import (
     Policy,
     RangePlan,
     lost_sentence,
+    mirrors_elsewhere,
     name_of,
     plan,
 )
@@ -158,6 +159,8 @@ class RangeBatches:
         self._caps, self._policy = caps, policy
         self._opened: dict[RangeSink | None, GroupOffsets] = {}
         self._reader: LogReader | None = None
+        self._is_alone = False
+        """Whether this process has shut out runs of the group at the other cluster of a failover."""
         self._empty: dict[tuple[TopicPartition, str | None], tuple[int, int]] = {}
         """``planning.EmptyStretches`` that this process has found."""
 
@@ -222,6 +225,12 @@ class RangeBatches:
         ranges = again or planned.ranges
         if not ranges:
             return None
+        if sink is not None and not self._is_alone:
+            # A run at the other cluster that has read these rows can save nothing over them any more.
+            offsets.save(
+                as_they_are(rows[at] for at in mirrors_elsewhere(rows, self._topics, edges)), "went on elsewhere"
+            )
+            self._is_alone = True
         return RangeBatch(ranges, name_of(ranges, edges.cluster), self._target.group, edges.cluster, rows, planned.lost)
 
     def _ranges(self, rows: Mapping[TopicPartition, Row], edges: LogEdges) -> RangePlan:
@@ -249,7 +258,7 @@ class RangeBatches:
         changes = offsets.changes(batch.rows, ends, batch.cluster)
 
         def save() -> None:
-            offsets.save(changes, f"batch {batch.name}")
+            offsets.save(offsets.dated(changes), f"batch {batch.name}")
 
         def check() -> None:
             reading.check_topics(batch.cluster, self._log())
@@ -260,7 +269,7 @@ class RangeBatches:
             _require_frame(results)
             sink.stage(results, batch)
             check()
-            sink.commit(batch, changes, save)
+            sink.commit(batch, offsets.dated(changes), save)
         elif semantics.name == "at-most-once":
             check()
             save()

@@ -105,6 +105,28 @@ def test_a_broken_promise_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         [live() for live in lives]
 
 
+@pytest.mark.parametrize("at", ["write /out/_begun", "rename", "write rows: batch"])
+def test_a_run_that_stayed_at_the_source_saves_nothing_once_another_has_begun_at_the_destination(
+    tmp_path: Path, at: str
+) -> None:
+    world = World(tmp_path, random.Random(1), identity=False)
+    world.produce(10)
+    world.run()
+    world.produce(10)
+    left = [at]
+
+    def moves_meanwhile(number: int, name: str) -> None:
+        if left and name.startswith(left[0]):
+            left.clear()
+            world.mirror()
+            world.move()
+            world.run()
+
+    with pytest.raises((Changed, Unreachable)):
+        world.run(moves_meanwhile)
+    assert world.counted == Counter(range(20))
+
+
 def test_an_operator_decides_where_the_rows_do_not_show_whether_a_batch_was_saved(tmp_path: Path) -> None:
     """As after a failover that had to step back."""
     world = World(tmp_path, random.Random(1), identity=False)
