@@ -48,13 +48,19 @@ def broken_promises(case: Case, world: World, finding: Finding) -> Iterator[str]
         return
     if knows_place(case, world) and (lost := skipped(case, world, finding)):
         yield f"skips {len(lost)} unprocessed records: offsets {lost}"
-    again, counts = replayed(case, world, finding), knows_count(case, world)
-    if counts and finding.replay_at_most is not None and again > finding.replay_at_most:
-        yield f"replays {again}, promised at most {finding.replay_at_most}"
-    if counts and finding.replay_exact is not None and again != finding.replay_exact:
-        yield f"replays {again}, promised exactly {finding.replay_exact}"
+    again = replayed(case, world, finding)
+    if knows_count(case, world):
+        yield from broken_bounds(finding, again)
     if again and held and must_be_exact(case, world):
         yield f"replays {again}, although the anchor is there and nothing was delivered twice"
+
+
+def broken_bounds(finding: Finding, again: int) -> Iterator[str]:
+    """What a finding promises of the replay, where so many processed records come again."""
+    if finding.replay_at_most is not None and again > finding.replay_at_most:
+        yield f"replays {again}, promised at most {finding.replay_at_most}"
+    if finding.replay_exact not in (None, again):
+        yield f"replays {again}, promised exactly {finding.replay_exact}"
 
 
 # ---------------------------------------------------------------- what can be promised

@@ -19,12 +19,22 @@ from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
 from reconciler.core.unanchored.owners import SHORTLY_MS
 from reconciler.core.unanchored.pairs import SETTLED_MS
 from reconciler.core.verdicts import Finding
-from tests.simulation.oracle import replayed, skipped
+from tests.simulation.oracle import skipped
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import FAR_AHEAD, PLACE, Case, Made, World
-from tests.simulation.worlds.unanchored import bare
-from tests.simulation.worlds.unanchored.bare import GROUP, Bare, is_counted, is_owed, make_bare, numbers_for, stored_at
+from tests.simulation.worlds.mirrored import kinds_of
+from tests.simulation.worlds.unanchored.bare import (
+    GROUP,
+    Bare,
+    describe_bare,
+    is_owed,
+    make_bare,
+    numbers_for,
+    skips_and_replays,
+    starts_of,
+    stored_at,
+)
 
 STEPS_MS = (1, 1, 500, 2 * SETTLED_MS)
 LIVE_STEPS_MS = (10, 20, 40, 500)
@@ -78,7 +88,7 @@ def make_both_ways(seed: int) -> tuple[BothWays, World]:
     newest = max((stamp for stamp in stamps.values() if stamp < FAR_AHEAD), default=0)
     live = rng.random() < 0.7 and not case.append_time
     made, start = (stamps, 0) if live else ({}, newest + 2)
-    starts = bare._starts(case)
+    starts = starts_of(case.runs)
     filtered = rng.random() < 0.1
     dropped = case.numbers[-1] if filtered else None
     if owner is WORDS[0]:
@@ -268,15 +278,7 @@ def broken_promises(case: BothWays, world: World, finding: Finding) -> Iterator[
         yield f"contradicts its own mirror's syncs: {finding.detail}"
     if finding.resume_offset is None or not is_owed(case, world) or is_by_chance(case, world):
         return
-    if lost := skipped(case, world, finding):
-        yield f"skips {len(lost)} unprocessed records: offsets {lost}"
-    again = replayed(case, world, finding)
-    if not is_counted(case, world):
-        return
-    if finding.replay_at_most is not None and again > finding.replay_at_most:
-        yield f"replays {again}, promised at most {finding.replay_at_most}"
-    if finding.replay_exact is not None and again != finding.replay_exact:
-        yield f"replays {again}, promised exactly {finding.replay_exact}"
+    yield from skips_and_replays(case, world, finding)
 
 
 def shown_kinds(case: BothWays, world: World) -> tuple[str, ...]:
@@ -307,16 +309,4 @@ def try_seed(seed: int) -> list[Trial]:
 def describe(seed: int) -> str:
     """Describe a case for a person."""
     case, world = make_both_ways(seed)
-    part = world.log.partitions[PLACE]
-    held = " ".join(f"{at}={case.numbers[i] if i >= 0 else 'L' if i == -1 else 'A'}" for at, i in world.held.items())
-    lines = [
-        f"seed {seed}: {', '.join((*bare.kinds_of(case), *shown_kinds(case, world)))}; declared {case.declared}",
-        f"stored {case.stored}, processed up to {case.numbers[case.processed]}",
-        f"destination (offset=source's): {held}",
-        f"log {part.start}..{part.end}, markers {part.markers}, cleaned {case.cleaned} (told: {case.compacted})",
-        f"syncs: {' '.join(f'{sync}@{sync.written_ms}' for sync in case.pairs.syncs)}",
-        f"checkpoints: {' '.join(f'{each}@{each.written_ms}' for each in case.pairs.checkpoints)}",
-        f"delivered {case.pairs.delivered}, {case.limits}",
-        f"answer: {answer(case, world)}",
-    ]
-    return "\n  ".join(lines)
+    return describe_bare(case, world, ", ".join((*kinds_of(case), *shown_kinds(case, world))))

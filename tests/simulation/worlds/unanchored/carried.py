@@ -10,7 +10,7 @@ from reconciler.core.anchors import Identity, Record, StoredOffset, record_times
 from reconciler.core.mirror_pairs import MirrorEvidence
 from reconciler.core.question import Limits, Question
 from reconciler.core.verdicts import Finding
-from tests.simulation.oracle import best_replay, replayed, skipped
+from tests.simulation.oracle import best_replay, broken_bounds, replayed, skipped
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds.carrying import answer, carry_out
 from tests.simulation.worlds.cases import PLACE, Case, Made, World, header_id, payload_time
@@ -89,11 +89,7 @@ def broken_promises(case: Carried, world: World, finding: Finding) -> Iterator[s
         return
     if lost := skipped(case, world, finding):
         yield f"skips {len(lost)} unprocessed records: offsets {lost}"
-    again = replayed(case, world, finding)
-    if finding.replay_at_most is not None and again > finding.replay_at_most:
-        yield f"replays {again}, promised at most {finding.replay_at_most}"
-    if finding.replay_exact is not None and again != finding.replay_exact:
-        yield f"replays {again}, promised exactly {finding.replay_exact}"
+    yield from broken_bounds(finding, replayed(case, world, finding))
 
 
 def is_plain(case: Carried, world: World) -> bool:

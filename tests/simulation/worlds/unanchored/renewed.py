@@ -19,7 +19,7 @@ from tests.simulation.worlds.cases import FAR_AHEAD, PLACE, Case, Made, Run, Wor
 from tests.simulation.worlds.making import make_case
 from tests.simulation.worlds.mirrored import kinds_of
 from tests.simulation.worlds.resent import complete_runs
-from tests.simulation.worlds.unanchored.bare import Bare, is_owed, numbers_for, stored_at
+from tests.simulation.worlds.unanchored.bare import Bare, describe_bare, is_owed, numbers_for, starts_of, stored_at
 from tests.simulation.worlds.unanchored.both_ways import record
 
 AWAY_MS = 86_400_000
@@ -44,7 +44,7 @@ def make_renewed(seed: int) -> tuple[Renewed, World]:
     runs = tuple(complete_runs(rng, old)) if rng.random() < 0.7 else case.runs
     before = carry_out(replace(case, runs=runs, local=(), among=(), deleted=0, cleaned=0))
     placed = [(first[index], at) for at, index in sorted(before.delivered.items()) if index >= 0]
-    old_pairs = record(rng, placed, _starts(runs), now)
+    old_pairs = record(rng, placed, starts_of(runs), now)
     away = rng.choice((0, AWAY_MS))
     source = (*case.source, *(_later(made, old_pairs.now + away) for made in other.source))
     again = complete_runs(rng, len(other.source)) if rng.random() < 0.7 else other.runs
@@ -62,7 +62,7 @@ def make_renewed(seed: int) -> tuple[Renewed, World]:
     numbers = (*first, *_numbers(rng, len(other.source)))
     placed = [(numbers[index], at) for at, index in sorted(world.delivered.items()) if index >= old]
     now = max((made.stamp_ms for made in source if made.stamp_ms < FAR_AHEAD), default=0) + 2
-    new_pairs = record(rng, placed, _starts(more), now)
+    new_pairs = record(rng, placed, starts_of(more), now)
     processed = rng.randrange(old if rng.random() < 0.7 else len(source))
     kept = rng.choice((0, 0, 0, rng.randint(0, len(old_pairs.syncs)), len(old_pairs.syncs)))
     syncs = (*old_pairs.syncs[kept:], *new_pairs.syncs)
@@ -97,14 +97,6 @@ def _later(made: Made, by_ms: int) -> Made:
     return replace(made, stamp_ms=stamp, event_ms=made.event_ms + by_ms, value=made.value and b" " + made.value)
 
 
-def _starts(runs: tuple[Run, ...]) -> set[int]:
-    found, count = set(), 0
-    for run in runs:
-        found.add(count)
-        count += len(run.sent)
-    return found
-
-
 def broken_promises(case: Renewed, world: World, finding: Finding) -> Iterator[str]:
     if finding.resume_offset is None or not is_owed(case, world):
         return
@@ -130,18 +122,5 @@ def try_seed(seed: int) -> list[Trial]:
 def describe(seed: int) -> str:
     """Describe a case for a person."""
     case, world = make_renewed(seed)
-    part = world.log.partitions[PLACE]
-    held = " ".join(
-        f"{at}={'' if i < case.old else 'n'}{case.numbers[i]}@{case.source[i].stamp_ms}" for at, i in world.held.items()
-    )
-    lines = [
-        f"seed {seed}: {', '.join(kinds_of(case))}; shown {case.shown}",
-        f"stored {case.stored} of the {'old' if case.processed < case.old else 'new'} topic",
-        f"destination (offset=source's): {held}",
-        f"log {part.start}..{part.end}, markers {part.markers}, cleaned {case.cleaned} (told: {case.compacted})",
-        f"syncs: {' '.join(f'{sync}@{sync.written_ms}' for sync in case.pairs.syncs)}",
-        f"checkpoints: {' '.join(f'{each}@{each.written_ms}' for each in case.pairs.checkpoints)}",
-        f"{case.limits}",
-        f"answer: {answer(case, world)}",
-    ]
-    return "\n  ".join(lines)
+    which = "the old topic" if case.processed < case.old else "the new topic"
+    return describe_bare(case, world, f"{', '.join(kinds_of(case))}; a number of {which}; shown {case.shown}")
