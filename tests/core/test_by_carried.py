@@ -94,16 +94,6 @@ def test_numbers_that_begin_again_are_of_a_topic_that_was_recreated() -> None:
     assert "go back to 1 at 6, and that record was never here before" in finding.detail
 
 
-def test_numbers_that_began_again_far_in_front_are_found_by_bisection() -> None:
-    """The job stopped near the old topic's end, and the new one has grown beyond that number."""
-    again = [replace(record, value=b"other", ms=5_000 + n) for n, record in enumerate(numbered(*range(1500)))]
-    finding = asked(log_of(*numbered(*range(1000)), *again), 990)
-    assert finding.verdict.value == "unresolved"
-    assert "go back to 0 at 1,000, and that record was never here before" in finding.detail
-    sent_again = log_of(*numbered(*range(1000)), *numbered(*range(500, 1500)))
-    assert asked(sent_again, 990).resume_offset == 1490
-
-
 # ---------------------------------------------------------------- how the numbers are written
 
 

@@ -5,7 +5,6 @@ The letter a is the source's offset 0, b is 1, and so on.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from reconciler.core.anchors import Identity, StoredOffset
 from reconciler.core.mirror_pairs import MirrorCheckpoint, MirrorEvidence, Pairs, Sync
 from reconciler.core.question import Limits
-from reconciler.core.unanchored.pairs import SETTLED_MS, evidence_for, usable_checkpoints, usable_syncs
+from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import BY_CONTENT, BY_ID, BY_INCREASING_ID, Marker, ask, letters, log_of
@@ -115,33 +114,6 @@ def test_a_checkpoint_that_may_be_the_groups_own_number_proves_nothing() -> None
     assert place(by(log, 7, (5, 0), (8, 3), checkpoint=(5, 5))) == (Verdict.MOVED, 2, 0)
 
 
-def by_checkpoints(stored: int, *checkpoints: tuple[int, int], syncs: tuple[Sync, ...] = ()) -> Finding:
-    pairs = Pairs(syncs, tuple(MirrorCheckpoint("others", *each, LATER) for each in checkpoints))
-    return ask(log_of(*letters("abcdefgh")), StoredOffset(stored), mirror=evidence_for(stored, pairs))
-
-
-def test_a_checkpoint_of_equal_numbers_is_used_where_a_sync_gave_it_or_an_earlier_one_came_from_a_sync() -> None:
-    assert place(by_checkpoints(5, (4, 3), (5, 5))) == (Verdict.BOUNDED, 5, 3)
-    assert by_checkpoints(5, (5, 5), (4, 3)).resume_offset == 3, "the earlier one was written first"
-    assert place(by_checkpoints(5, (5, 5), syncs=(Sync(4, 4, LATER),))) == (Verdict.MATCH, 5, 0)
-    assert place(by_checkpoints(3, (0, 0))) == (Verdict.BOUNDED, 0, 8), "nothing is in front of place 0"
-
-
-def test_a_checkpoint_ahead_of_the_syncs_that_mirrormaker_knew_proves_nothing() -> None:
-    """Numbers 1 to 90 are gone at the source, and MirrorMaker added their distance to the sync's place: the record at
-    5 is number 95."""
-    log = log_of(*letters("abcdefgh"))
-    sync, checkpoint = Sync(20, 0, LATER), MirrorCheckpoint("others", 25, 5, LATER + 2 * SETTLED_MS)
-    found = ask(log, StoredOffset(26), mirror=evidence_for(26, Pairs((sync,), (checkpoint,))))
-    assert place(found) == (Verdict.BOUNDED, 1, 5)
-    unsettled = replace(checkpoint, written_ms=LATER + 1)
-    found = ask(log, StoredOffset(26), mirror=evidence_for(26, Pairs((sync,), (unsettled,))))
-    assert found.resume_offset == 5, "another sync may have come in between"
-    lagging = MirrorCheckpoint("lagging", 15, 3, LATER + 2 * SETTLED_MS)
-    found = ask(log, StoredOffset(18), mirror=evidence_for(18, Pairs((sync,), (lagging,))))
-    assert found.resume_offset == 3, "made of a sync that compaction removed since"
-
-
 # ---------------------------------------------------------------- offset 0
 
 
@@ -209,25 +181,3 @@ def test_a_group_that_is_behind_another_one_is_no_sign_of_a_topic_that_was_recre
         renewed(4, Pairs((), (MirrorCheckpoint("one", 5, 4, 160), MirrorCheckpoint("other", 2, 2, 500)))).resume_offset
         == 2
     )
-
-
-def test_a_group_that_committed_a_number_before_it_was_there_contradicts_nothing() -> None:
-    early = MirrorCheckpoint("early", 5, 1, 50)
-    found = renewed(4, Pairs((Sync(0, 0, 105), Sync(3, 3, 140)), (early,)), letters_here="abcdef")
-    assert place(found) == (Verdict.MATCH, 4, 0)
-
-
-def test_syncs_before_a_smaller_place_are_dropped() -> None:
-    old = [Sync(5, 50), Sync(6, 60)]
-    new = [Sync(7, 0), Sync(8, 9)]
-    assert usable_syncs([*old, *new]) == new
-    assert usable_syncs([Sync(3, 0), *new]) == new
-    assert usable_syncs([Sync(8, 9), Sync(8, 9)]) == [Sync(8, 9)] * 2
-
-
-def test_checkpoints_before_a_smaller_place_are_dropped() -> None:
-    syncs = [Sync(1, 1, 100), Sync(7, 0, 200)]
-    before, after = MirrorCheckpoint("g", 5, 4, 150), MirrorCheckpoint("g", 7, 0, 250)
-    assert usable_checkpoints([before, after], syncs) == [after]
-    assert usable_checkpoints([MirrorCheckpoint("g", 5, 4, 50)], [Sync(6, 5, 100)]) == [], "the sync before it is gone"
-    assert usable_checkpoints([before], []) == [before]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.core.mirror_pairs import MirrorCheckpoint, Pairs, Sync
-from reconciler.core.unanchored.owners import CLOSE, NEAR, PAUSE_MS, SHORTLY_MS, confirmed, contradiction
+from reconciler.core.unanchored.owners import NEAR, SHORTLY_MS, confirmed, contradiction
 from reconciler.core.unanchored.pairs import SETTLED_MS
 from reconciler.kafka.memory import MemoryRecord
 
@@ -120,74 +120,3 @@ def test_a_delivery_without_a_pause_is_of_one_mirror() -> None:
     """Its first records are old, and then it delivers them as they come."""
     gaps = (Sync(500, 0, EARLY), Sync(580, 60, EARLY + 5), Sync(700, 101, EARLY + 9))
     assert confirmed(pairs(syncs=gaps), END, {101: record(101, EARLY)}) == list(gaps)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Sync(598, 0, EARLY + 8 - PAUSE_MS),
-        Sync(690, 60, EARLY + 5),
-        Sync(800, 60, EARLY + 5),
-        Sync(699 - CLOSE, 60, EARLY + 5),
-    ],
-    ids=["a pause", "too few numbers", "a larger number", "far away"],
-)
-def test_what_does_not_lead_to_a_confirmed_sync_is_left_out(other: Sync) -> None:
-    last = Sync(700, 101, EARLY + 9)
-    assert confirmed(pairs(syncs=(other, last)), END, {101: record(101, EARLY)}) == [last]
-
-
-# ---------------------------------------------------------------- a mirror that was restarted, and sends again
-
-LIFE = (Sync(500, 0, EARLY), Sync(560, 58, EARLY + 5), Sync(620, 110, EARLY + 9))
-"""Delivered in front of ``AGAIN``, with gaps."""
-AGAIN = 150
-SENT_AGAIN = (*LIFE, Sync(540, AGAIN, LATE), Sync(560, AGAIN + 19, LATE + 5))
-
-
-def twice(begin: int = AGAIN, shift: int = 110, count: int = 40) -> dict[int, MemoryRecord]:
-    """Records of which those from ``begin`` on are the ones that lie ``shift`` further in front."""
-
-    def made(place: int) -> int:
-        return place - shift if begin <= place < begin + count else place
-
-    return {at: MemoryRecord(at, made(at), b"k", b"%d" % made(at)) for at in range(200)}
-
-
-def test_a_mirror_that_sends_again_confirms_both_deliveries() -> None:
-    """540 lies at 40 by 500→0, so what is at 150 must be there, too."""
-    assert confirmed(pairs(syncs=SENT_AGAIN), 200, {}, twice()) == list(SENT_AGAIN)
-
-
-@pytest.mark.parametrize(
-    "there",
-    [
-        {},
-        twice(shift=109),
-        twice(begin=AGAIN + 1),
-        twice(begin=AGAIN - 1),
-        twice(count=2),
-        {at: record for at, record in twice().items() if at != AGAIN - 1},
-        {at: record for at, record in twice().items() if at != 40},
-        {at: MemoryRecord(at, 5, b"k", b"v" if at != AGAIN - 1 else b"w") for at in range(200)},
-    ],
-    ids=["not read", "another number", "later", "earlier", "too few", "no record before", "compacted", "all alike"],
-)
-def test_a_delivery_that_begins_elsewhere_or_with_another_record_confirms_nothing(
-    there: dict[int, MemoryRecord],
-) -> None:
-    assert confirmed(pairs(syncs=SENT_AGAIN), 200, {}, there) == []
-
-
-def test_one_delivery_that_did_not_send_these_records_again_contradicts_the_others() -> None:
-    once_more = (*SENT_AGAIN, Sync(560, 190, 2 * LATE))
-    assert confirmed(pairs(syncs=once_more), 200, {}, twice()) == []
-    gone = {at: record for at, record in twice().items() if at < 190}
-    assert confirmed(pairs(syncs=once_more), 200, {}, gone) == list(SENT_AGAIN), "retention or the log's end"
-    behind_a_gap = (*SENT_AGAIN, Sync(559, 190, 2 * LATE))
-    assert confirmed(pairs(syncs=behind_a_gap), 200, {}, twice()) == list(SENT_AGAIN), "not known where 559 was"
-
-
-def test_copies_are_told_without_times_that_the_broker_set() -> None:
-    arrived = {at: MemoryRecord(at, LATE + at, each.key, each.value, append_time=True) for at, each in twice().items()}
-    assert confirmed(pairs(syncs=SENT_AGAIN), 200, {}, arrived) == list(SENT_AGAIN)
