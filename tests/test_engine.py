@@ -22,7 +22,7 @@ from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import RESTARTS, EngineSettings, Inquiry, Progress, run
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
-from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.ports import TopicPartition
 from tests.waiting import LIMIT_S
 
 
@@ -230,21 +230,6 @@ def test_answers_come_back_in_the_order_of_the_questions() -> None:
     assert outcome.probes == {"Edges": 2, "TimeLookup": 4, "Read": 4}
 
 
-def test_one_partition_may_be_searched_for_several_jobs() -> None:
-    log, inquiries = world(1)
-    outcome = run(log, {"one": inquiries[0], "two": inquiries[0]}, clock=Clock())
-    assert outcome.found["one"] == outcome.found["two"]
-
-
-def test_requests_name_the_partitions_of_their_searches() -> None:
-    log, inquiries = world(3)
-    seen: list[ReadRequest] = []
-    real = log.read
-    log.read = lambda requests: seen.extend(requests) or real(requests)  # type: ignore[method-assign]
-    run(log, inquiries, clock=Clock())
-    assert {request.partition for request in seen} == {partition(n) for n in range(3)}
-
-
 # ---------------------------------------------------------------- searches that share a partition
 
 
@@ -330,16 +315,6 @@ def test_a_slow_search_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
     inquiries[0] = Inquiry(partition(0), slow)
     assert run(log, inquiries, clock=Clock()).rounds == 20
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_two_windows_find_what_one_finds(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    log, inquiries = many_jobs(seed)
-    one = run(log, inquiries, clock=Clock())
-    monkeypatch.setattr("reconciler.engine.BY_TURNS", 1)
-    monkeypatch.setattr("reconciler.engine.PARTITIONS_AT_ONCE", 2)
-    two = run(log, inquiries, clock=Clock())
-    assert (two.found, two.probes) == (one.found, one.probes)
 
 
 def test_of_two_windows_only_one_is_asked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

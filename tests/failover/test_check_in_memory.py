@@ -188,26 +188,18 @@ def test_a_topic_of_which_nothing_was_read_is_missing_too(memory: Memory, unread
     assert [row.verdict for row in memory.job().partitions] == [Verdict.MISSING] * 2
 
 
-@pytest.mark.parametrize(
-    ("there", "words"),
-    [
-        (["us-west.events", "audit"], '; it has "us-west.events"'),
-        (["events"], '; it has "events"'),
-        (["us-west.events", "a.event", "b.events", "a.evnets"], '; it has "a.event" or "b.events" or "us-west.events"'),
-        (["audit", "__consumer_offsets", "mm2-offset-syncs.a.internal"], ""),
-    ],
-)
-def test_a_topic_that_is_not_there_is_told_with_the_names_like_it(memory: Memory, there: list[str], words: str) -> None:
+def test_a_topic_that_is_not_there_is_told_with_the_names_like_it(memory: Memory) -> None:
     memory.log.partitions.clear()
     memory.log.topic_ids.clear()
-    outside, config = replace(memory.outside, topics=lambda: there), memory.config()
+    outside, config = replace(memory.outside, topics=lambda: ["us-west.events", "audit"]), memory.config()
     with pytest.raises(ConfigError) as caught:
         check(config, config.jobs, outside)
-    told = words.replace("; it has", "; the destination has")
-    assert caught.value.message.endswith(f'no topic "a.events", and the store holds no offset for "events"{told}.')
+    assert caught.value.message.endswith(
+        'no topic "a.events", and the store holds no offset for "events"; the destination has "us-west.events".'
+    )
     memory.save({0: stored(2)})
     (row,) = check(config, config.jobs, outside).plan.jobs[0].partitions
-    assert row.detail == f'the destination has no topic "a.events"{words}'
+    assert row.detail == 'the destination has no topic "a.events"; it has "us-west.events"'
 
 
 def test_names_that_cannot_be_listed_are_left_out(memory: Memory) -> None:

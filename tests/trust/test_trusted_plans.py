@@ -59,34 +59,6 @@ def right(world: World) -> dict[int, int]:
 # ---------------------------------------------------------------- signatures
 
 
-def test_a_plan_is_made_signed_by_another_applied_and_rolled_back(ready: World, trust: Trust) -> None:
-    config = ready.config(extra=trust.table("ada"))
-    ready.plan(config)
-    before = ready.rows()
-    apply = ("apply", ready.plan_file, "-c", config, "--yes")
-
-    unsigned = ready.run(*apply)
-    assert (unsigned.code, ready.rows()) == (5, before)
-    assert "The plan is not signed, and a trusted key must have signed it." in unsigned.err
-    assert f"reconciler sign {ready.plan_file} --key FILE" in unsigned.err
-    assert ready.run("show", ready.plan_file, "-c", config).code == 5
-
-    unasked = ready.run("sign", ready.plan_file, "--key", trust.key("ada"), "-c", config)
-    assert (unasked.code, "2 moved" in unasked.out) == (2, True)
-    signed = ready.run("sign", ready.plan_file, "--key", trust.key("ada"), "-c", config, "--yes")
-    assert (signed.code, f"{ready.plan_file}.sig" in signed.out) == (0, True)
-    shown = ready.run("show", ready.plan_file, "-c", config)
-    assert (shown.code, "unaltered, and signed with ada.pub.pem (" in shown.out) == (0, True)
-
-    applied = ready.run(*apply)
-    assert (applied.code, ready.offsets()) == (0, right(ready))
-    assert "Signed by ada.pub.pem (" in applied.out
-    again = ready.run(*apply)
-    assert (again.code, "applied before" in again.out) == (0, True)
-    back = ready.run("rollback", ready.plan_file, "-c", config, "--yes")
-    assert (back.code, ready.offsets()) == (0, {})
-
-
 def test_a_plan_that_was_altered_after_it_was_signed_is_never_applied(ready: World, trust: Trust) -> None:
     """With its sum made to fit, which is all that an unsigned plan has; and not where no signature is asked for."""
     config = ready.config(extra=trust.table("ada", required=False))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from reconciler.core.errors import Changed
 from reconciler.core.probes import Chunk
-from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.identity import identity_from_spec
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest
-from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, Kind, own_row, write, wrong
+from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, Kind, write, wrong
 from tests.lab.faults.faulty import Act, Acting, Moment
 
 pytestmark = pytest.mark.system
@@ -230,35 +228,3 @@ def test_a_topic_recreated_between_any_two_calls_of_an_apply_gets_no_offset_of_t
             wrongs[f"before call {moment} of {names}"] = faults([(kind.name, row) for row in rows], [0], KEPT)
     assert moment > 3
     assert not any(wrongs.values()), wrongs
-
-
-def test_a_plan_of_a_topic_recreated_since_is_refused_for_every_kind_of_offset(trial: Begin, recreate) -> None:
-    with trial(1, KINDS) as made:
-        plan, _ = made.check()
-        recreate(made.topic)()
-        for job in plan.jobs:
-            with pytest.raises(Changed, match="was deleted or recreated since the plan") as caught:
-                made.prepare(replace(plan, jobs=(job,)))
-            assert caught.value.exit_code == 5
-
-
-# ---------------------------------------------------------------- a log cut, and written again
-
-BEYOND = 20
-"""Where the log was cut: in front of the last processed record, behind the older anchor."""
-OTHERS = range(100, 140)
-
-
-def test_a_log_cut_and_written_again_is_no_match_for_what_was_read_beyond_the_cut(clusters, trial: Begin) -> None:
-    """The row knows no topic id, so its numbers are the topic's own."""
-    kind = Kind("own", identity_from_spec(), lambda cluster_id, _: own_row(cluster_id, None, LAST), own=True)
-    cluster, numbers = clusters.destination, [*range(BEYOND), *OTHERS]
-    with trial(1, [kind]) as made:
-        ((_, before),) = rows_of(made.check()[0].jobs)
-        cluster.admin().delete_topics([made.topic])[made.topic].result(30)
-        cluster.create_topic(made.topic)
-        write(cluster, made.topic, numbers)
-        with closing(KafkaLogReader({"bootstrap.servers": cluster.bootstrap})) as reader:
-            rows = rows_of(Trial(made.topic, reader, made.jobs).check()[0].jobs)
-    assert (before.verdict, before.resume_offset) == (Verdict.MATCH, LAST + 1)
-    assert not faults(rows, [0], numbers)

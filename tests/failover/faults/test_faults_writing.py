@@ -328,10 +328,6 @@ CHANGES: dict[str, tuple[Callable[[Planned], None], str]] = {
         lambda at: at.world.save({0: source_record(6).stored}),
         "had offset 5006, and has offset 5007 now",
     ),
-    "a row went back": (
-        lambda at: at.world.save({0: source_record(3).stored}),
-        "had offset 5006, and has offset 5004 now",
-    ),
     "another row went on": (lambda at: at.world.save({2: source_record(8, 2).stored}), "has offset 5009 now"),
     "a row was deleted": (lambda at: at.store_again({2: at.rows[2]}), "had offset 5006, and has no row now"),
     "a row came for a partition that had none": (
@@ -350,15 +346,9 @@ CHANGES: dict[str, tuple[Callable[[Planned], None], str]] = {
         "had offset 5006, and has offset 4 now",
     ),
     "an anchor's record is another": (lambda at: with_anchor(at, fingerprint="0" * 32), "(or another anchor)"),
-    "an anchor's time is another": (lambda at: with_anchor(at, timestamp_ms=1), "(or another anchor)"),
-    "an anchor's id is another": (lambda at: with_anchor(at, id=b"another"), "(or another anchor)"),
     "an anchor is gone": (
         lambda at: at.world.save({0: StoredOffset(source_record(5).offset + 1)}),
         "(or another anchor)",
-    ),
-    "the file was replaced by one with other rows": (
-        lambda at: at.store_again({**at.rows, 0: source_record(7).stored}),
-        "had offset 5006, and has offset 5008 now",
     ),
     "the file was replaced by an empty store": (lambda at: at.store_again({}), "and has no row now"),
 }

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import pytest
-
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed
-from reconciler.core.probes import Chunk
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.writing.apply import prepare
-from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import ReadRequest
 from tests.in_memory import BASE, Memory, anchor, content, found, stored
 
 
@@ -58,31 +49,3 @@ def test_where_records_were_spread_anew_an_offset_behind_its_own_anchor_gives_no
     rows = memory.job().partitions
     assert [row.verdict for row in rows] == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.MISSING]
     assert "a stored offset lies before its own anchor" in rows[0].detail
-
-
-class MadeAnewMeanwhile(MemoryLog):
-    """Its topics are replaced once its records were read."""
-
-    def read(self, requests: Sequence[ReadRequest]) -> Sequence[Chunk]:
-        found = super().read(requests)
-        self.topic_ids = dict.fromkeys(self.topic_ids, "another")
-        return found
-
-
-def test_a_topic_recreated_while_it_is_checked_is_noticed(memory: Memory) -> None:
-    memory.log = MadeAnewMeanwhile("b", {"a.events": 1})
-    memory.deliver(range(3, 10))
-    memory.save({0: stored(6)})
-    with pytest.raises(Changed, match="was deleted or recreated while it was checked"):
-        memory.check()
-
-
-def test_a_topic_recreated_while_its_plan_is_applied_is_noticed(memory: Memory) -> None:
-    memory.deliver(range(3, 10))
-    memory.save({0: stored(6)})
-    plan, config = memory.check().plan, memory.config()
-    memory.log = replaced = MadeAnewMeanwhile("b", {"a.events": 1})
-    memory.deliver(range(3, 10))
-    with pytest.raises(Changed, match="was deleted or recreated since the plan"):
-        prepare(plan, config, memory.outside)
-    assert replaced.topic_ids == {"a.events": "another"}

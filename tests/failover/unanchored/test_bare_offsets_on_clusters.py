@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.main import main
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.anchors import StoredOffset
 from reconciler.lab.in_use import ClusterInUse
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
@@ -31,9 +31,6 @@ FIRST, SOME = "first", 10
 """A group, and as many records of each partition, by which MirrorMaker shows that it translates offsets now."""
 BURST = 1_500
 JOBS = 40
-ANCHORED = 20
-"""Jobs with anchors and unique ids. They are checked by themselves: a run's partitions share what may be read to see
-whether records were sent again."""
 EARLY = {f"early {number}": 200 * number + 150 for number in range(4)}
 """What groups had committed in the first burst, before the mirror was killed."""
 LATE = {f"late {number}": 3 * BURST // 2 + 400 * number for number in range(4)}
@@ -74,28 +71,14 @@ def send_some(cluster: ClusterInUse) -> None:
 
 def records(cluster: ClusterInUse, topic: str, partition: int) -> dict[int, bytes]:
     """Every record's value, which is unique, by its offset."""
-    return {message.offset(): message.value() for message in messages(cluster, topic, partition)}
-
-
-def anchors(cluster: KafkaCluster, partition: int) -> dict[int, Anchor]:
-    """The source's anchors by the stored offset that follows each."""
-    return {
-        each.offset() + 1: Anchor(
-            each.offset(), each.timestamp()[1], each.key(), fingerprint(each.key(), each.value()), "the source"
-        )
-        for each in messages(cluster, TOPIC, partition)
-    }
-
-
-def messages(cluster: KafkaCluster, topic: str, partition: int) -> list[Any]:
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as KafkaPartition
 
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "judge", "enable.partition.eof": True})
     consumer.assign([KafkaPartition(topic, partition, 0)])
-    found = []
+    found = {}
     while (message := consumer.poll(30)) is not None and message.error() is None:
-        found.append(message)
+        found[message.offset()] = message.value()
     consumer.close()
     return found
 
@@ -182,8 +165,7 @@ def save(address: str, rows: Mapping[str, StoredOffset], partition: int) -> None
 
 
 def job_table(group: str, store: str) -> str:
-    table = f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{TOPIC}"]\nstore = "{store}"\n'
-    return table + ('[jobs.identity]\nid = "key"\nunique_ids = true\n' if group.startswith("id") else "")
+    return f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{TOPIC}"]\nstore = "{store}"\n'
 
 
 def configured(path: Path, destination: ClusterInUse, jobs: Iterable[str]) -> Path:
@@ -221,30 +203,6 @@ Numbers = dict[int, int]
 
 def skipped(numbers: Numbers, resume: int, stored: int) -> int:
     return sum(at < resume and number >= stored for at, number in numbers.items())
-
-
-def judge_anchored(
-    rows: list[dict[str, Any]], there: Mapping[int, Mapping[int, bytes]], origin: Mapping[int, Mapping[bytes, int]]
-) -> None:
-    """With anchors and unique ids nothing is lost, and no record repeats that need not."""
-    best = again = first_copies = 0
-    for row in rows:
-        numbers = {at: origin[row["partition"]][value] for at, value in there[row["partition"]].items()}
-        stored, resume = row["stored_offset"], row["resume_offset"]
-        last = {number: at for at, number in numbers.items()}
-        limit = min((at for number, at in last.items() if number >= stored), default=max(numbers) + 1)
-        assert resume <= limit, row
-        repeats = sum(at >= resume and number < stored for at, number in numbers.items())
-        assert repeats <= row["replay"]["at_most"], row
-        first = 1 + min(at for at, number in numbers.items() if number == stored - 1)
-        first_copies += sum(at >= first and number < stored for at, number in numbers.items())
-        again += repeats
-        best += repeats == sum(at >= limit and number < stored for at, number in numbers.items())
-    print(
-        f"with anchors and unique ids: {best} of {len(rows)} places are the best; {again} records repeat, and "
-        f"{first_copies} after the first copies"
-    )
-    assert best >= 0.95 * len(rows)
 
 
 def judge_report(
@@ -312,20 +270,14 @@ def test_bare_offsets_after_a_mirror_that_was_killed_skip_nothing(
             number: {value: offset for offset, value in records(source, TOPIC, number).items()}
             for number in range(PARTITIONS)
         }
-        known = {number: anchors(source, number) for number in range(PARTITIONS)}
         source.kill()
         address = f"sqlite:///{tmp_path / 'offsets.db'}"
         for number, offsets in origin.items():
             last = max(offsets.values())
             save(address, {f"g{job}": StoredOffset(1 + last * job // JOBS) for job in range(JOBS)}, number)
-            after = sorted(known[number])
-            chosen = {f"id{job}": after[len(after) * job // ANCHORED] for job in range(ANCHORED)}
-            save(address, {name: StoredOffset(at, known[number][at]) for name, at in chosen.items()}, number)
         bare = [job_table(f"g{job}", address) for job in range(JOBS)]
         bare += [job_table(group, "kafka-group:") for group in (*EARLY, *LATE)]
         found = checked(configured(tmp_path / "bare.toml", destination, bare), capsys)
-        anchored = [job_table(f"id{job}", address) for job in range(ANCHORED)]
-        with_ids = checked(configured(tmp_path / "anchored.toml", destination, anchored), capsys)
         own = f"sqlite:///{tmp_path / 'groups.db'}"
         committed = {group: StoredOffset(offset) for group, offset in {**EARLY, **LATE}.items()}
         for number in range(PARTITIONS):
@@ -339,7 +291,6 @@ def test_bare_offsets_after_a_mirror_that_was_killed_skip_nothing(
         }
     assert any(len(held) > len(set(held.values())) for held in there.values()), "the mirror sent nothing again"
     assert len(found) == JOBS + len(EARLY) + len(LATE)
-    judge_anchored([row for rows in with_ids.values() for row in rows], there, origin)
     numbered = {number: {at: origin[number][value] for at, value in held.items()} for number, held in there.items()}
     judge_report(report, figures, of_groups, synced_offsets, numbered)
     exact = close = by_mirror = 0

@@ -83,14 +83,6 @@ def test_a_number_that_the_mirror_commits_over_a_correction_skips_nothing(group:
     assert "MirrorMaker's checkpoint 4→10" in row.detail
 
 
-def test_nor_does_one_that_many_checkpoints_of_other_groups_follow(
-    group: Tracked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    others_go_on(monkeypatch, group, 60)
-    group.job_stores(SYNCED, topic="a.events")
-    assert found(group.row(ANCHORED)) == (Verdict.BOUNDED, CORRECTED)
-
-
 def test_a_number_whose_checkpoint_lies_too_far_back_is_unresolved(
     group: Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,12 +126,6 @@ def test_a_group_of_which_the_mirror_has_written_no_checkpoint_is_left_where_it_
     write_checkpoints(group.log, (6, 7), group="another group")
     group.job_stores(SYNCED, topic="a.events")
     assert found(group.row(ANCHORED)) == (Verdict.MATCH, SYNCED)
-
-
-def test_a_group_whose_mirror_has_left_no_checkpoints_is_left_where_it_is(group: Tracked) -> None:
-    group.job_stores(SYNCED, topic="a.events")
-    row = group.row(f'{ANCHORED}[mirror]\ncheckpoints_topic = "none"\n')
-    assert found(row) == (Verdict.MATCH, SYNCED)
 
 
 def test_a_number_behind_a_correction_is_undecided_where_the_checkpoints_cannot_be_read(
@@ -199,17 +185,6 @@ def test_tracking_proves_no_number_that_the_mirror_commits_over_a_correction(gro
     report = tracked_here(group)
     assert (report.saved, dict(report.lagging)) == (0, {TopicPartition("a.events", 0): NAMED})
     assert found(group.row(ANCHORED)) == (Verdict.BOUNDED, CORRECTED)
-
-
-@pytest.mark.parametrize(("records", "why"), [(60, NAMED), (1000, UNKNOWN)])
-def test_nor_does_it_prove_one_that_many_checkpoints_of_other_groups_follow(
-    group: Tracked, monkeypatch: pytest.MonkeyPatch, records: int, why: str
-) -> None:
-    others_go_on(monkeypatch, group, records)
-    group.job_stores(SYNCED, topic="a.events")
-    report = tracked_here(group)
-    assert (report.saved, [said.startswith(why) for said in report.lagging.values()]) == (0, [True])
-    assert found(group.row(ANCHORED))[1] != SYNCED
 
 
 def test_tracking_follows_a_group_that_has_gone_on_from_its_correction(group: Tracked) -> None:

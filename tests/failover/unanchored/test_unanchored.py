@@ -11,7 +11,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.kafka.memory import MemoryLog
 from reconciler.stores.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
-from tests.mirror.written import LATER, SYNCS, limit_reading, write_checkpoints, write_syncs
+from tests.mirror.written import LATER, SYNCS, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
 
@@ -266,21 +266,6 @@ def test_a_number_that_no_checkpoint_names_is_the_groups_own(group: Memory) -> N
     row = group.row()
     assert found(row) == (Verdict.UNRESOLVED, None)
     assert "MirrorMaker did not put it there" in row.detail
-
-
-@pytest.mark.parametrize(("others", "verdict"), [(60, Verdict.MATCH), (1000, Verdict.UNRESOLVED)])
-def test_a_synced_offset_is_looked_for_behind_the_checkpoints_of_other_groups(
-    group: Memory, monkeypatch: pytest.MonkeyPatch, others: int, verdict: Verdict
-) -> None:
-    limit_reading(monkeypatch, least=20)
-    group.save({0: StoredOffset(5)}, topic="a.events")
-    write_checkpoints(group.log, (BASE + 5, 5), group=GROUP)
-    write_checkpoints(group.log, *[(BASE + 7, 7)] * others, group="others")
-    write_syncs(group.log, (BASE + 4, 4))
-    row = group.row()
-    assert row.verdict is verdict
-    assert ("none of the newest 100 records" in row.detail) is (verdict is Verdict.UNRESOLVED)
-    assert "MirrorMaker did not put it there" not in row.detail
 
 
 def test_nothing_behind_a_number_that_only_an_older_checkpoint_names_is_safe(group: Memory) -> None:
