@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
 
 from reconciler import __version__, written
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
@@ -44,7 +43,7 @@ from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import end_job, planned_ends, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.fileio import read_regular, why
 from reconciler.formats.decimal_text import counted
-from reconciler.formats.json_fields import FieldError, json_value
+from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
 from reconciler.stores.registry import traits
 
@@ -152,7 +151,7 @@ def clone(
             verify_configured(known, placed.job, settings, world)
         made, older = original.copy_of(placed, target)
         first = first_anchors(settings, placed.job, known.cluster_id, records, reader, now_ms)
-        manifest = _manifest(made, known, placed.job, stamp(now_ms), anchors_field(first), original.earlier_manifest())
+        manifest = _manifest(made, known, placed.job, stamp(now_ms), anchors_field(first))
         with written.writing(target.shown):
             copied = copy_tree(
                 original.tree,
@@ -267,7 +266,7 @@ class _Original:
         added = (f"offsets/{found.last.batch - 1}",) if found.last is not None and found.lacks_entry_before else ()
         changed_files = (*(edit.file for edit in edits), *added, MANIFEST)
         stale = {MANIFEST, *(side for name in changed_files for side in side_files(name))}
-        older = older_state(files.keys() - repeated, found.next_batch, self.tree.read_all)
+        older = older_state(files.keys() - repeated, found.next_batch)
         made = Clone(
             path=self.tree.shown,
             new_path=target.shown,
@@ -292,7 +291,6 @@ class _Original:
         return made, older
 
     def _notes(self) -> Iterator[str]:
-        yield from self.found.doubts
         for folder in self.others:
             yield f"{folder} is a checkpoint of its own, and is not in the copy"
         if self.found.query_id is None:
@@ -311,17 +309,6 @@ class _Original:
         name = f"offsets/{entry.batch}"
         after = {edit.file: edit.after for edit in made.edits}
         return dict.fromkeys(made.added, after.get(name) or self.tree.read(name))
-
-    def earlier_manifest(self) -> Any:
-        """The manifest of the original, if it is a copy itself; None if it cannot be read."""
-        if MANIFEST not in self.listed.files:
-            return None
-        try:
-            earlier = json_value(self.tree.read(MANIFEST).decode(), fractions=False)
-            _text_of([[earlier]])  # it will be written two levels deep
-        except (ValueError, RecursionError):  # damaged, or written to be: the copy does not depend on it
-            return None
-        return earlier
 
     def refuse_changed(self, edits: Iterable[Edit]) -> None:
         """Raise Changed if a file is no longer as it was read."""
@@ -369,7 +356,7 @@ def _edits_of(source: Tree, moved: Translation) -> Iterator[Edit]:
 # ---------------------------------------------------------------- the manifest
 
 
-def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict[str, object]], earlier: Any) -> bytes:
+def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict[str, object]]) -> bytes:
     content = {
         "format": FORMAT,
         "tool_version": __version__,
@@ -391,10 +378,5 @@ def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict
         "added": list(made.added),
         "left_out": list(made.left_out),
         "older_state_left_out": made.older,
-        "cloned_before": earlier,
     }
-    return _text_of(content)
-
-
-def _text_of(content: object) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

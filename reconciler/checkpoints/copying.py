@@ -37,8 +37,6 @@ from reconciler.folder import one_line
 
 CHUNK = 1024 * 1024
 LAST = "metadata"
-_COPIES_ITSELF = frozenset({"s3", "s3a", "gs", "gcs", "memory"})
-"""Stores that copy an object on a request. Azure's may answer before it has copied."""
 _NO_FLUSH = frozenset({errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP})
 """Errors of mounts that cannot flush a folder's names."""
 
@@ -78,13 +76,6 @@ class _Work:
     @property
     def in_one_place(self) -> bool:
         return self.source.is_local and self.target.is_local
-
-    @property
-    def copied_by_server(self) -> bool:
-        """Whether the store copies, so that no byte passes through here."""
-        fs = self.source.fs
-        protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
-        return bool(protocols & _COPIES_ITSELF) and fs == self.target.fs
 
     def at(self, name: str) -> str:
         return posixpath.join(self.folder, name)
@@ -247,9 +238,6 @@ def _copy_file(work: _Work, name: str) -> None:
         with target.tried():
             shutil.copy2(came_from, goes_to)
             sync(goes_to)
-    elif work.copied_by_server:
-        with target.tried():
-            target.fs.cp_file(came_from, goes_to)
     else:
         with source.tried():
             reading = source.fs.open(came_from, "rb")

@@ -148,11 +148,6 @@ class Tree:
         with self.tried():
             return bytes(self.fs.cat_file(posixpath.join(self.root, name)))
 
-    def read_all(self, names: list[str]) -> list[bytes]:
-        """Several files; those of another machine at the same time."""
-        with ThreadPoolExecutor(1 if self.is_local else AT_ONCE) as pool:
-            return list(pool.map(self.read, names))
-
     @contextmanager
     def tried(self) -> Iterator[None]:
         """Raise the file system's errors as this product's, and note the wait for another machine."""

@@ -26,48 +26,33 @@ The rule, which leaves out too little rather than too much:
   proven; Spark then writes the batch's changes again, not always its snapshot, and reads a snapshot before changes. So
   it is left out where version N can be read, and the same version has changes. The changes stay: a sink that has the
   batch (Spark's file sink, Delta) does not run it again, and the next batch reads them.
-- RocksDB's files are left out only where every list that is kept could be read, and names files that are there.
+- RocksDB's own files are all kept: which of them a version needs is in its packed list.
 """
 
 from __future__ import annotations
 
-import json
-import lzma
 import posixpath
 import re
-import struct
-import zipfile
-import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from io import BytesIO
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from reconciler.checkpoints.files import Listed
 
 OWN = frozenset({"metadata", "offsets", "commits", "sources", "state"})
 STATE = "state/"
 KEPT_SNAPSHOTS = 2
-LONGEST_LIST = 64 * 1024 * 1024
-"""Bytes of a version's list of files, unpacked: those of half a million files."""
 _VERSIONED = re.compile(r"(0|[1-9]\d{0,18})(?:_([0-9a-fA-F-]{36}))?\.(delta|changelog|snapshot|zip)")
 _WHOLE = ("snapshot", "zip")
 _CHANGES = ("delta", "changelog")
-_SHARED = ("SSTs", "logs")
-_NOT_A_LIST = (
-    *(ValueError, KeyError, TypeError, AttributeError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
-)
-"""Every way to pack has errors of its own, which a flipped bit can raise, or make it another way."""
 
 
-def older_state(names: Collection[str], version: int, read: Callable[[list[str]], list[bytes]]) -> frozenset[str]:
-    """The files that no restart reads which begins with ``version`` of the state. ``read``: the contents of files."""
+def older_state(names: Collection[str], version: int) -> frozenset[str]:
+    """The files that no restart reads which begins with ``version`` of the state."""
     stores = _stores(names)
     bases = {folder: base for folder, files in stores.items() if (base := _base(list(files.values()), version)) > 0}
     left_out = {
         f"{folder}/{last}" for folder, base in bases.items() for last, of in stores[folder].items() if of[0] < base
     }
-    left_out |= _unlisted(names, {folder: stores[folder] for folder in bases}, left_out, read)
     return _withside_files(left_out, names)
 
 
@@ -116,57 +101,6 @@ def _base(files: Iterable[tuple[int, str, str]], version: int) -> int:
         return 0
     base = snapshots[-KEPT_SNAPSHOTS]
     return base if all(number in attempts for number in range(base, version + 1)) else 0
-
-
-def _unlisted(
-    names: Collection[str],
-    stores: dict[str, dict[str, tuple[int, str, str]]],
-    left_out: Collection[str],
-    read: Callable[[list[str]], list[bytes]],
-) -> set[str]:
-    """RocksDB's files that no kept version lists."""
-    shared: dict[str, set[str]] = defaultdict(set)
-    for name in names:
-        folder, last = posixpath.split(name)
-        store, kind = posixpath.split(folder)
-        if kind in _SHARED and store in stores and not last.startswith(".") and not last.endswith(".crc"):
-            shared[store].add(name)
-    lists = [
-        f"{store}/{last}"
-        for store in shared
-        for last, (_, _, kind) in stores[store].items()
-        if kind == "zip" and f"{store}/{last}" not in left_out
-    ]
-    listed: dict[str, set[str] | None] = {store: set() for store in shared}
-    for name, data in zip(lists, read(lists) if lists else [], strict=True):
-        store, found = posixpath.dirname(name), _listed(data)
-        so_far = listed[store]
-        there = found is not None and all(f"{store}/{each}" in shared[store] for each in found)
-        listed[store] = None if so_far is None or found is None or not there else so_far | found
-    return {
-        name
-        for store, files in shared.items()
-        if (kept := listed[store]) is not None
-        for name in files
-        if name.removeprefix(f"{store}/") not in kept
-    }
-
-
-def _listed(data: bytes) -> set[str] | None:
-    """The files in ``SSTs`` and ``logs`` that a version of RocksDB has; None where its list is not understood."""
-    try:
-        with zipfile.ZipFile(BytesIO(data)) as packed, packed.open("metadata") as file:
-            found = file.read(LONGEST_LIST + 1)
-        if len(found) > LONGEST_LIST:
-            return None
-        version, _, text = found.decode().partition("\n")
-        content = json.loads(text)
-        sst, logs = content["sstFiles"], content.get("logFiles") or []
-        if version not in ("v1", "v2"):
-            return None
-        return {f"SSTs/{each['dfsSstFileName']}" for each in sst} | {f"logs/{each['dfsLogFileName']}" for each in logs}
-    except _NOT_A_LIST:
-        return None
 
 
 def side_files(name: str) -> tuple[str, str, str]:

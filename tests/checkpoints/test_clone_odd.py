@@ -55,12 +55,6 @@ def test_a_committed_batch_has_an_entry_right_before_it_in_the_copy(files: Files
     assert made.batch == 8
 
 
-def test_a_file_that_was_edited_is_told_with_the_copy(files: Files) -> None:
-    file = files.path / "commits/.1.crc"
-    file.write_bytes(b"crc\0" + (512).to_bytes(4, "big") + b"else")
-    assert any("commits/1 does not fit its checksum" in each for each in cloned(files).warnings)
-
-
 # ---------------------------------------------------------------- strangers
 
 

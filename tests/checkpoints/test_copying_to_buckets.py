@@ -72,24 +72,12 @@ def raising(error: BaseException) -> Callable[..., None]:
 # ---------------------------------------------------------------- whole
 
 
-def test_a_store_gets_the_same_files_and_copies_itself_from_there(
-    files: Files, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_gets_the_same_files(files: Files, bucket: Bucket) -> None:
     cloned(files, bucket.new)
     cloned(files)
     found, local = bucket.content(), files.content(new(files))
     assert found.keys() == local.keys()
     assert {name for name in found if found[name] != local[name]} <= {MANIFEST}
-    names = []
-    real = MemoryFileSystem.cp_file
-
-    def copy(self: Any, path1: str, path2: str, **more: Any) -> None:
-        names.append(path2)
-        real(self, path1, path2, **more)
-
-    monkeypatch.setattr(MemoryFileSystem, "cp_file", copy)
-    assert cloning.clone(bucket.new, f"{bucket.url}/newer", moved_plan(), outside=outside(log(o=10))).batch == 2
-    assert len(names) == len(bucket.fs.find(f"{bucket.url}/newer")) - 2, "all but the rewritten entry and the manifest"
 
 
 def test_an_object_that_stands_for_a_folder_is_no_file(files: Files, bucket: Bucket) -> None:

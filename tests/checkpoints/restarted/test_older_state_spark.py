@@ -159,7 +159,7 @@ def _copy(checkpoint: Path, to: Path, version: int) -> dict[str, Any]:
             break
         shutil.rmtree(to)
     repeated = repeated_state(listed.files, version)
-    older = older_state(listed.files.keys() - repeated, version, tree.read_all)
+    older = older_state(listed.files.keys() - repeated, version)
     for name in repeated | older:
         (to / name).unlink()
     return {"older": len(older), "repeated": len(repeated)}
