@@ -88,17 +88,6 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
     assert world.run("show", kept[1]).code == 0
 
 
-def test_a_persons_word_starts_it(world: World, plans: Path) -> None:
-    world.deliver(6)
-    world.save({0: StoredOffset(BASE + 4)})
-    word = ("--set", f"{world.mirrored}:0=2", "--accept", "skips")
-    ended = run_process(
-        "hook", "--to", "destination", "-c", world.config(), "--plans", plans, *word, "--", "echo", "ran"
-    )
-    assert (ended.code, ended.out.splitlines()[-1]) == (0, "ran")
-    assert world.offsets() == {0: 2}
-
-
 # ---------------------------------------------------------------- waiting for a mirror
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import strategies as st
 
 from reconciler.core.errors import ExitCode, Refused
-from reconciler.hook import environment
 from reconciler.hook.kept import files, last_correction
 from reconciler.hook.marks import Mark, Marks, file_name
 from tests.fuzz import attempt, documents, fuzz, sized, words
@@ -58,24 +57,3 @@ def test_any_jobs_name_is_a_file_in_the_folder_of_plans(tmp_path: Path, runs: in
             made.unlink()
 
     fuzz(runs, st.tuples(words(["clicks", "a/b", "..", "名"]), words(beside)), claim)
-
-
-@sized
-def test_any_value_for_a_command_is_read_back_by_a_shell(runs: int) -> None:
-    """``hook --env-file``: one line a variable, whatever a path holds."""
-
-    def claim(value: str) -> None:
-        text = environment.lines({"NAME": value})
-        assert text.startswith("NAME=")
-        inside = text[5:-1]
-        if inside.startswith('"') and inside.endswith('"') and len(inside) > 1:
-            read, escaped = "", False
-            for character in inside[1:-1]:
-                assert escaped or character not in '"$`'
-                read += character if escaped or character != "\\" else ""
-                escaped = character == "\\" and not escaped
-            assert read == value
-        else:
-            assert inside == value
-
-    fuzz(runs, words(["/srv/plans/p.json", "$(reboot)", '"; reboot; "', "\\", "`x`"]), claim)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -138,14 +137,6 @@ def test_a_file_is_never_seen_half(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [file.read_text() for file in tmp_path.iterdir()] == [before]
 
 
-@pytest.mark.parametrize(
-    ("job", "name"),
-    [("clicks", "reconciler_hook_clicks.prom"), ("a-b_c.1", "reconciler_hook_a-b_c.1.prom")],
-)
-def test_a_plain_name_is_the_files_name(job: str, name: str) -> None:
-    assert file_name(job) == name
-
-
 def test_other_names_are_told_apart_and_lead_nowhere_else() -> None:
     names = [file_name(job) for job in ("a/b", "a b", "a_b", "../../etc/passwd", "ä", "")]
     assert len(set(names)) == len(names)
@@ -227,18 +218,6 @@ def test_a_login_in_the_gateways_url_is_used_and_never_shown(
     (record,) = caplog.records
     assert f"did not reach http://{gateway.place}:" in record.getMessage()
     assert "cret" not in record.getMessage()
-
-
-def test_a_gateway_that_takes_its_time_does_not_take_the_jobs(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        gateway = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with record_run(MetricsSettings(pushgateway=gateway), "clicks") as run:
-            run.blocked = 1
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
 
 
 def test_a_push_that_never_ends_does_not_hold_the_job(

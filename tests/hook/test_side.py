@@ -170,15 +170,6 @@ def test_a_job_that_went_back_in_part_needs_a_person(wide: Memory) -> None:
         assert "delete that row" not in str(found.hint)
 
 
-def test_a_job_that_may_have_gone_back_in_part_needs_a_person(wide: Memory) -> None:
-    wide.deliver(range(10), 0)
-    wide.deliver(range(10), 1)
-    wide.save({0: wide.own(5), 1: wide.own(5, 1)}, topic="a.events")
-    later_without_an_anchor(wide)
-    found = refusal(wide, word=Side.SOURCE)
-    assert found.message.startswith("Some stored offsets")
-
-
 def test_a_row_of_a_partition_that_only_the_destination_has_is_named_after_a_failback(wide: Memory) -> None:
     """The source has fewer partitions: a failback writes no row there in the place of this one."""
     for partition in range(3):

@@ -133,14 +133,6 @@ def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -
     assert len(said) <= 12, "a repeated fault confuses"
 
 
-def test_one_mistake_is_one_fault_and_a_file_without_is_a_configuration(write: Callable[[str], Path]) -> None:
-    assert not isinstance(read_config(write(LEAST)), list)
-    for mistake in ("[search]\nzzz = 1", '[policy]\nnew = "now"', "[nowhere]", '[topics]\npolicy = "other"'):
-        found = read_config(write(with_section(mistake)))
-        assert isinstance(found, list)
-        assert len(found) == 1, [str(each) for each in found]
-
-
 def test_a_fault_brings_no_others_with_it(write: Callable[[str], Path]) -> None:
     tables = ("source", "destination", "topics", "anchors", "search", "policy", "trust", "watch", "metrics")
     found = read_config(write("jobs = 1\n" + "".join(f"{name} = 1\n" for name in tables)))
@@ -603,21 +595,6 @@ def test_a_folder_of_marks_that_hooks_could_not_read_is_a_failure(
     if state == "marks":
         assert failure.next_step == f"Create it once, or mount it: mkdir -p {tmp_path}/marks"
     assert not (tmp_path / "marks").exists()
-
-
-def test_a_folder_of_marks_is_listed(
-    local: Callable[[str], Tries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not [each for each in local(QUIET).found if each.subject == "failover"], "failover start makes the default"
-    (tmp_path / "marks").mkdir()
-    here = f'{QUIET}[failover]\nstate = "marks"'
-    assert local(here).messages(Level.OK, "failover") == [f"the folder of marks {tmp_path}/marks can be read"]
-
-    def refuse(*_: object) -> list[str]:
-        raise Refused("No permission.", hint="Ask for it.")
-
-    monkeypatch.setattr(LocalFolder, "names", refuse)
-    assert local(here).messages(Level.FAIL, "failover") == ["No permission."]
 
 
 def test_a_folder_in_which_no_mark_can_be_set_is_a_warning(

@@ -419,19 +419,6 @@ def test_without_questions_the_assumed_meaning_is_told_with_the_parameter(caplog
     assert "add &number=last to the store's address" in caplog.text
 
 
-@pytest.mark.parametrize("address", ["kafka-group:", "sqlite:///a.db", f"{JOURNAL}last&number=next"])
-def test_a_store_whose_numbers_are_known_raises_no_question(asked: Callable[[str], Prompt], address: str) -> None:
-    assert init.with_number(argparse.Namespace(yes=False), asked(""), address, "shown") == address
-
-
-@pytest.mark.parametrize(("number", "is_noted"), [("", True), ("&number=last", False)])
-def test_a_file_notes_a_meaning_that_was_assumed(number: str, is_noted: bool) -> None:
-    mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
-    job = ProposedJob("j", ("events",), f"{JOURNAL}off{number}", propose({}, frozenset()), "Found.")
-    text = config_text(Proposed("1", "b:1", "id", {}, None, mirror, [job]))
-    assert ("add &number=last" in text.replace("\n# ", " ")) == is_noted
-
-
 # ---------------------------------------------------------------- questions
 
 

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
 from reconciler.core.anchors import Record
-from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import check
 from reconciler.identity import identity_from_spec
-from tests.in_memory import BEGIN, GROUP, Memory, stored
+from tests.tracking.test_fuzzed_records import Made
 
 DEEP = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    key: bytes | None = None
-    offset: int = 0
-    timestamp_ms: int | None = 1
-    append_time: bool = False
 
 
 PAYLOADS: dict[str, Callable[[], bytes]] = {
@@ -72,26 +59,10 @@ HEADERS: dict[str, Callable[[], tuple[tuple[str, bytes | None], ...]]] = {
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
 def test_headers_are_read_or_not(headers: Callable[[], tuple[tuple[str, bytes | None], ...]]) -> None:
     identity = identity_from_spec("header:id", "header:id")
-    record: Record = Made(b"", headers())
+    record: Record = Made(b"", headers=headers())
     assert identity.id_of is not None
     assert identity.id_of(record) == next((value for name, value in reversed(record.headers) if name == "id"), None)
     assert identity.timestamp_of(record) in (1, None)
-
-
-def test_a_log_full_of_them_is_searched_like_any_other(memory: Memory) -> None:
-    """In front of the anchor and behind it, by ids that none of them has."""
-    hostile = [payload() for name, payload in PAYLOADS.items() if "16 MB" not in name]
-    log = memory.log.partition("a.events", 0)
-    for payload in hostile:
-        log.append(BEGIN, b"key", payload)
-    memory.deliver(range(5))
-    for payload in hostile:
-        log.append(BEGIN + 60_000, b"key", payload)
-    memory.save({0: stored(3)})
-    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
-    config = memory.config(jobs=f'{job}[jobs.identity]\nid = "json:$.id"\n')
-    (row,) = check(config, config.jobs, memory.outside).plan.jobs[0].partitions
-    assert (row.verdict, row.resume_offset) == (Verdict.MOVED, len(hostile) + 4)
 
 
 @pytest.mark.parametrize("raised", [ValueError("secret payload"), RecursionError(), MemoryError(), SystemExit(0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from reconciler.failover.unlisted import Unlisted
 from reconciler.ports import TopicPartition
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round
+from tests.golden.corpus import job, tracked
+from tests.golden.world import World
 
 CLICKS = JobReport("clicks", "kafka-group:", exact=3, saved=3)
 ORDERS = JobReport("orders", "kafka-group:", exact=1)
@@ -92,3 +95,16 @@ def test_every_job_is_told_again_from_time_to_time(log: Log) -> None:
     assert [line.partition(":")[0] for line in log.after(1, CLICKS, ORDERS)] == ["clicks", "orders"]
     assert log.after(ALL_AGAIN_S - 1, CLICKS, ORDERS) == []
     assert len(log.after(1, CLICKS, ORDERS)) == 2
+
+
+def test_a_job_that_cannot_be_reached_does_not_hide_one_that_needs_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    tracked(world, committed=True)
+    config = world.read("reconciler.toml") + job("gone", ["others"], "checkpoint:nowhere", id="none")
+    world.file("reconciler.toml", config)
+    world.source.partition("events", 0).delete_before(13)
+    ended = world.run("track", "-c", "reconciler.toml", "--once")
+    assert (ended.code, "events-0 has no anchor" in ended.out) == (ExitCode.NEEDS_PERSON, True)
+    assert "nowhere" in ended.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,41 +109,6 @@ def test_a_configuration_of_anything_is_refused(folder: Path, content: Callable[
 
 
 # ---------------------------------------------------------------- names that are paths
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../../escaped",
-        "..",
-        ".",
-        "/etc/escaped",
-        "a/../../escaped",
-        "a\\..\\escaped",
-        "a\nb",
-        "~root",
-        "x" * 300,
-        "\u202e",
-    ],
-)
-def test_a_jobs_name_is_no_path_for_its_plans(folder: Path, name: str) -> None:
-    """Whatever becomes of the run, it leaves files in its folder only."""
-    from reconciler.core.errors import ConfigError
-    from reconciler.fileio import write_whole
-    from reconciler.hook.kept import files as files_of
-
-    plans = folder / "deep" / "plans"
-    plans.mkdir(parents=True)
-    before = {path for path in folder.rglob("*") if plans not in path.parents}
-    try:
-        files = files_of(plans, name, 1_700_000_000_000)
-        write_whole(files.plan, "{}")
-    except ConfigError:
-        assert len(name) > 250, "only a name that is too long for a file is refused"
-    else:
-        assert files.plan.parent == plans
-        assert os.path.realpath(files.plan) == str(plans.resolve() / files.plan.name)
-    assert {path for path in folder.rglob("*") if plans not in path.parents} == before
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,13 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic, sleep
-from types import SimpleNamespace
 
 import pytest
 
-from reconciler import waits
 from reconciler.cli.main import main, module_of
 from reconciler.cli.terminal import unanswered
 from reconciler.config.settings import SearchSettings
-from reconciler.core.errors import ExitCode, Unreachable
-from reconciler.retry import insist
+from reconciler.core.errors import ExitCode
 from reconciler.waits import for_seconds, heard, under_way, waiting
 from tests.sizes import sampled
 
@@ -157,23 +154,6 @@ def test_a_quick_command_says_nothing_of_waits(
     assert capsys.readouterr().err == ""
 
 
-def test_a_retry_tells_the_place_and_the_cause_of_its_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[waits.Waited]] = []
-    pause = SimpleNamespace(sleep=lambda _: seen.append(under_way()))  # the retry's alone, and no other thread's
-    monkeypatch.setattr("tenacity.nap.time", pause)
-    left = iter([30.0, 30.0, 20.0, 20.0, 0.0, 0.0, 0.0])
-
-    def call() -> None:
-        with waiting("kafka-b:9092", for_seconds(0)):
-            raise Unreachable("away") from OSError(111, "Connection refused")
-
-    with pytest.raises(Unreachable):
-        insist(call, left_s=lambda: next(left))
-    assert seen
-    assert [(wait.place, wait.cause) for (wait,) in seen] == [("kafka-b:9092", "Connection refused")] * len(seen)
-    assert under_way() == []
-
-
 def test_a_wait_begins_again_with_every_answer() -> None:
     with waiting("kafka-b:9092", for_seconds(10), lambda: "no route"):
         sleep(0.05)
@@ -183,10 +163,3 @@ def test_a_wait_begins_again_with_every_answer() -> None:
     assert before.waited_s >= 0.05
     assert after.waited_s < before.waited_s
     assert (before.cause, after.cause) == ("no route", "")
-
-
-def test_of_nested_waits_the_longest_tells_the_time_left() -> None:
-    with waiting("", for_seconds(30)), waiting("kafka-b:9092", for_seconds(10)):
-        (wait,) = under_way()
-    assert 29 < wait.left_s <= 30
-    assert unanswered.line(wait) == "waiting for kafka-b:9092, 30 s left: no answer yet"
