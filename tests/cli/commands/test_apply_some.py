@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.core.errors import Away, ExitCode
+from reconciler.core.errors import Away, ExitCode, Refused
+from reconciler.stores.sqlite.store import SqliteStore
 from tests.golden.corpus import HEAD, deliver, job, stored
 from tests.golden.world import World
 
@@ -95,3 +96,33 @@ def test_a_destination_that_does_not_answer_is_no_single_jobs_fault(
     planned.file("reconciler.toml", f'{config}[search]\ndeadline = "1s"\n')
     ended = planned.run(*APPLY)
     assert (ended.code, ended.err) == (ExitCode.UNREACHABLE, "kafka-b:9092 does not answer.\n")
+
+
+def views_refuse(patch: pytest.MonkeyPatch) -> None:
+    def check_writable(self: SqliteStore, group: str) -> None:
+        if group == "views":
+            raise Refused("The group has live members.")
+
+    patch.setattr(SqliteStore, "check_writable", check_writable)
+
+
+def test_a_store_that_refuses_is_found_out_before_another_is_written(
+    planned: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 6 says that nothing was written."""
+    for command, left in (("apply", []), ("rollback", list(JOBS))):
+        with monkeypatch.context() as patch:
+            views_refuse(patch)
+            assert planned.run(command, *APPLY[1:]).code == ExitCode.UNREACHABLE
+        assert in_place(planned) == left
+        assert planned.run(command, *APPLY[1:]).code == 0
+    assert in_place(planned) == []
+
+
+def test_an_import_that_is_refused_for_one_job_writes_for_none(planned: World) -> None:
+    assert planned.run("anchors", "export", "-c", "reconciler.toml", "rows.jsonl").code == 0
+    (planned.folder / "clicks.db").unlink()
+    went_on(planned, "views")
+    ended = planned.run("anchors", "import", "-c", "reconciler.toml", "rows.jsonl")
+    assert (ended.code, "Nothing was written. Add --replace" in ended.err) == (ExitCode.CHANGED, True), ended.err
+    assert planned.run("anchors", "export", "-c", "reconciler.toml", "--job", "clicks").out == ""
