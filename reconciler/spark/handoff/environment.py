@@ -14,7 +14,6 @@ from reconciler.formats.start import Side, parse_start
 from reconciler.spark.handoff import age, arguments, proof
 from reconciler.spark.handoff.options import (
     CHECKPOINT_VARIABLE,
-    OFFSETS_VARIABLE,
     PLAN_VARIABLE,
     START_VARIABLE,
     Handoff,
@@ -33,32 +32,19 @@ def from_environment(
     The start's file must be the one that the hook wrote, by ``$RECONCILER_START_SHA256``. With ``trusted_keys`` (as for
     ``load``) a start at the destination must also be that of the plan, which one of them has signed.
 
-    Without the start's file, the plan is taken, and checked against the starting-offsets file.
-
-    Raises ``ConfigError`` if the hook's variables are absent or their files cannot be read or disagree, ``Changed``
+    Raises ``ConfigError`` if the start's file is not named or cannot be read, ``Changed``
     where the job has moved or was corrected after this start; else as ``load`` does.
     """
     env = os.environ if environ is None else environ
     if not isinstance(env, Mapping):
         raise ConfigError(f"environ must be variables by name, not {arguments.shown(env)}.", hint="Leave it out.")
-    if env.get(START_VARIABLE):
-        return _started(env, job, trusted_keys)
-    absent = [name for name in (PLAN_VARIABLE, OFFSETS_VARIABLE) if not env.get(name)]
-    if absent:
+    if not env.get(START_VARIABLE):
         raise ConfigError(
-            f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not set in this process's environment.",
+            f"{START_VARIABLE} is not set in this process's environment.",
             hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine "
-            "(cluster deploy mode), ship both files to it and set the variables there.",
+            "(cluster deploy mode), ship the start's file to it and set the variable there.",
         )
-    found = _planned(env, job, trusted_keys)
-    handed = proof.read_offsets(env[OFFSETS_VARIABLE], OFFSETS_VARIABLE)
-    if any(handed.get(topic) != partitions for topic, partitions in found.offsets.items()):
-        raise ConfigError(
-            f"{env[OFFSETS_VARIABLE]} ({OFFSETS_VARIABLE}) does not hold the offsets of job {found.job} in "
-            f"{env[PLAN_VARIABLE]} ({PLAN_VARIABLE}): they are from different runs.",
-            hint="Start the job by `reconciler hook` again, which rewrites both.",
-        )
-    return found
+    return _started(env, job, trusted_keys)
 
 
 def _planned(env: Mapping[str, str], job: Jobs, trusted_keys: proof.Keys) -> Handoff:

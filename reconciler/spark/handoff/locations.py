@@ -25,7 +25,6 @@ import os
 import re
 import secrets
 from dataclasses import dataclass
-from hashlib import sha256
 
 from reconciler.config.addresses import shared_brokers
 from reconciler.core.errors import Changed, ConfigError, NotCreated
@@ -38,8 +37,7 @@ from reconciler.spark.handoff.arguments import checkpoint_base
 NOTE = "_reconciler-start.json"
 """In the checkpoint's own folder. Spark opens only the files and folders there that it knows by name."""
 FORMAT = "reconciler.stay/1"
-_FIELDS = frozenset({"format", "cluster_id", "bootstrap_servers", "correction"})
-_GROWN = frozenset({"id", "folder", "base", "side"})
+_FIELDS = frozenset({"format", "cluster_id", "bootstrap_servers", "correction", "id", "folder", "base", "side"})
 
 log = logging.getLogger("reconciler.handoff")
 
@@ -65,7 +63,7 @@ def location(base: str | os.PathLike[str], start: JobStart, *, old: str = "") ->
             _refuse(start, path, old)
             return own.begin(1, start)
         note = None
-    if note is not None and note.folder not in (None, folder):
+    if note is not None and note.folder != folder:
         raise ConfigError(
             f"The checkpoint {folder} beside {own.path} is a copy: its note names the folder {note.folder}.",
             hint=f'Move the copy away. If {note.folder} was renamed, write "folder": "{folder}", "base": "{own.name}" '
@@ -113,8 +111,7 @@ def transaction_id(path: str, start: JobStart) -> str:
             return query
         own.begin(1, start)
         note = own.parent.read(f"{own.name}/{NOTE}")
-    of_older_release = sha256(f"{own.name}\n".encode() + note).hexdigest()[:32]
-    return _read(note, f"{own.path}/{NOTE}").id or of_older_release
+    return _read(note, f"{own.path}/{NOTE}").id
 
 
 def _has_begun(path: str) -> bool:
@@ -166,7 +163,7 @@ class _Base:
         return _read(self.parent.read(f"{folder}/{NOTE}"), f"{self.path}: {folder}/{NOTE}")
 
     def find(self) -> _Numbers:
-        """Raises ConfigError where a note does not show which location is the newest."""
+        """Raises ConfigError for a note that cannot be read."""
         pattern = re.compile(rf"{re.escape(self.name)}(?:-([2-9]|[1-9]\d+))?")
         numbers = {int(found[1] or 1) for each in self.parent.names() if (found := pattern.fullmatch(each))}
         last = 0
@@ -183,13 +180,6 @@ class _Base:
             taken.add(number)
             if note.is_of_another_base(folder, self.name):
                 continue
-            if note.folder is None:
-                raise ConfigError(
-                    f"{folder} beside {self.path} is a backup or the newest checkpoint: its note, of an older "
-                    "release, does not say which.",
-                    hint=f"Give a backup another name, such as backup-of-{folder}. If the query runs in it, write "
-                    f'"folder": "{folder}" into {folder}/{NOTE}.',
-                )
             if note.folder == folder:
                 newest = number
             else:
@@ -228,7 +218,7 @@ class _Base:
 
     def refuse_another(self, note: _Note | None, folder: str) -> None:
         """Raise ConfigError if the note names another base."""
-        if note is not None and note.base not in (None, self.name):
+        if note is not None and note.base != self.name:
             raise ConfigError(
                 f"The checkpoint {folder} beside {self.path} belongs to the base {note.base}, whose job goes on there.",
                 hint=f"Choose another base for this job. If it is that job, give checkpoint() the base {note.base}.",
@@ -241,35 +231,34 @@ def _numbered(path: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What a location's note holds; ``id``, ``folder``, ``base`` or ``side`` None: an older release
-    wrote it."""
+    """What a location's note holds."""
 
     cluster_id: str | None
     bootstrap_servers: str
     correction: str
-    id: str | None
-    folder: str | None
-    base: str | None
-    side: str | None
+    id: str
+    folder: str
+    base: str
+    side: str
 
     def is_of_another_base(self, at: str, name: str) -> bool:
         """True if the folder ``at`` is a location of another base than ``name``. A copy's note does not tell."""
-        return self.base not in (None, name) and self.folder == at
+        return self.base != name and self.folder == at
 
 
 def _read(note: bytes, place: str) -> _Note:
     try:
-        fields = Fields(json_value(note.decode()), "", _FIELDS, _GROWN)
+        fields = Fields(json_value(note.decode()), "", _FIELDS)
         if fields.text("format") != FORMAT:
             raise FieldError("format", f"is not {FORMAT}")
         return _Note(
             fields.text_or_null("cluster_id"),
             fields.text("bootstrap_servers"),
             fields.any_text("correction"),
-            fields.text_or_null("id"),
-            fields.text_or_null("folder"),
-            fields.text_or_null("base"),
-            fields.text_or_null("side"),
+            fields.text("id"),
+            fields.text("folder"),
+            fields.text("base"),
+            fields.text("side"),
         )
     except (FieldError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -282,6 +271,6 @@ def _is_of(note: _Note, start: JobStart) -> bool:
     # Only a larger one ends the stay: another machine's folder of plans may hold an older one, or none.
     if start.correction > note.correction:
         return False
-    if note.cluster_id is None or start.cluster_id is None or note.side not in (None, start.side.value):
+    if note.cluster_id is None or start.cluster_id is None or note.side != start.side.value:
         return bool(shared_brokers(note.bootstrap_servers, start.bootstrap_servers))
     return note.cluster_id == start.cluster_id

@@ -23,7 +23,6 @@ from pathlib import Path
 from reconciler.clock import stamp
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import read_regular, why
-from reconciler.formats.json_fields import json_value
 from reconciler.formats.plan import Plan, PlanSource, parse_plan
 from reconciler.spark.handoff.arguments import file_path, key_paths
 
@@ -144,14 +143,3 @@ def _content(source: _Source) -> bytes:
             f"The plan {path} cannot be read: {why(error)}.",
             hint="Give the path of a file that `reconciler plan` or `reconciler hook` wrote.",
         ) from error
-
-
-def read_offsets(path: str, variable: str) -> dict[str, dict[str, int]]:
-    """The offsets in the file that ``variable`` names. Raises ConfigError for another file."""
-    try:
-        decoded = json_value(read_regular(Path(path)).decode())
-    except (OSError, ValueError) as error:  # FieldError is a ValueError
-        raise ConfigError(f"{variable} names {path}, which cannot be read as JSON: {error}.") from error
-    if not isinstance(decoded, dict):
-        raise ConfigError(f"{variable} names {path}, which is not a JSON object of topics.")
-    return decoded

@@ -7,20 +7,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pytest
 from hypothesis import strategies as st
 
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ExitCode
 from reconciler.formats.json_fields import digest_without
 from reconciler.formats.plan import digest
 from reconciler.formats.start import Side
 from reconciler.spark.handoff import from_environment
 from reconciler.spark.handoff.locations import NOTE, location
-from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
+from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, PLAN_VARIABLE, START_VARIABLE
 from reconciler.spark.handoff.proof import CLUSTER_VARIABLE, DIGEST_VARIABLE, KEYS_VARIABLE
 from tests.fuzz import AS_TYPED, attempt, documents, fuzz, sized, with_field, words
 from tests.golden.keys import write_key
-from tests.spark.handoff.test_proof import LASTS, OFFSETS, START
+from tests.spark.handoff.test_proof import LASTS, START
 
 REFUSALS = (ExitCode.USAGE, ExitCode.CHANGED, ExitCode.NEEDS_PERSON, ExitCode.UNREACHABLE)
 PLAN = json.loads(LASTS.to_text())
@@ -28,7 +27,6 @@ STARTS = [json.loads(replace(START, side=side).to_text()) for side in Side]
 STARTS_OR_PLANS = {
     START_VARIABLE: documents(STARTS, lambda value: with_field(value, "sha256", digest_without(value, "sha256"))),
     PLAN_VARIABLE: documents([PLAN], lambda value: with_field(value, "sha256", digest(value))),
-    OFFSETS_VARIABLE: documents([OFFSETS]),
 }
 CLUSTER = PLAN["destination"]["bootstrap_servers"]
 
@@ -61,7 +59,7 @@ def test_any_files_that_the_environment_names_are_a_start_or_are_refused(runs: i
 
 @sized
 def test_any_variables_are_a_start_or_are_refused(runs: int, tmp_path: Path) -> None:
-    files = {START_VARIABLE: START.to_text(), PLAN_VARIABLE: LASTS.to_text(), OFFSETS_VARIABLE: json.dumps(OFFSETS)}
+    files = {START_VARIABLE: START.to_text(), PLAN_VARIABLE: LASTS.to_text()}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     good = {name: [str(tmp_path / name), str(tmp_path), "/dev/null", ""] for name in files}
@@ -103,11 +101,3 @@ def test_any_note_in_a_checkpoints_folder_is_read_or_refused(runs: int, tmp_path
                 made.rmdir()
 
     fuzz(runs, st.tuples(documents([original]), words(["2", "3", "07", "9" * 100, "x", "2.tmp"])), claim)
-
-
-def test_offsets_nested_without_end_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(LASTS.to_text())
-    (tmp_path / "o.json").write_text("[" * 100_000)
-    environ = {PLAN_VARIABLE: str(tmp_path / "p.json"), OFFSETS_VARIABLE: str(tmp_path / "o.json")}
-    with pytest.raises(ConfigError, match="cannot be read as JSON"):
-        from_environment(environ=environ)

@@ -15,7 +15,7 @@ from reconciler.formats.plan import Plan
 from reconciler.formats.start import JobStart, Side
 from reconciler.hook import kept, trust
 from reconciler.spark.handoff import from_environment, load, read_stream_options
-from reconciler.spark.handoff.options import OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
+from reconciler.spark.handoff.options import PLAN_VARIABLE, START_VARIABLE
 from reconciler.spark.handoff.proof import CLUSTER_VARIABLE, DIGEST_VARIABLE, KEYS_VARIABLE, digest_of
 from reconciler.trust import signing
 from tests.spark.handoff.test_handoff import SMALL
@@ -53,9 +53,8 @@ def hooked(tmp_path: Path) -> dict[str, str]:
     """The environment of a command that the hook has started."""
     files = kept.files(kept.folder(tmp_path / "plans"), "clicks", 0)
     files.plan.write_text(LASTS.to_text())
-    files.starting_offsets.write_text(json.dumps(OFFSETS))
     files.start.write_text(START.to_text())
-    names = {PLAN_VARIABLE: files.plan, OFFSETS_VARIABLE: files.starting_offsets, START_VARIABLE: files.start}
+    names = {PLAN_VARIABLE: files.plan, START_VARIABLE: files.start}
     return {name: str(path) for name, path in names.items()} | {DIGEST_VARIABLE: digest_of(START.to_text())}
 
 
@@ -80,10 +79,8 @@ def test_a_start_that_was_changed_after_the_hook_is_refused_though_its_sum_fits(
         from_environment(environ=hooked)
 
 
-@pytest.mark.parametrize("absent", [(DIGEST_VARIABLE,), (DIGEST_VARIABLE, START_VARIABLE)])
-def test_without_the_hooks_digest_the_environment_or_the_job_must_name_the_cluster(hooked, absent):
-    for name in absent:
-        del hooked[name]
+def test_without_the_hooks_digest_the_environment_or_the_job_must_name_the_cluster(hooked):
+    del hooked[DIGEST_VARIABLE]
     start = from_environment(environ=hooked)
     with pytest.raises(ConfigError, match="Only a file names the cluster at west:9092"):
         start.read_stream_options()

@@ -261,13 +261,6 @@ def test_a_note_that_cannot_be_read_stops_the_query(base: str) -> None:
         location(base, AT_A)
 
 
-def older(note: Path) -> None:
-    """Make a note one of an older release, which does not name its folder and its base."""
-    content = json.loads(note.read_text())
-    del content["folder"], content["base"]
-    note.write_text(json.dumps(content))
-
-
 def test_a_backup_is_not_taken_for_the_newest_checkpoint(base: str) -> None:
     location(base, AT_A)
     shutil.copytree(base, f"{base}-20261122")
