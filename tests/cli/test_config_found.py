@@ -52,13 +52,6 @@ def test_an_option_without_its_file_says_nothing_of_the_one_that_is_found_here(w
     assert said.endswith("argument -c/--config: expected one argument\n")
 
 
-def test_without_one_the_command_line_is_wrong(world: World) -> None:
-    (world.folder / "reconciler.toml").rename(world.folder / "other.toml")
-    ended = world.run("check")
-    assert ended.code == 2
-    assert "There is no ./reconciler.toml. Give the configuration with -c FILE" in ended.err
-
-
 # ---------------------------------------------------------------- commands that need none
 
 UNSIGNED = "The plan is not signed, and a trusted key must have signed it."
@@ -102,9 +95,3 @@ def test_a_broken_configuration_of_the_environment_can_be_left_out(strict: World
         "This command needs no configuration: to leave it out, put RECONCILER_CONFIG= before the command" in ended.err
     )
     assert "broken.toml: " in ended.err
-
-
-def test_help_explains_the_words_that_it_uses(world: World) -> None:
-    shown = world.run("hook", "--help").out
-    assert "verdict  the finding for one partition" in shown
-    assert "anchor  the identity of the last record" in world.run("track", "--help").out.replace("\n", " ")

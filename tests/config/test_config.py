@@ -142,7 +142,6 @@ def inside(section: str, line: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (LEAST + "[serach]\n", "[serach] is not a known key. Did you mean search?"),
         (inside("search", 'max_disordr = "1s"'), "[search] max_disordr is not a known key. Did you mean max_disorder?"),
         (inside("search", "zzz = 1"), "[search] zzz is not a known key. Known here: deadline, max_disorder"),
         (inside("policy", "nwe = 1"), "[policy] nwe is not a known key. Did you mean new?"),
@@ -164,7 +163,6 @@ def inside(section: str, line: str) -> str:
         (LEAST.replace("b:9092", "b:9092 c:9092"), "[destination] bootstrap_servers is not a list of brokers"),
         (LEAST.replace("b:9092", "b:port"), "[destination] bootstrap_servers is not a list of brokers"),
         (LEAST.replace("b:9092", " , "), "[destination] bootstrap_servers is not a list of brokers"),
-        (LEAST.replace("[source]", "[source]\nbootstrap_servers = 'b:9092'"), "have the same bootstrap_servers"),
         (
             LEAST.replace("b:9092", "b:9092, c:9093").replace("[source]", "[source]\nbootstrap_servers = 'C:9093,b'"),
             "[source] and [destination] both have b:9092 in bootstrap_servers: a broker is in one cluster.",
@@ -192,7 +190,6 @@ def inside(section: str, line: str) -> str:
             "[topics] names: events.x is given twice, with quotes and without.",
         ),
         (inside("destination.client", '"a.b" = [1]'), "[destination] client: a.b cannot be a list"),
-        (LEAST.replace('alias = "a"', ""), "[source] alias is missing: the default topic policy"),
         (LEAST.replace('alias = "a"', 'alias = ""'), "alias"),
         (inside("topics", 'policy = "other"'), '[topics] policy = "other" is not one of default, identity, names'),
         (
@@ -201,20 +198,16 @@ def inside(section: str, line: str) -> str:
         ),
         (inside("search", 'max_disorder = "-5s"'), "is not a duration"),
         (inside("search", "max_disorder = 5"), "[search] max_disorder must be text in quotes, not 5"),
-        (inside("search", "scan_records = 0"), "[search] scan_records = 0 must be at least 1"),
         (inside("search", "scan_records = true"), "[search] scan_records must be a whole number, not True"),
         (inside("search", "scan_records = 1.5"), "[search] scan_records must be a whole number, not 1.5"),
         (inside("policy", "max_replay = -1"), "[policy] max_replay = -1 must be at least 0"),
-        (inside("policy", 'behind = "go"'), '[policy] behind = "go" is not one of start, wait, stop'),
         (inside("policy", 'no_anchor = "go"'), '[policy] no_anchor = "go" is not one of mirror, row-time, stop'),
         (inside("policy", 'new = "now"'), '[policy] new = "now" is not "earliest", "latest" or a time'),
         (inside("policy", 'new = "2026-01-31T06:00:00"'), "Write a time with its zone"),
-        (LEAST.partition("[[jobs]]")[0], "It defines no job. Add a [[jobs]] table"),
         (LEAST.replace("[[jobs]]", "[jobs]"), "[jobs] is one table, and must be a list of them. Write [[jobs]]"),
         (LEAST.replace("[[jobs]]", "[job]"), "job is not a known key. Write [[jobs]], in double brackets"),
         (LEAST.replace("[[jobs]]", "[[job]]"), "job is not a known key. Write [[jobs]], in double brackets"),
         ("jobs = [1]\n" + LEAST.partition("[[jobs]]")[0], "[[jobs]] must be tables"),
-        (LEAST + LEAST[LEAST.index("[[jobs]]") :], 'Two jobs are named "clicks"'),
         (LEAST.replace('["events"]', "[]"), "[jobs clicks] topics must be a list of different topic names"),
         (LEAST.replace('["events"]', '["e", "e"]'), "must be a list of different topic names"),
         (LEAST.replace('["events"]', '["e", ""]'), "must be a list of different topic names"),
@@ -228,7 +221,6 @@ def inside(section: str, line: str) -> str:
         (LEAST.replace('["events"]', '"events"'), "topics must be a list, not 'events'. For example topics = ["),
         (LEAST.replace('"clicks"', '""'), "name is empty"),
         (LEAST + '[jobs.identity]\ntimestamp = "wall"', 'timestamp = "wall" is not known'),
-        (LEAST + '[jobs.identity]\nid = "hdr:x"', 'id = "hdr:x" is not known'),
         (LEAST + '[jobs.identity]\nid = "json:id"', "is not a path this product reads"),
         (
             LEAST.replace("[[jobs]]", '[policy]\npython = ["nowhere"]\n[[jobs]]')
@@ -249,13 +241,7 @@ def inside(section: str, line: str) -> str:
             '[jobs clicks.identity] id_order = "increasing" says something of ids, and id is "none". Set id, too.',
         ),
         (LEAST + '[jobs.identity]\nunit = "min"', 'unit = "min" is not known'),
-        (LEAST.replace('"readers"', '"${NO}"'), "${NO} is not set in the environment. Set it, or use file:PATH"),
-        (
-            LEAST.replace('"readers"', '"file:/no/such/secret"'),
-            "secret cannot be read: No such file or directory. Correct",
-        ),
         ('{"format": "reconciler.plan/1"}', "It looks like JSON, as a plan is: -c names the configuration."),
-        ("[source", "is not TOML"),
         ("source:\n  alias: a\n", "(at line 1, column 7). Correct that line: [table] over a table, name"),
         (LEAST.replace('alias = "a"', 'alias = "a"\nalias = "b"'), "It is given twice: leave one out"),
         (f"{LEAST}[source]\n", "It is given twice: leave one out"),

@@ -236,18 +236,6 @@ def test_records_that_take_more_than_the_limits_are_a_warning_and_not_called_rea
     assert found.messages(Level.OK, "topic a.events") == ["2 partitions, 1 offsets"]
 
 
-def test_a_topic_that_is_recreated_meanwhile_is_no_fault_of_the_configuration(
-    look: Callable[..., Tries], destination: MemoryLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(*_: object) -> None:
-        raise Changed("The topic is gone.")
-
-    monkeypatch.setattr(MemoryLog, "log_ends", gone)
-    found = look(LEAST, destination)
-    assert "The topic is gone." in found.messages(Level.FAIL, "topic a.events")
-    assert found.exit_code is ExitCode.UNREACHABLE
-
-
 def test_what_the_mirror_left_is_one_line(look: Callable[..., Tries], destination: MemoryLog) -> None:
     (said,) = look(LEAST, destination).messages(Level.OK, "mirror")
     assert said.startswith("offset syncs are at the destination")
@@ -453,32 +441,33 @@ def test_an_anchor_store_that_is_not_there_yet_is_a_warning_and_the_jobs_rows_ar
     assert any(each.subject == "job clicks" for each in found.found)
 
 
-def test_a_store_that_would_refuse_a_correction_now_is_a_warning(
-    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(store, "events", p0=anchored())
-
-    def refuse(self: MemoryStore, group: str) -> None:
-        raise Refused(f"Group {group!r} has 1 live member.", hint="Stop the job.")
-
-    monkeypatch.setattr(MemoryStore, "check_writable", refuse)
-    found = look(LEAST, destination)
-    assert found.exit_code is ExitCode.OK
-    assert found.messages(Level.WARN) == ["A correction could not be written now: Group 'readers' has 1 live member."]
-
-
-def test_a_topic_that_may_not_be_read_is_told_with_the_permission(
-    look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("asked", "error", "level", "code"),
+    [
+        ((MemoryLog, "log_ends"), Changed("The topic is gone."), Level.FAIL, ExitCode.UNREACHABLE),
+        ((MemoryLog, "read"), Refused("User me needs Read."), Level.FAIL, ExitCode.UNREACHABLE),
+        ((MemoryStore, "check_writable"), Refused("It has 1 live member."), Level.WARN, ExitCode.OK),
+    ],
+)
+def test_what_is_refused_is_told_and_a_correction_that_could_not_be_written_now_is_a_warning(
+    look: Callable[..., Tries],
+    destination: MemoryLog,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: tuple[type, str],
+    error: Exception,
+    level: Level,
+    code: ExitCode,
 ) -> None:
     save(store, "events", p0=anchored())
 
     def refuse(*_: object) -> None:
-        raise Refused("User me needs Read on topic a.events.", hint="Ask for it.")
+        raise error
 
-    monkeypatch.setattr(destination, "read", refuse)
+    monkeypatch.setattr(*asked, refuse)
     found = look(LEAST, destination)
-    assert found.exit_code is ExitCode.UNREACHABLE
-    assert found.messages(Level.FAIL, "topic a.events") == ["User me needs Read on topic a.events."]
+    assert found.exit_code is code
+    assert [each for each in found.messages(level) if each.endswith(str(error))] != []
 
 
 # ---------------------------------------------------------------- this machine

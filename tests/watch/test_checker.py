@@ -517,13 +517,3 @@ def test_stores_on_the_watched_cluster_count_against_the_limit_and_keep_few_clie
     assert len(good(checker.check(config.jobs))) == 25
     assert held == [10, 10, 5]
     assert taken == {STORE_REQUESTS: 25}
-
-
-def test_every_store_that_is_opened_is_closed(world: World) -> None:
-    config = world.config(*ten(lambda number: f"memory:{number}"))
-    checker = world.checker(config)
-    world.stores_away = {"memory:3"}
-    for _ in range(5):
-        checker.check(config.jobs)
-        world.now += EVERY_S
-    assert world.calls["opened"] == world.calls["closed"] == 50
