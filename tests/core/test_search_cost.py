@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import ceil, log2
 from statistics import median
 
 import pytest
 
-from reconciler.core.anchors import Identity, StoredOffset
-from reconciler.core.probes import Answer, Cleaning, Edges, LogRange, Probe, Read, TimeLookup
+from reconciler.core.anchors import Anchor, Identity, StoredOffset
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.scan import LARGEST_READ
 from reconciler.core.verdicts import Finding
-from reconciler.kafka.memory import MemoryLog, MemoryPartition
+from reconciler.kafka.memory import MemoryLog
 from tests.core.stories import (
     BY_CONTENT,
     BY_EVENT_TIME,
@@ -27,58 +25,16 @@ from tests.core.stories import (
     BY_INCREASING_ID,
     HERE,
     HERE_TOPIC,
-    PLACE,
     Rec,
     anchor_of,
+    answer,
     ask_with_cost,
     event,
     log_of,
 )
+from tests.simulation.trial import Meter
 
 COUNT = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """A finding, and its probes: before the final scan, and the final scan's own (reads that follow on each other)."""
-
-    finding: Finding
-    before: int
-    final_scan: int
-
-
-class CachedLookups:
-    """A partition that answers time lookups from one table: stamps here only grow."""
-
-    def __init__(self, part: MemoryPartition) -> None:
-        self._part = part
-        self._stamps = [record.timestamp_ms or 0 for record in part.records]
-
-    def answer(self, probe: Probe) -> Answer:
-        if isinstance(probe, Edges):
-            return LogRange(self._part.start, self._part.end)
-        if isinstance(probe, TimeLookup):
-            place = bisect_left(self._stamps, probe.timestamp_ms)
-            return self._part.records[place].offset if place < len(self._stamps) else None
-        if isinstance(probe, Cleaning):
-            return self._part.compacted
-        return self._part.read(probe.offset, probe.max_records)
-
-
-def cost_of(partition: CachedLookups, question: Question) -> Cost:
-    search, total, chain, follows = reconcile(question), 0, 0, -1
-    asked = next(search)
-    while True:
-        answers = tuple(partition.answer(probe) for probe in asked)
-        total += len(asked)
-        (probe, *more), (answer, *_) = asked, answers
-        continues = isinstance(probe, Read) and not more and probe.offset == follows
-        chain = chain + 1 if continues else int(isinstance(probe, Read))
-        follows = getattr(answer, "next_offset", -1)
-        try:
-            asked = search.send(answers)
-        except StopIteration as stop:
-            return Cost(stop.value, total - chain, chain)
 
 
 def increasing(count: int) -> list[Rec]:
@@ -89,18 +45,11 @@ def of_events(count: int) -> list[Rec]:
     return [event(f"r{i}", 10**6 + 7 * i, 10**6 + 7 * i + 3) for i in range(count)]
 
 
-def measure(records: list[Rec], identity: Identity, places: list[int]) -> list[Cost]:
-    """Search each place's anchor; with increasing ids the anchor is given no time."""
-    log: MemoryLog = log_of(*records)
-    partition = CachedLookups(log.partitions[PLACE])
-    costs = []
-    for place in places:
-        anchor = anchor_of(records[place], identity)
-        if identity is BY_INCREASING_ID:
-            anchor = replace(anchor, timestamp_ms=None)
-        stored = StoredOffset((anchor.offset or 0) + 1, anchor)
-        costs.append(cost_of(partition, Question(stored, HERE, HERE_TOPIC, identity, compacted=False)))
-    return costs
+def metered(log: MemoryLog, anchor: Anchor, identity: Identity) -> tuple[int | None, Meter]:
+    """Where to resume, and what it took to find."""
+    meter, stored = Meter(), StoredOffset((anchor.offset or 0) + 1, anchor)
+    question = Question(stored, HERE, HERE_TOPIC, identity, compacted=False)
+    return answer(log, lambda: meter.watch(reconcile(question))).finding.resume_offset, meter
 
 
 def places_of(count: int, searches: int) -> list[int]:
@@ -150,16 +99,19 @@ def test_the_median_search_takes_three_probes_after_retention_too() -> None:
     [(increasing, BY_INCREASING_ID), (of_events, BY_EVENT_TIME), (of_events, BY_EVENT_TIME_AND_UNIQUE_ID)],
     ids=["id", "event time", "event time, unique id"],
 )
-@pytest.mark.parametrize("count", [2, 10, 300, COUNT])
+@pytest.mark.parametrize("count", [2, 10, 300, 5_000])
 def test_bisection_costs_a_logarithm_beside_the_final_scan(
     count: int, make: Callable[[int], list[Rec]], identity: Identity
 ) -> None:
     """An increasing id without any time; a time from the payload."""
-    places = places_of(count, 12)
-    costs = measure(make(count), identity, places)
-    assert [cost.finding.resume_offset for cost in costs] == [place + 1 for place in places]
-    assert max(cost.before for cost in costs) <= 2 * log2(count) + 4
-    assert max(cost.final_scan for cost in costs) <= ceil(count / LARGEST_READ) + 3
+    records, places = make(count), places_of(count, 12)
+    log, anchors = log_of(*records), [anchor_of(records[place], identity) for place in places]
+    if identity is BY_INCREASING_ID:
+        anchors = [replace(anchor, timestamp_ms=None) for anchor in anchors]
+    found = [metered(log, anchor, identity) for anchor in anchors]
+    assert [resume for resume, _ in found] == [place + 1 for place in places]
+    assert max(meter.searching for _, meter in found) <= 2 * log2(count) + 4
+    assert max(meter.reading_on for _, meter in found) <= ceil(count / LARGEST_READ) + 3
 
 
 def test_a_unique_id_spares_the_records_between_the_time_bound_and_the_anchor() -> None:

@@ -369,20 +369,6 @@ def test_with_the_identity_policy_the_row_itself_is_replaced(memory: Memory) -> 
     assert memory.check(identity).to_write == frozenset()
 
 
-def test_an_offset_behind_records_that_ids_prove_done_can_be_applied(memory: Memory) -> None:
-    """3 4 5 6 came twice: where ids increase the job resumes behind the second ones, and so says its row."""
-    memory.deliver(range(3, 7))
-    memory.deliver(range(3, 9))
-    named = replace(anchor(6), id=b"k6")
-    memory.save({0: StoredOffset(BASE + 7, named)})
-    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
-    config = memory.config(jobs=f'{job}[jobs.identity]\nid = "key"\nid_order = "increasing"\n')
-    plan = check(config, config.jobs, memory.outside).plan
-    assert found(plan.jobs[0].partitions[0]) == (Verdict.MOVED, 8)
-    write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
-    assert check(config, config.jobs, memory.outside).to_write == frozenset()
-
-
 # ---------------------------------------------------------------- where searches run
 
 
