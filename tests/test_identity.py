@@ -7,7 +7,6 @@ import logging
 import pickle
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.anchors import IdOrder, Record
 from reconciler.core.errors import ConfigError
-from reconciler.identity import identity_from_spec, json_text
+from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryRecord
 
 
@@ -166,17 +165,6 @@ def test_any_payload_and_headers_are_read_without_an_exception(
         assert isinstance(time_of(spec, poison), int | None)
     for spec in ("key", "json:$.id", "json:$[0]", "header:a"):
         assert isinstance(id_of(spec, poison), bytes | None)
-
-
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=6))
-def test_any_json_value_has_a_text_or_is_null(value: object) -> None:
-    assert (json_text(value) is None) == (value is None)
-
-
-@given(st.dictionaries(st.sampled_from(["ts", "id"]), st.integers() | st.floats() | st.text(max_size=25)))
-def test_any_json_number_or_text_is_read_without_an_exception(content: dict[str, Any]) -> None:
-    for unit in ("s", "ms", "us", "ns"):
-        assert isinstance(time_of("json:$.ts", record(content), unit), int | None)
 
 
 # ---------------------------------------------------------------- a function of one's own

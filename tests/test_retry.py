@@ -50,12 +50,6 @@ def test_a_pause_precedes_every_repeated_call(events: list[str | float]) -> None
     assert longest[-1] == 2.0
 
 
-def test_pauses_are_random(events: list[str | float]) -> None:
-    for _ in range(10):
-        insist(Service([Unreachable("away")], events).call, left_s=lambda: 1)
-    assert len({event for event in events if event != "call"}) > 1
-
-
 def test_an_error_that_a_retry_cannot_help_ends_it(events: list[str | float]) -> None:
     with pytest.raises(Refused, match="no"):
         insist(Service([Unreachable("away"), Refused("no")], events).call, left_s=lambda: 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.failover.check import check
-from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
+from reconciler.failover.new_checkpoint import begin_anew
 from tests.in_memory import GROUP, Memory, stored
 
 
@@ -47,14 +47,3 @@ def test_a_consumer_group_has_no_checkpoint(moved: Memory) -> None:
 def test_a_job_that_has_processed_nothing_begins_its_first_checkpoint(memory: Memory) -> None:
     memory.deliver(range(10))
     assert anew(memory, 'new = "latest"') == []
-
-
-def test_the_warning_has_the_command_of_a_copy(moved: Memory) -> None:
-    config = moved.config()
-    jobs = list(check(config, config.jobs, moved.outside).plan.jobs)
-    one = new_checkpoint_warning(jobs, Path("a b.json"), Path("reconciler.toml"))
-    assert one.startswith('Job "clicks" names no sink: a sink that remembers batch numbers (Hudi\'s, and others) drops')
-    assert one.endswith(" clone CHECKPOINT NEW_CHECKPOINT --plan 'a b.json' -c reconciler.toml")
-    two = new_checkpoint_warning(jobs * 2, Path("p.json"), Path("reconciler.toml"))
-    assert two.startswith('Jobs "clicks", "clicks" name no sink')
-    assert two.endswith(" --job NAME")

@@ -96,13 +96,9 @@ def in_a_file(world: World) -> Contested:
 
 
 def targets(plan: Path) -> dict[int, int]:
-    return {number: offset for number, (offset, _) in contents(plan).items()}
-
-
-def contents(plan: Path) -> dict[int, tuple[int, int | None]]:
-    """The rows to write: the offset, and the offset of its anchor's record."""
+    """The offsets to write."""
     (job,) = json.loads(plan.read_text())["jobs"]
-    return {row["partition"]: (row["resume_offset"], row["evidence"]["record_offset"]) for row in job["partitions"]}
+    return {row["partition"]: row["resume_offset"] for row in job["partitions"]}
 
 
 def is_true(outcome: Outcome) -> None:
@@ -187,47 +183,7 @@ def test_of_two_plans_for_the_same_rows_one_wins_whole(in_a_file: Contested, dri
             in_a_file.undo(written[0])
 
 
-# ---------------------------------------------------------------- where there is no compare-and-set
-
-
-@pytest.fixture
-def in_a_group(world: World) -> Contested:
-    return Contested(world, "kafka-group:")
-
-
-@pytest.mark.thorough
-def test_of_two_plans_committed_at_once_no_row_is_half_of_each(in_a_group: Contested, driver: Driver) -> None:
-    """Kafka has no compare-and-set: the later commit wins. Who finds that out says so; an offset keeps its anchor."""
-    plans = [in_a_group.plan("found"), in_a_group.plan("by hand", 1, 2, 3)]
-    for meet_at in (None, LOCK, COMMIT) * 3:
-        outcomes = driver.together(*map(in_a_group.apply, plans), meet_at=meet_at)
-        assert set(codes(outcomes)) <= {0, 5, 7}
-        offsets = in_a_group.world.offsets()
-        for (_, _, number), (offset, metadata) in in_a_group.bytes().items():
-            assert (offset, json.loads(metadata)["a"]["o"]) in {contents(plan)[number] for plan in plans}
-        whole = [plan for plan in plans if targets(plan) == offsets]
-        for plan, outcome in zip(plans, outcomes, strict=True):
-            later = in_a_group.world.run(*in_a_group.apply(plan))
-            assert later.code == (0 if plan in whole else 5), (outcome.output, later.output)
-        assert in_a_group.world.run("check", "-c", in_a_group.config).code == 0
-        commit(in_a_group, in_a_group.before)
-
-
-def commit(contested: Contested, rows: Rows) -> None:
-    """Put a group's rows back without the product, and forget all snapshots."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
-    from confluent_kafka import TopicPartition as KafkaPartition
-
-    asked = [KafkaPartition(topic, number, *values) for (_, topic, number), values in rows.items()]
-    request = [ConsumerGroupTopicPartitions(contested.world.group, asked)]
-    (future,) = contested.world.cluster.admin().alter_consumer_group_offsets(request).values()
-    assert all(answer.error is None for answer in future.result().topic_partitions)
-    assert contested.bytes() == rows
-    for snapshot in contested.world.folder.glob("*/*.applied.json"):
-        snapshot.unlink()
-
-
-# ---------------------------------------------------------------- starts, and ways back
+# ---------------------------------------------------------------- starts
 
 
 def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(

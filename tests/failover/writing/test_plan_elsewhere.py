@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from reconciler.clock import stamp
+from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.writing.apply import prepare
 from reconciler.failover.writing.plan_checks import CLOCKS_DIFFER_MS, check_stores
 from reconciler.formats.plan import PartitionPlan, Plan, parse_plan
-from tests.in_memory import GROUP, NOW, Memory, stored
+from reconciler.ports import Change
+from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, stored
 
 MINUTE, DAY = 60_000, 86_400_000
 
@@ -130,6 +132,41 @@ def test_a_store_that_is_only_waited_for_longer_is_the_same_one(planned: Memory)
         opened = SimpleNamespace(address=now, close=lambda: None)
         outside = replace(planned.outside, open_store=lambda _, opened=opened: opened)
         check_stores(replace(plan, jobs=(replace(plan.jobs[0], store=address),)), planned.config(), outside)
+
+
+# ---------------------------------------------------------------- rows that changed since
+
+
+def delete(memory: Memory) -> None:
+    (row,) = memory.rows()
+    assert memory.store.write(GROUP, [Change(row.key, row.version, None)], reason="test", now_ms=NOW).written
+
+
+LATER = StoredOffset(4, Anchor(3, cluster_id="b"), NOW)
+CHANGES: dict[str, tuple[Callable[[Memory], None], str]] = {
+    "went on": (lambda memory: memory.save({0: stored(6)}), "had offset 706, and has offset 707 now"),
+    "went back": (lambda memory: memory.save({0: stored(3)}), "had offset 706, and has offset 704 now"),
+    "deleted": (delete, "had offset 706, and has no row now"),
+    "a partition that the destination lacks": (
+        lambda memory: memory.save({3: stored(3, 3)}),
+        "-3, which is not in the",
+    ),
+    "the destination's name": (lambda memory: memory.save({0: LATER}, "a.events"), "706, and has offset 4 now"),
+    "another anchor": (
+        lambda memory: memory.save({0: replace(stored(5), anchor=replace(anchor(5), fingerprint="0" * 32))}),
+        "(or another anchor)",
+    ),
+    "no anchor": (lambda memory: memory.save({0: StoredOffset(BASE + 6)}), "(or another anchor)"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES.values(), ids=CHANGES)
+def test_a_plan_for_rows_that_have_changed_since_is_refused(
+    planned: Memory, change: Callable[[Memory], None], said: str
+) -> None:
+    plan = planned.check().plan
+    change(planned)
+    assert said in refused(planned, plan)
 
 
 # ---------------------------------------------------------------- cluster, topics, records

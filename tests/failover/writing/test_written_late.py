@@ -13,7 +13,7 @@ import pytest
 from reconciler.cli import context
 from reconciler.cli.commands.failover import apply as command
 from reconciler.cli.main import main
-from reconciler.core.anchors import NO_TOPIC_ID, Anchor, Malformed, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, Malformed, StoredOffset, fingerprint
 from reconciler.core.errors import Changed, ConfigError, ExitCode, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
@@ -90,16 +90,6 @@ def test_an_offset_whose_anchor_has_minus_one_for_no_time_is_written_and_in_plac
     checked = planned(memory, Verdict.MATCH, 1)
     (change,) = prepare(checked.plan, memory.config(), memory.outside)
     assert change.intended == ()
-
-
-def test_a_plan_of_an_older_release_for_a_broker_without_topic_ids_may_be_applied(memory: Memory) -> None:
-    memory.log.create("a.events", 1, NO_TOPIC_ID)
-    memory.deliver(range(10))
-    memory.save({0: stored(5)})
-    plan = memory.check().plan
-    memory.log.topic_ids["a.events"] = None  # as it is read now
-    (change,) = prepare(plan, memory.config(), memory.outside)
-    assert len(change.intended) == 1
 
 
 def test_an_offset_in_place_that_retention_has_passed_is_not_called_right(memory: Memory, in_place: Checked) -> None:
