@@ -16,10 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.config.settings import MetricsSettings
-from reconciler.core.errors import Changed, ConfigError, NeedsPerson, OutcomeUnknown, Unreachable
+from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Unreachable
 from reconciler.hook import figures as hook_figures
 from reconciler.hook.figures import file_name, record_run
-from tests.in_memory import Memory, stored
 
 NAMES = (
     "exit_code",
@@ -50,41 +49,6 @@ def read(folder: Path, job: str = "clicks") -> dict[str, float]:
 
 
 # ---------------------------------------------------------------- a file
-
-
-def test_a_run_that_corrects_leaves_how_many_and_that_it_may_start(memory: Memory, tmp_path: Path) -> None:
-    folder = tmp_path / "textfiles"
-    folder.mkdir()
-    memory.deliver(range(10))
-    memory.save({0: stored(6)})
-    checked = memory.check()
-    with record_run(MetricsSettings(textfile=str(folder)), "clicks") as run:
-        run.saw(checked, memory.config().policy.start)
-    found = read(folder)
-    assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (0, 1, 0)
-    assert found["timestamp_seconds"] > 1_700_000_000
-    assert found["duration_seconds"] >= 0
-
-
-def test_a_run_that_blocks_leaves_how_many_and_that_nothing_was_corrected(memory: Memory, tmp_path: Path) -> None:
-    folder = tmp_path / "textfiles"
-    folder.mkdir()
-    memory.log.create("a.events", 2)
-    memory.deliver(range(10))
-    memory.deliver(range(10), 1)
-    memory.log.partition("a.events", 1).delete_before(8)
-    memory.save({0: stored(6), 1: stored(3, 1)})
-    checked = memory.check()
-
-    def run() -> None:
-        with record_run(MetricsSettings(textfile=str(folder)), "clicks") as figures:
-            figures.saw(checked, memory.config().policy.start)
-            raise NeedsPerson("no")
-
-    with pytest.raises(NeedsPerson):
-        run()
-    found = read(folder)
-    assert (found["exit_code"], found["corrected_partitions"], found["blocked_partitions"]) == (4, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.checkpoints.reading import MANIFEST, anchors_field
 from reconciler.clock import stamp
-from reconciler.config.file import load_config
+from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson, ReconcilerError, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
@@ -422,33 +422,37 @@ def test_a_mark_of_the_other_direction_is_not_removed(memory: Memory, tmp_path: 
 # ---------------------------------------------------------------- the offsets of a start at the source
 
 
-def at_source(memory: Memory, outside: Outside, *, source: bool = True, may_be_new: bool = False) -> Any:
-    config = memory.config()
+def at_source(
+    memory: Memory,
+    outside: Outside | None = None,
+    *,
+    config: Config | None = None,
+    word: Side | None = None,
+    source: bool = True,
+    may_be_new: bool = False,
+) -> Any:
+    config = config or memory.config()
     config = replace(config, source=config.destination if source else None)
-    held = choose(config, config.jobs[0], outside, word=None, mark=None).held
+    held = choose(config, config.jobs[0], outside or memory.outside, word=word, mark=None).held
     assert held is not None
     return offsets_at_source(config, config.jobs[0], held, may_be_new=may_be_new)
 
 
 def test_the_jobs_own_offsets_are_handed_over_as_they_are(wide: Memory) -> None:
     wide.save({0: stored(4), 1: StoredOffset(-1), 2: StoredOffset(BASE + 3)})
-    assert at_source(wide, wide.outside) == {"events": {"0": BASE + 5, "2": BASE + 3}}
+    assert at_source(wide) == {"events": {"0": BASE + 5, "2": BASE + 3}}
 
 
 def test_a_job_without_rows_starts_only_if_it_is_called_new(ready: Memory) -> None:
     with pytest.raises(NeedsPerson, match=r'no rows of "events" for group "readers".*--accept new'):
-        at_source(ready, ready.outside)
-    assert at_source(ready, ready.outside, may_be_new=True) == {}
+        at_source(ready)
+    assert at_source(ready, may_be_new=True) == {}
 
 
 def test_rows_of_the_destinations_names_alone_are_no_offsets_at_the_source(ready: Memory) -> None:
     ready.save({0: StoredOffset(4)}, topic="a.events")
-    config = ready.config()
-    config = replace(config, source=config.destination)
-    held = choose(config, config.jobs[0], ready.outside, word=Side.SOURCE, mark=None).held
-    assert held is not None
     with pytest.raises(NeedsPerson, match=r"has no stored offset: the store has rows of a\.events alone"):
-        offsets_at_source(config, config.jobs[0], held, may_be_new=False)
+        at_source(ready, word=Side.SOURCE)
 
 
 @pytest.mark.parametrize(("new", "starts"), [("earliest", True), ("latest", False), ("2026-01-01T00:00:00Z", False)])
@@ -457,40 +461,29 @@ def test_a_topic_without_a_row_starts_at_the_source_only_where_nothing_is_skippe
 ) -> None:
     ready.save({0: stored(4)})
     config = ready.config(f'[policy]\nnew = "{new}"\n')
-    (job,) = config.jobs
-    job = replace(job, topics=("events", "orders"))
-    config = replace(config, source=config.destination, jobs=(job,))
-    held = choose(config, job, ready.outside, word=None, mark=None).held
-    assert held is not None
-    if starts:
-        assert list(offsets_at_source(config, job, held, may_be_new=False)) == ["events"]
-        return
-    with pytest.raises(NeedsPerson, match="has no stored offset of orders: the store has rows of events alone"):
-        offsets_at_source(config, job, held, may_be_new=False)
-    assert list(offsets_at_source(config, job, held, may_be_new=True)) == ["events"]
+    config = replace(config, jobs=(replace(config.jobs[0], topics=("events", "orders")),))
+    if not starts:
+        with pytest.raises(NeedsPerson, match="has no stored offset of orders: the store has rows of events alone"):
+            at_source(ready, config=config)
+    assert list(at_source(ready, config=config, may_be_new=not starts)) == ["events"]
 
 
 def test_without_the_sources_address_it_does_not_start_there(ready: Memory) -> None:
     ready.save({0: stored(4)})
     with pytest.raises(ConfigError, match=r"\[source\] bootstrap_servers is missing.*--to destination"):
-        at_source(ready, ready.outside, source=False)
+        at_source(ready, source=False)
 
 
 def test_a_store_that_lives_in_the_cluster_is_left_to_the_job(ready: Memory) -> None:
     """The destination's rows of such a store are a mirror's: they may lag, or be of other numbers."""
     ready.save({0: stored(4)})
-    table = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "kafka-group:"\n'
-    config = ready.config(jobs=table)
-    config = replace(config, source=config.destination)
-    held = choose(config, config.jobs[0], ready.outside, word=None, mark=None).held
-    assert held is not None
-    assert offsets_at_source(config, config.jobs[0], held, may_be_new=False) == {}
+    assert at_source(ready, config=ready.config(jobs=GROUP_JOB)) == {}
 
 
 def test_rows_of_two_clusters_need_a_person(wide: Memory) -> None:
     wide.save({0: stored(4), 1: StoredOffset(BASE + 3, anchor(2, 1, "older"))})
     with pytest.raises(NeedsPerson, match="several clusters: a, older"):
-        at_source(wide, wide.outside)
+        at_source(wide)
 
 
 def test_a_store_that_does_not_exist_yet_holds_no_rows(memory: Memory, tmp_path: Path) -> None:

@@ -111,3 +111,11 @@ def test_an_import_of_the_null_device_creates_the_store_and_no_row(world: World)
     ended = world.run("anchors", "import", os.devnull)
     assert (ended.code, (world.folder / "offsets.db").exists()) == (0, True), ended.err
     assert world.run("anchors", "export").out == ""
+
+
+@pytest.mark.parametrize("order", ["-c FILE rows.jsonl", "rows.jsonl -c FILE", "-c FILE --job clicks rows.jsonl"])
+def test_the_path_may_stand_where_help_shows_it(world: World, order: str) -> None:
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"]))
+    world.store(OFFSETS, "clicks", {("events", 0): stored(3)})
+    assert world.run("anchors", "export", *order.replace("FILE", "reconciler.toml").split()).code == 0
+    assert len(world.read("rows.jsonl").splitlines()) == 1

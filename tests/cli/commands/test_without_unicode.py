@@ -1,4 +1,4 @@
-"""The path of an export, and output for terminals without Unicode."""
+"""Output for terminals without Unicode."""
 
 from __future__ import annotations
 
@@ -8,24 +8,9 @@ import re
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from tests.world import BASE, World, run_process, source_record
+from tests.world import World, run_process, source_record
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def full(world: World) -> World:
-    """A store with an anchored row, a bare one and a sentinel; none of it needs a cluster."""
-    world.save({0: source_record(5).stored, 1: StoredOffset(BASE + 9, None, 1_700_000_000_000), 2: StoredOffset(-1)})
-    return world
-
-
-@pytest.mark.parametrize("order", [("-c", "{c}", "{p}"), ("{p}", "-c", "{c}"), ("-c", "{c}", "--job", "clicks", "{p}")])
-def test_the_path_may_stand_where_help_shows_it(full: World, order: tuple[str, ...]) -> None:
-    path, config = full.folder / "anchors.jsonl", full.config()
-    ended = full.run("anchors", "export", *(word.format(c=config, p=path) for word in order))
-    assert ended.code == 0, ended.err
-    assert len(path.read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -46,6 +31,8 @@ def test_a_terminal_without_unicode_gets_the_result_all_the_same(world: World, e
     assert f"<={bound[1]}" in row
     assert len(row) == len(row_told)  # the columns stay where they are
     assert "?" not in ended.output
+    as_json = run_process("check", "-c", world.config(world.job("Öl")), "--format", "json", PYTHONIOENCODING=encoding)
+    assert [job["name"] for job in json.loads(as_json.out)["jobs"]] == ["Öl"]
 
 
 @pytest.mark.parametrize("arguments", [("init", "--help"), ("check", "--explain")], ids=" ".join)
@@ -53,11 +40,3 @@ def test_help_is_shown_on_a_terminal_without_unicode(arguments: tuple[str, ...])
     ended = run_process(*arguments, PYTHONIOENCODING="ascii")
     assert (ended.code, ended.err) == (0, "")
     assert "..." in ended.out or "<=" in ended.out
-
-
-def test_json_for_a_terminal_without_unicode_holds_the_same_values(world: World) -> None:
-    world.deliver(6)
-    world.processed(3)
-    config = world.config(world.job("Öl"))
-    ended = run_process("check", "-c", config, "--format", "json", PYTHONIOENCODING="ascii")
-    assert [job["name"] for job in json.loads(ended.out)["jobs"]] == ["Öl"]
