@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.formats.plan import digest
+from tests.golden.keys import write_key
 from tests.world import World, run_process, source_record
 
 pytestmark = pytest.mark.system
@@ -31,12 +32,7 @@ class Trust:
     folder: Path
 
     def key(self, name: str) -> Path:
-        path = self.folder / f"{name}.pem"
-        if not path.exists():
-            subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True)
-            public = self.folder / f"{name}.pub.pem"
-            subprocess.run(["openssl", "pkey", "-in", path, "-pubout", "-out", public], check=True)
-        return path
+        return self.folder / write_key(self.folder, name)
 
     def public(self, name: str) -> Path:
         return self.key(name).with_name(f"{name}.pub.pem")

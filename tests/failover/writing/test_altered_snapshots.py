@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.golden.corpus import HEAD, OFFSETS, Estate, content, deliver, job, stored
 from tests.golden.internals import Anchor, StoredOffset, fingerprint
+from tests.golden.keys import write_key
 from tests.golden.world import World
 
 CONFIG = ("-c", "reconciler.toml")
@@ -87,10 +87,8 @@ def refused(world: World, code: int, *more: str) -> str:
 
 def key(world: World, name: str) -> str:
     """The ``[trust]`` table that requires this new key's signature."""
-    private, public = world.folder / f"{name}.pem", world.folder / f"{name}.pub.pem"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True)
-    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
-    return f'[trust]\nrequire_signature = true\ntrusted_keys = ["{public}"]\n'
+    write_key(world.folder, name)
+    return f'[trust]\nrequire_signature = true\ntrusted_keys = ["{world.folder / name}.pub.pem"]\n'
 
 
 # ---------------------------------------------------------------- what was seen is put back
