@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -18,9 +19,12 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode, OutcomeUnknow
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
+from reconciler.failover.writing import snapshots
 from reconciler.failover.writing.apply import confirm, prepare, put, write
 from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.fileio import LARGEST_FILE
 from reconciler.formats import snapshot
+from reconciler.formats.snapshot import path_for
 from reconciler.kafka.memory import MemoryPartition
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
@@ -288,3 +292,30 @@ def test_after_a_write_no_error_says_that_nothing_was_written(memory: Memory, er
     for any_written, expected in ((True, OutcomeUnknown), (False, type(error))):
         with pytest.raises(expected):
             put(store, job, [Change(PLACE, None, None)], "apply", NOW, any_written=any_written)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- a snapshot that could not be read again
+
+
+def test_a_plan_whose_snapshot_could_not_be_read_again_is_not_applied(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.deliver(range(3, 50))
+    memory.save({0: stored(6)})
+    plan, config, before = memory.check().plan, memory.config(), memory.rows()
+    path, changes = on_disk(plan, tmp_path / "p.json"), prepare(plan, config, memory.outside)
+    monkeypatch.setattr(snapshots, "LARGEST_SNAPSHOT", 200)
+    with pytest.raises(ConfigError, match=r"rollback could not read it\. Nothing was written.*fewer jobs"):
+        write(changes, plan, path, memory.outside)
+    assert memory.rows() == before
+    assert not path_for(path).exists()
+    monkeypatch.undo()
+    write(changes, plan, path, memory.outside)
+    monkeypatch.setattr(snapshots, "LARGEST_SNAPSHOT", path_for(path).stat().st_size)
+    (back,) = prepare_rollback(plan, path, config, memory.outside)
+    assert len(back.returns) == 1
+
+
+def test_a_snapshot_may_be_larger_than_its_plan() -> None:
+    """It holds each row twice, with the anchors: one of 30,000 rows of a group has more than a plan may have."""
+    assert snapshots.LARGEST_SNAPSHOT > LARGEST_FILE
