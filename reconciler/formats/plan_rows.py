@@ -118,8 +118,6 @@ class PartitionPlan:
     skips: Skips | None = None
     """The records that an offset set by hand skips; ``skips_accepted``: the user allowed it."""
     skips_accepted: bool = False
-    skips_counted: bool = True
-    """False for a row of an older plan, which does not say what an offset set by hand skips."""
     record_fingerprint: str | None = None
     """The fingerprint of the record at ``record_offset``, where no anchor says it. None is not written."""
 
@@ -191,7 +189,7 @@ class PartitionPlan:
         return self.record_fingerprint == fingerprint(record.key, record.value)
 
     def to_json(self) -> dict[str, Any]:
-        """The row as JSON values; one of an older plan as it was, so that the plan keeps its ``sha256``."""
+        """The row as JSON values."""
         skips = None if self.skips is None else {**asdict(self.skips), "accepted": self.skips_accepted}
         return {
             "source_topic": self.source_topic,
@@ -216,18 +214,17 @@ class PartitionPlan:
             **({"no_rows": True} if self.no_rows else {}),
             **({"by_row_time": True} if self.by_row_time else {}),
             **({} if self.replaces is None else {"replaces": self.replaces.to_json()}),
-            **({"skips": skips} if self.skips_counted else {}),
+            "skips": skips,
         }
 
     @classmethod
     def from_json(cls, value: object, where: str) -> PartitionPlan:
-        """Raises ``FieldError``, also for a finding that no search can make. Older plans have no ``skips``."""
-        counted = not isinstance(value, dict) or "skips" in value
-        fields = Fields(value, where, _ROW if counted else _ROW - {"skips"}, _GROWN)
+        """Raises ``FieldError``, also for a finding that no search can make."""
+        fields = Fields(value, where, _ROW, _GROWN)
         replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
         evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE, _EVIDENCE_GROWN)
         has_replaces = isinstance(value, dict) and "replaces" in value
-        anchor, skips = fields.value("anchor"), fields.value("skips") if counted else None
+        anchor, skips = fields.value("anchor"), fields.value("skips")
         skipped, accepted = (None, False) if skips is None else _skips(skips, fields.place("skips"))
         row = cls(
             source_topic=fields.text("source_topic"),
@@ -252,7 +249,6 @@ class PartitionPlan:
             replaces=SeenRow.from_json(fields.value("replaces"), fields.place("replaces")) if has_replaces else None,
             skips=skipped,
             skips_accepted=accepted,
-            skips_counted=counted,
             record_fingerprint=evidence.matching_or_null("record_fingerprint", _FINGERPRINT, "text of 32 characters"),
         )
         try:

@@ -66,20 +66,8 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def path_for(plan_path: Path) -> Path:
-    """Where the plan's snapshot is, or would be.
-
-    Through a link it is found beside the link, too: older releases kept it there.
-    """
-    path, older = beside_file(plan_path), _beside(plan_path)
-    return older if os.path.lexists(older) and not os.path.lexists(path) else path
-
-
-def beside_file(plan_path: Path) -> Path:
-    """Where a snapshot is written: beside the plan's file, however many links lead to that."""
-    return _beside(Path(os.path.realpath(plan_path)) if os.path.islink(plan_path) else plan_path)
-
-
-def _beside(path: Path) -> Path:
+    """Where the plan's snapshot is, or would be: beside the plan's file, however many links lead to that."""
+    path = Path(os.path.realpath(plan_path)) if os.path.islink(plan_path) else plan_path
     return path.parent / f"{path.name}{ENDING}"
 
 

@@ -6,21 +6,18 @@ offsets that a rollback undoes, and begins in a new place after it, as after a c
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
-from reconciler.fileio import making, name_for, read_regular, refuse_unwritable, write_whole
+from reconciler.fileio import making, name_for, refuse_unwritable, write_whole
 from reconciler.formats import snapshot
-from reconciler.formats.json_fields import json_object
 
 KEPT_STARTS = 20
 _TIME = "%Y%m%dT%H%M%S"
@@ -117,9 +114,9 @@ def note_rollback(plan: Path, jobs: Iterable[str], now_ms: int) -> None:
     """
     plan = Path(os.path.realpath(plan))
     for job in jobs:
-        if any(_pattern(prefix, _PLAN).fullmatch(plan.name) for prefix in _prefixes(job)):
+        if _pattern(_prefix(job), _PLAN).fullmatch(plan.name):
             noted = KeptFiles(plan.parent / f"{_prefix(job)}{_after_all(plan.parent, job, now_ms)}")
-            write_whole(noted.rollback, json.dumps({"plan": plan.name, "jobs": [{"name": job}]}) + "\n")
+            write_whole(noted.rollback, f"{plan.name}\n")
 
 
 def _named(ms: int) -> str:
@@ -129,7 +126,7 @@ def _named(ms: int) -> str:
 def _after_all(folder: Path, job: str, now_ms: int) -> str:
     """The name of a start now; or right after the newest kept one of the job, if the clock was set back since."""
     name = _named(now_ms)
-    kept = {each.stem.name.removeprefix(prefix) for prefix in _prefixes(job) for each in _starts(folder, prefix)}
+    kept = {each.stem.name.removeprefix(_prefix(job)) for each in _starts(folder, _prefix(job))}
     for newest in sorted((each for each in kept if each > name), reverse=True):
         from datetime import UTC, datetime  # hardly ever needed
 
@@ -145,14 +142,9 @@ def last_correction(folder: Path, job: str) -> str:
 
     Empty if there is none here.
     """
-    counting = [
-        (each.stem.name.removeprefix(prefix), each)
-        for prefix in _prefixes(job)
-        for each in _starts(folder, prefix)
-        if each.is_applied or each.is_rollback
-    ]
-    newest_first = sorted(counting, key=itemgetter(0), reverse=True)
-    return next((when for when, each in newest_first if _is_of(each, job)), "")
+    starts = _starts(folder, _prefix(job))
+    corrections = (each.stem.name for each in starts if each.is_applied or each.is_rollback)
+    return max(corrections, default="").removeprefix(_prefix(job))
 
 
 def _starts(folder: Path, prefix: str) -> Iterator[KeptFiles]:
@@ -166,27 +158,5 @@ def _pattern(prefix: str, ending: str) -> re.Pattern[str]:
     return re.compile(rf"({re.escape(prefix)}\d{{8}}T\d{{6}}-\d{{3}}-\d+){re.escape(ending)}")
 
 
-def _prefixes(job: str) -> set[str]:
-    return {_prefix(job), _older_prefix(job)}
-
-
 def _prefix(job: str) -> str:
     return f"{name_for(job)}-"
-
-
-def _older_prefix(job: str) -> str:
-    """That of releases in which "a/b" and "a_b" had the same one."""
-    return f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)}-"
-
-
-def _is_of(start: KeptFiles, job: str) -> bool:
-    """False for another job's plan or rollback, which may have the same prefix if that has a "_"."""
-    if "_" not in start.stem.name:
-        return True
-    try:
-        jobs = json_object(read_regular(start.rollback if start.is_rollback else start.plan).decode()).get("jobs")
-    except (OSError, ValueError):
-        jobs = None
-    if not isinstance(jobs, list):
-        return True  # not known: a correction that counts for two jobs skips nothing
-    return any(isinstance(each, dict) and each.get("name") == job for each in jobs)

@@ -147,17 +147,9 @@ def _paths(value: Any, path: str = "") -> list[str]:
     return [path, *(found for key, item in inside for found in _paths(item, f"{path}.{key}" if path else str(key)))]
 
 
-GROWN = ("skips",)
-"""Fields that older plans of this format lack."""
-
-
 @pytest.mark.parametrize(
     "path",
-    [
-        path
-        for path in _paths(content())
-        if path and not path.split(".")[-1].isdigit() and path.split(".")[-1] not in GROWN
-    ],
+    [path for path in _paths(content()) if path and not path.split(".")[-1].isdigit()],
 )
 def test_a_plan_that_lacks_any_field_is_refused(path: str) -> None:
     plan: Any = content()

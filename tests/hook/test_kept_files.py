@@ -37,15 +37,6 @@ def test_the_starts_of_a_job_with_a_similar_name_stay(tmp_path: Path) -> None:
     assert theirs.plan.exists()
 
 
-def test_a_correction_by_an_earlier_release_counts_for_the_job_that_its_plan_names(tmp_path: Path) -> None:
-    """There the names of all three were written alike."""
-    for second, job in enumerate(("team/clicks", "team_clicks", "team/clicks"), 1):
-        applied(KeptFiles(tmp_path / f"team_clicks-20260131T06000{second}-000-7"), job)
-    assert last_correction(tmp_path, "team/clicks") == "20260131T060003-000-7"
-    assert last_correction(tmp_path, "team_clicks") == "20260131T060002-000-7"
-    assert last_correction(tmp_path, "team clicks") == ""
-
-
 def test_a_correction_is_the_last_one_though_the_clock_was_set_back(tmp_path: Path) -> None:
     """By its date the job's query begins in a new place, and reads the offsets that were handed over."""
     dates = []

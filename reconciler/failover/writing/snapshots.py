@@ -54,7 +54,7 @@ def keep_snapshot(writing: Sequence[JobChanges], plan: Plan, plan_path: Path) ->
             "not read it. Nothing was written.",
             hint="Make plans of fewer jobs (plan --job NAME), each in a file of its own, and apply those.",
         )
-    write_whole(snapshot.beside_file(plan_path), text)
+    write_whole(snapshot.path_for(plan_path), text)
 
 
 def load_snapshot(path: Path, plan_sha256: str) -> dict[snapshot.Key, snapshot.Replaced]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from pathlib import Path
@@ -93,17 +92,3 @@ def test_a_plan_applied_through_a_link_is_not_overwritten(world: World) -> None:
     assert run(world, ROLLBACK, "links/link", "--yes").code == ExitCode.OK
     assert "Nothing to put back" in run(world, ROLLBACK, "p.json", "--yes").out
     assert rows(world) == before
-
-
-def test_the_snapshot_that_an_older_release_kept_beside_a_link_is_found(world: World) -> None:
-    before = rows(world)
-    (world.folder / "link").symlink_to("p.json")
-    assert run(world, APPLY, "link").code == ExitCode.OK
-    older = world.folder / "link.applied.json"
-    (world.folder / "p.json.applied.json").rename(older)
-    again = run(world, PLAN, "link")
-    assert (again.code, "link was applied" in again.err) == (ExitCode.USAGE, True), again.err
-    assert run(world, ROLLBACK, "link", "--yes").code == ExitCode.OK
-    assert rows(world) == before
-    assert run(world, APPLY, "link").code == ExitCode.OK  # keeps what the older snapshot holds, beside the file
-    assert json.loads(world.read("p.json.applied.json")) == json.loads(older.read_text())

@@ -1,4 +1,8 @@
-"""``reconciler apply``: write a plan's offsets into the jobs' stores."""
+"""Writes a plan's offsets into the jobs' stores. It first checks the destination and the stores again, shows each
+stored offset beside the new one, and asks. Then it saves a snapshot of the rows that it will replace, writes each
+row only if it is still as it was read, and reads all of them back. It is safe to repeat: rows that are in place
+already are left alone.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +33,7 @@ MOST_REFUSED = 20
 """Sentences on partitions that stop a job."""
 EXAMPLE = "reconciler apply failover.plan.json -c reconciler.toml"
 HELP = Help(
-    """
-    Writes a plan's offsets into the jobs' stores. It first checks the destination and the stores again, shows each
-    stored offset beside the new one, and asks. Then it saves a snapshot of the rows that it will replace, writes each
-    row only if it is still as it was read, and reads all of them back. It is safe to repeat: rows that are in place
-    already are left alone.
-    """,
+    __doc__,
     [
         ("review, confirm, write", EXAMPLE),
         ("review only", f"{EXAMPLE} --dry-run"),
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     plan = trusted_plan(config, options.plan)
     chosen = plan.only(options.job)
     print_not_judged(chosen)
-    if not options.dry_run and not os.path.lexists(kept := snapshot.beside_file(options.plan)):
+    if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
         refuse_unwritable(kept, other="place for the plan")
     changes, count = _apply(plan, chosen, config, options)
     _say_result(changes, count, chosen, options)
