@@ -1,9 +1,7 @@
 """Wait for a mirror that is behind, at little cost to its cluster.
 
-Only new records in the partitions that are behind can change the result. So a turn asks for the ends of those, and
-checks the job again only if one has moved, or after ``RECHECK_S`` in any case (a person may have corrected a row). The
-pause after a check is a multiple of the check's own time, so a job of many partitions does not hammer its brokers while
-the mirror catches up.
+The pause after a check is a multiple of the check's own time, so a job of many partitions does not hammer its brokers
+while the mirror catches up.
 
 A cluster or a store that goes away meanwhile is waited for too. If it is still away at the end, its last error is
 raised.
@@ -11,7 +9,7 @@ raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
@@ -23,13 +21,9 @@ from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import TopicPartition
 
 POLL_S = 2.0
-RECHECK_S = 30.0
+LONGEST_PAUSE_S = 30.0
 REST = 4
 """The pause after a check, in times of the check's own duration: checks take at most a fifth of the wait."""
-LEAST_DEADLINE_S = 5.0
-"""A cluster gets at least this long to answer, however little time is left."""
-
-Ends = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,57 +80,40 @@ class _Wait:
     by_hand: ByHand
     began: float
     until: float
-    rest_s: float = POLL_S
-    checked_at: float = 0.0
     shortfall: tuple[int | None, TopicPartition | None] = (None, None)
-    seen: Ends | None = None
     trouble: Unreachable | None = None
 
     def until_delivered(
         self, checked: Checked, pause: Callable[[float], None], tell: Callable[[Waiting], None]
     ) -> Checked:
         self.outside = replace(self.outside, on_progress=None)  # the wait has a line of its own
-        self._note(checked, self.began)
+        rest_s = self._after(checked, self.began)
         while behind(checked) and self._left() > 0:
             tell(self._state(checked))
-            pause(min(self.rest_s, self._left()))
+            pause(min(rest_s, self._left()))
+            began = self.outside.monotonic()
             try:
-                checked = self._turn(checked)
+                checked = self._check()
                 self.trouble = None
             except Unreachable as error:
                 if not error.retryable or self._left() <= 0:
                     raise
                 self.trouble = error
+            else:
+                rest_s = self._after(checked, began)
         tell(self._state(checked))
         return checked
 
-    def _turn(self, checked: Checked) -> Checked:
-        """Check again if records have come, or it was long ago."""
-        ends = self._ends(checked)
-        if ends is not None and ends == self.seen and self.outside.monotonic() - self.checked_at < RECHECK_S:
-            return checked
-        began = self.outside.monotonic()
-        deadline = min(self.config.search.deadline_s, max(LEAST_DEADLINE_S, self._left()))
-        config = replace(self.config, search=replace(self.config.search, deadline_s=deadline))
-        checked = check(config, (self.job,), self.outside, self.by_hand)
-        # The ends before the check: records that come during it are a reason to check again; so is a check that failed.
-        self.seen = ends
-        self._note(checked, began)
-        return checked
+    def _check(self) -> Checked:
+        """Check again, without patience for what is away: the wait itself tries again."""
+        config = replace(self.config, search=replace(self.config.search, deadline_s=0.0))
+        return check(config, (self.job,), self.outside, self.by_hand)
 
-    def _note(self, checked: Checked, began: float) -> None:
-        self.checked_at = self.outside.monotonic()
-        self.rest_s = min(max(POLL_S, REST * (self.checked_at - began)), RECHECK_S)
+    def _after(self, checked: Checked, began: float) -> float:
+        """Note how far the mirror is behind. Returns the pause after a check that ``began`` then."""
+        rest_s = min(max(POLL_S, REST * (self.outside.monotonic() - began)), LONGEST_PAUSE_S)
         self.shortfall = self._shortfall(behind(checked))
-
-    def _ends(self, checked: Checked) -> Ends | None:
-        """The ends of the partitions that are behind; None if the cluster refuses, so that the check says why."""
-        try:
-            return dict(self.outside.reader.log_ends(list({row.key for row in behind(checked)})))
-        except Unreachable as error:
-            if error.retryable:
-                raise
-            return None
+        return rest_s
 
     def _left(self) -> float:
         return self.until - self.outside.monotonic()

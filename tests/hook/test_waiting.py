@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from reconciler.core.errors import Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
-from reconciler.hook.waiting import RECHECK_S, Waiting, check_or_wait
+from reconciler.hook.waiting import LONGEST_PAUSE_S, Waiting, check_or_wait
 from reconciler.ports import TopicPartition
 from tests.in_memory import NOW, Memory, found, stored
 
@@ -24,7 +24,6 @@ class CountingLog:
     def __init__(self, log: Any) -> None:
         self._log = log
         self.descriptions = 0
-        self.ends: list[list[TopicPartition]] = []
         self.away: Unreachable | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -35,10 +34,6 @@ class CountingLog:
     def describe(self, topics: Any) -> Any:
         self.descriptions += 1
         return self.__getattr__("describe")(topics)
-
-    def log_ends(self, partitions: Sequence[TopicPartition]) -> Any:
-        self.ends.append(list(partitions))
-        return self.__getattr__("log_ends")(partitions)
 
 
 @dataclass
@@ -102,34 +97,10 @@ def test_a_wait_ends_when_its_time_is_over_and_not_later(wait: Wait) -> None:
     assert (wait.told[-1].behind, wait.told[-1].left_s) == (1, 0.0)
 
 
-def test_while_nothing_comes_only_the_ends_of_what_is_behind_are_asked_for(wide: Memory) -> None:
-    for partition in range(3):
-        wide.deliver(range(8 if partition else 4), partition)
-    wide.save({partition: stored(6, partition) for partition in range(3)})
-    wait = Wait(wide, CountingLog(wide.log))
-    wait.begin(600)
-    turns = len(wait.pauses)
-    assert turns == 300
-    assert wait.checks <= 2 + 600 / RECHECK_S + 1
-    asked = [each for each in wait.log.ends if each == [TopicPartition("a.events", 0)]]
-    assert len(asked) >= turns
-
-
-def test_records_that_come_are_a_reason_to_check_again(wait: Wait) -> None:
-    wait.begin(10)
-    before = wait.checks
-    wait.log.descriptions, wait.pauses = 0, []
-    wait.happens = {2: lambda: wait.memory.deliver(range(4, 5)), 4: lambda: wait.memory.deliver(range(5, 6))}
-    wait.now = 0.0
-    wait.begin(10)
-    assert wait.checks == before + 2
-
-
 def test_a_row_that_is_corrected_meanwhile_is_seen_without_any_record(wait: Wait) -> None:
     wait.happens = {4: lambda: wait.memory.save({0: stored(2)})}
     checked = wait.begin(600)
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 3)
-    assert wait.now <= RECHECK_S + 4
 
 
 def test_the_pause_grows_with_what_a_check_takes(wait: Wait) -> None:
@@ -151,7 +122,7 @@ def test_the_pause_grows_with_what_a_check_takes(wait: Wait) -> None:
 
     wait.log.describe = very_slow  # type: ignore[method-assign]
     wait.begin(1_000)
-    assert wait.pauses[0] == RECHECK_S
+    assert wait.pauses[0] == LONGEST_PAUSE_S
 
 
 def test_how_far_the_mirror_is_behind_is_told_in_time(wait: Wait) -> None:
@@ -188,27 +159,6 @@ def test_an_outage_during_the_wait_is_waited_out(wait: Wait) -> None:
     checked = wait.begin(60)
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
     assert [now.trouble is not None for now in wait.told] == [False, False, True, True, True, False]
-
-
-def test_records_that_came_before_a_check_that_failed_are_checked_again(wait: Wait, monkeypatch) -> None:
-    """The store is away for a moment in the very turn that sees them."""
-    away: list[Unreachable] = []
-    read = wait.memory.store.read
-
-    def locked(*of: Any, **more: Any) -> Any:
-        if away:
-            raise away.pop()
-        return read(*of, **more)
-
-    def comes() -> None:
-        wait.memory.deliver(range(4, 8))
-        away.append(Unreachable("The store is locked."))
-
-    monkeypatch.setattr(wait.memory.store, "read", locked)
-    wait.happens = {3: comes}
-    checked = wait.begin(20)
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
-    assert wait.now < RECHECK_S
 
 
 def test_an_outage_that_outlasts_the_wait_is_its_error(wait: Wait) -> None:
