@@ -29,37 +29,24 @@ _MAY_HOLD_LOGINS = ("option", "kafka_option", "source_option")
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """-c, which is required unless the environment names a configuration, or one is found here."""
-    by_variable = _config_of_environment()
-    found = CONFIG_HERE if CONFIG_HERE.is_file() else None
-    parser.set_defaults(by_variable=by_variable)
-    parser.add_argument(
-        "-c",
-        "--config",
-        metavar="FILE",
-        required=by_variable is None and found is None,
-        default=by_variable or found,
-        type=Path,
-        help=f"the configuration, a TOML file (default: ${CONFIG_VARIABLE}, else ./{CONFIG_HERE})",
-    )
+    here = CONFIG_HERE if CONFIG_HERE.is_file() else None
+    _add_config(parser, "the configuration, a TOML file", f"./{CONFIG_HERE}", here, required=here is None)
 
 
 def add_optional_config(parser: argparse.ArgumentParser, purpose: str) -> None:
     """-c for commands that also work without one: the environment may name it, the current folder is not searched."""
-    by_variable = _config_of_environment()
-    parser.set_defaults(by_variable=by_variable)
-    parser.add_argument(
-        "-c",
-        "--config",
-        metavar="FILE",
-        type=Path,
-        default=by_variable,
-        help=f"{purpose} (default: ${CONFIG_VARIABLE}, else none)",
-    )
+    _add_config(parser, purpose, "none", None, required=False)
 
 
-def _config_of_environment() -> Path | None:
+def _add_config(
+    parser: argparse.ArgumentParser, purpose: str, otherwise: str, here: Path | None, *, required: bool
+) -> None:
     named = os.environ.get(CONFIG_VARIABLE)
-    return Path(named) if named else None
+    found = Path(named) if named else here
+    parser.set_defaults(found_config=found)
+    told = f"{purpose} (default: ${CONFIG_VARIABLE}, else {otherwise})"
+    required = required and not named
+    parser.add_argument("-c", "--config", metavar="FILE", type=Path, default=found, required=required, help=told)
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.cli.terminal.progress import CopyDisplay
-from reconciler.cli.terminal.usage import CONFIG_VARIABLE
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
@@ -38,38 +36,14 @@ _APPLIED = (
     "plans (--plans), and its log names them."
 )
 
-log = logging.getLogger("reconciler")
-
 
 def read_config(options: argparse.Namespace) -> Config:
-    with naming_the_variable(options):
-        return load_config(options.config)
-
-
-@contextmanager
-def naming_the_variable(options: argparse.Namespace) -> Iterator[None]:
-    """Says of a configuration that is not there that the environment names it, and no -c."""
-    try:
-        yield
-    except ConfigError as error:
-        if options.config is options.by_variable and not options.config.exists():
-            error.hint = f"{CONFIG_VARIABLE} names it: correct that, or name another with -c FILE."
-        raise
+    return load_config(options.config)
 
 
 def config_if_named(options: argparse.Namespace) -> Config | None:
     """The configuration of a command that needs none (``add_optional_config``); None if none is named."""
-    if options.config is None:
-        return None
-    if options.config is not options.by_variable:
-        return read_config(options)
-    log.info("Configuration: %s, named by %s.", options.config, CONFIG_VARIABLE)
-    try:
-        return read_config(options)
-    except ConfigError as error:
-        without = f"This command needs no configuration: to leave it out, put {CONFIG_VARIABLE}= before the command."
-        error.hint = f"{error.hint} {without}" if error.hint else without
-        raise
+    return None if options.config is None else read_config(options)
 
 
 def one_job(config: Config, name: str | None) -> Job:

@@ -21,7 +21,7 @@ from reconciler.cli.terminal.encoding import prepare_streams
 from reconciler.cli.terminal.help import CommandGroup
 from reconciler.cli.terminal.logs import set_up_logging
 from reconciler.cli.terminal.output import say
-from reconciler.cli.terminal.usage import CONFIG_HERE, Parser, UsageError
+from reconciler.cli.terminal.usage import CONFIG_HERE, CONFIG_VARIABLE, Parser, UsageError
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.fileio import ABOUT_DISKS, ABOUT_FILES, of_file
 
@@ -113,8 +113,10 @@ def _main(arguments: list[str]) -> int:
             return int(parsed)
         options = parsed
         set_up_logging(options.log_format, debug=options.debug)
-        if getattr(options, "config", None) is CONFIG_HERE:
-            log.info("Configuration: ./%s, found here. Another is named with -c FILE.", CONFIG_HERE)
+        found = getattr(options, "found_config", None)
+        if found is not None and options.config is found:
+            where = f"./{found}, found here" if found is CONFIG_HERE else f"{found}, named by {CONFIG_VARIABLE}"
+            log.info("Configuration: %s. Another is named with -c FILE.", where)
         with unanswered.shown():
             code = int(options.run(options))
         sys.stdout.flush()
