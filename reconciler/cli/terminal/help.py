@@ -1,7 +1,7 @@
 """The look of help: the overview of all commands, and the sections below a command's options.
 
-A command's module describes itself in ``HELP``. Exit codes have their words in ``core.errors.ExitCode``; a command
-gives its own words only where they differ.
+A command's module describes itself in its docstring and in ``HELP``. Exit codes have their words in
+``core.errors.ExitCode``; a command gives its own words only where they differ.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Help:
     ``files``: the use of each variable and file. ``see_also``: commands and pages.
     """
 
-    description: str
+    description: str | None
     examples: Sequence[tuple[str, str]]
     exits: Mapping[ExitCode, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def describe(parser: Parser, help_text: Help) -> None:
     """Put a command's help into its parser."""
     from reconciler.cli.terminal.glossary import TERMS  # 20 ms that the overview saves
 
-    parser.description = _paragraphs(help_text.description)
+    parser.description = _paragraphs(help_text.description or "")
     words = [word for word in EXPLAINED if word in parser.format_help()]
     explained = [f"words:\n{_listed({word: TERMS[word] for word in words})}"] if words else []
     parser.epilog = "\n\n".join([*explained, *_sections(help_text)])

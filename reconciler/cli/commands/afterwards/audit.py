@@ -1,4 +1,7 @@
-"""``reconciler audit``: count on Spark what a job lost and doubled over its failovers."""
+"""Counts, on Spark, what a job lost and doubled over its failovers, from the applied plans, the clusters' logs and the
+job's output. The source is compared if it is configured. Without an output, it counts what the job's offsets skip
+and repeat. It writes only its results.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"
 HELP = Help(
-    """
-    Counts, on Spark, what a job lost and doubled over its failovers, from the applied plans, the clusters' logs and the
-    job's output. The source is compared if it is configured. Without an output, it counts what the job's offsets skip
-    and repeat. It writes only its results.
-    """,
+    __doc__,
     [
         ("against the job's output", EXAMPLE),
         ("the source is gone", f"{EXAMPLE} --no-source --json audit.json"),

@@ -1,4 +1,8 @@
-"""``reconciler check``: report what a failover would find; read-only."""
+"""Reports what would happen if the jobs started on the destination now: for every partition the verdict, the stored
+offset, the offset to resume at, the number of records that would be read again, and the evidence. A job that cannot
+be judged is listed with the cause, beside the others; the exit code is then the worst. It writes nothing, and reads
+only the destination and the jobs' stores. Run it before a failover as often as you like.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,7 @@ from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(
-    """
-    Reports what would happen if the jobs started on the destination now: for every partition the verdict, the stored
-    offset, the offset to resume at, the number of records that would be read again, and the evidence. A job that cannot
-    be judged is listed with the cause, beside the others; the exit code is then the worst. It writes nothing, and reads
-    only the destination and the jobs' stores. Run it before a failover as often as you like.
-    """,
+    __doc__,
     [
         ("every job of the configuration", "reconciler check -c reconciler.toml"),
         ("one job, as JSON", "reconciler check -c reconciler.toml --job clicks --format json"),

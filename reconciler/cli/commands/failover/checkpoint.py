@@ -1,4 +1,6 @@
-"""``reconciler checkpoint``: show a Structured Streaming checkpoint, or copy it to continue elsewhere."""
+"""Shows the content of a Structured Streaming query's checkpoint, or copies it, with its state, so that the copy's
+next batch starts at a plan's offsets under the destination's topic names. The original is only read.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,7 @@ EXAMPLE = (
     "  reconciler checkpoint clone /data/checkpoints/clicks /data/checkpoints/clicks-b --plan clicks.plan.json"
 )
 HELP = Help(
-    """
-    Shows the content of a Structured Streaming query's checkpoint, or copies it, with its state, so that the copy's
-    next batch starts at a plan's offsets under the destination's topic names. The original is only read.
-    """,
+    __doc__,
     [
         ("sources, last batch, offsets, state", "reconciler checkpoint show /data/checkpoints/clicks"),
         (

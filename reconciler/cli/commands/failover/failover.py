@@ -1,4 +1,11 @@
-"""``reconciler failover start|end|status``: which jobs their hooks move to the destination."""
+"""Tells the hooks of jobs that the source is lost. start marks the jobs: from then on, their hooks move them to the
+destination, each at its next start. Without --job it shows all jobs of the configuration, and asks. end removes the
+marks: a job that was moved stays at the destination, and one that was not starts at the source again. status shows
+where each job is, and where it starts next.
+
+The marks are files in a folder that all hooks of the jobs must read: [failover] state. None of the three stops or
+starts a job, or writes to a store. To take jobs back to the source, end the failover and follow the failback.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +34,7 @@ from reconciler.stores.registry import traits
 EXAMPLE = "reconciler failover start -c reconciler.toml"
 MOST_TOPICS = 3
 HELP = Help(
-    """
-    Tells the hooks of jobs that the source is lost. start marks the jobs: from then on, their hooks move them to the
-    destination, each at its next start. Without --job it shows all jobs of the configuration, and asks. end removes the
-    marks: a job that was moved stays at the destination, and one that was not starts at the source again. status shows
-    where each job is, and where it starts next.
-
-    The marks are files in a folder that all hooks of the jobs must read: [failover] state. None of the three stops or
-    starts a job, or writes to a store. To take jobs back to the source, end the failover and follow the failback.
-    """,
+    __doc__,
     [
         ("the source is lost: move all jobs of the configuration, then restart them", EXAMPLE),
         ("only one", f"{EXAMPLE} --job clicks"),

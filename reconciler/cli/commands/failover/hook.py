@@ -1,4 +1,13 @@
-"""``reconciler hook``: prepare a job's start on the side where it is, then become COMMAND. Safe before every start."""
+"""Runs before a job's command at every start, and replaces itself with the command, which finds in its environment
+which cluster it reads, and from which offsets.
+
+A job that lives at the source starts there, with its own stored offsets: the hook writes nothing, and usually needs
+neither cluster. (With one topic name on both sides, or a store in Kafka, it needs the destination.) A job that
+lives at the destination is checked there, and offsets that need it are corrected; correct ones are left unchanged.
+If a partition needs a decision, the command is not run. So the hook is safe before every start.
+
+The hook never moves a job by itself. To move one: reconciler failover start, or --to destination.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +50,7 @@ from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIAB
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
-    """
-    Runs before a job's command at every start, and replaces itself with the command, which finds in its environment
-    which cluster it reads, and from which offsets.
-
-    A job that lives at the source starts there, with its own stored offsets: the hook writes nothing, and usually needs
-    neither cluster. (With one topic name on both sides, or a store in Kafka, it needs the destination.) A job that
-    lives at the destination is checked there, and offsets that need it are corrected; correct ones are left unchanged.
-    If a partition needs a decision, the command is not run. So the hook is safe before every start.
-
-    The hook never moves a job by itself. To move one: reconciler failover start, or --to destination.
-    """,
+    __doc__,
     [
         ("before every start; at the destination, wait up to five minutes for a mirror that is behind", EXAMPLE),
         (

@@ -1,4 +1,8 @@
-"""``reconciler plan``: check, and keep the result as a file to review, sign and apply."""
+"""Does what check does, and keeps the result as a file: to review, to sign, to apply later. The file lists every
+partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets. It cannot
+be applied after it has expired, or if it was altered, or if the store or the destination has changed. A job that
+cannot be judged is listed with the cause, and apply leaves it alone; the exit code is then the worst of all jobs.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +32,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
 HELP = Help(
-    """
-    Does what check does, and keeps the result as a file: to review, to sign, to apply later. The file lists every
-    partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets. It cannot
-    be applied after it has expired, or if it was altered, or if the store or the destination has changed. A job that
-    cannot be judged is listed with the cause, and apply leaves it alone; the exit code is then the worst of all jobs.
-    """,
+    __doc__,
     [
         ("all jobs", EXAMPLE),
         ("one job, with a partition set by hand", f"{EXAMPLE} --job clicks --set a.events:3=1200"),

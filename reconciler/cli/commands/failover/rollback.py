@@ -1,4 +1,8 @@
-"""``reconciler rollback``: put back what ``apply`` replaced."""
+"""Puts back what apply replaced, from the snapshot beside the plan. Rows that apply created are deleted. It asks
+first, and writes nothing if a row is neither as apply left it nor as it was before, which means that another writer
+has changed it. It shows what going back replays and skips; rows that skip records need --accept skips. Where plans
+must be signed, it puts back only rows that the signed plan vouches for. An expired plan can be rolled back, too.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,7 @@ from reconciler.hook.kept import note_rollback
 
 EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
 HELP = Help(
-    """
-    Puts back what apply replaced, from the snapshot beside the plan. Rows that apply created are deleted. It asks
-    first, and writes nothing if a row is neither as apply left it nor as it was before, which means that another writer
-    has changed it. It shows what going back replays and skips; rows that skip records need --accept skips. Where plans
-    must be signed, it puts back only rows that the signed plan vouches for. An expired plan can be rolled back, too.
-    """,
+    __doc__,
     [
         ("review, confirm, put back", EXAMPLE),
         ("not the job that has gone on since", f"{EXAMPLE} --job clicks --job orders"),

@@ -1,4 +1,7 @@
-"""``reconciler show``: a plan as a table, as Spark's ``startingOffsets``, or as a page."""
+"""Shows a plan as a table, as the JSON for startingOffsets of Spark's Kafka source, or as one page to review and to
+pass on. It reads only files. The table's second line says whether the plan is unaltered, and who signed it. The
+checksum finds accidents; only a signature shows who made a plan, and that it is unaltered.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,7 @@ from reconciler.trust.signing import Signer
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
-    """
-    Shows a plan as a table, as the JSON for startingOffsets of Spark's Kafka source, or as one page to review and to
-    pass on. It reads only files. The table's second line says whether the plan is unaltered, and who signed it. The
-    checksum finds accidents; only a signature shows who made a plan, and that it is unaltered.
-    """,
+    __doc__,
     [
         ("a table", "reconciler show failover.plan.json"),
         ("whether apply would accept its signature", "reconciler show failover.plan.json -c reconciler.toml"),

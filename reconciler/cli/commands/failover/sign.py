@@ -1,4 +1,6 @@
-"""``reconciler sign``: show a plan, ask, and sign it."""
+"""Shows a plan, asks, and writes a signature of its file to PLAN.sig beside it, in place of any other signature. If the
+configuration has [trust] require_signature, apply requires one by a trusted key.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,7 @@ from reconciler.trust import signing
 
 EXAMPLE = "reconciler sign failover.plan.json --key ada.pem"
 HELP = Help(
-    "Shows a plan, asks, and writes a signature of its file to PLAN.sig beside it, in place of any other signature. If "
-    "the configuration has [trust] require_signature, apply requires one by a trusted key.",
+    __doc__,
     [
         ("sign a plan that a colleague has made", EXAMPLE),
         (

@@ -1,4 +1,9 @@
-"""``reconciler demo``: run a whole failover on this machine, with real clusters."""
+"""Runs a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries. One query
+is counted by ids, the other is stateful and compared with a plain count. Needs Java 17. The first run downloads
+Kafka and Spark's Kafka connector; later runs take them from a cache.
+
+Nothing stays. With `--keep`, both clusters and the mirror run again afterwards, until `reconciler demo stop`.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "reconciler demo"
 HELP = Help(
-    """
-    Runs a whole failover on this machine: two Kafka clusters, MirrorMaker 2 and a PySpark job of two queries. One query
-    is counted by ids, the other is stateful and compared with a plain count. Needs Java 17. The first run downloads
-    Kafka and Spark's Kafka connector; later runs take them from a cache.
-
-    Nothing stays. With `--keep`, both clusters and the mirror run again afterwards, until `reconciler demo stop`.
-    """,
+    __doc__,
     [
         ("run it, and clean up", EXAMPLE),
         ("keep the clusters and the mirror running, to explore", "reconciler demo --keep"),

@@ -1,4 +1,7 @@
-"""``reconciler anchors export|import``: move stored offsets with their anchors, as JSON lines."""
+"""Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, and import writes them
+into any writable store. Without PATH the lines go to stdout, or come from stdin. Neither reads the destination's
+log.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,7 @@ PARTIAL = ".partial"
 """Ends the name of an export that lacks rows."""
 EXAMPLE = "reconciler anchors export -c reconciler.toml --job clicks anchors.jsonl"
 HELP = Help(
-    """
-    Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, and import writes them
-    into any writable store. Without PATH the lines go to stdout, or come from stdin. Neither reads the destination's
-    log.
-    """,
+    __doc__,
     [
         ("to a file", EXAMPLE),
         ("into another configuration's store", "reconciler anchors import -c other.toml anchors.jsonl"),

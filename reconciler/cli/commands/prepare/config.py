@@ -1,4 +1,10 @@
-"""``reconciler config check``: explain a configuration in words, and try every connection."""
+"""Explains a configuration in words: the destination cluster, the topics' names there, the abilities of each job's
+store, how records are identified, and each other setting with its meaning.
+
+Then it tries everything in it: it connects to the clusters, looks up the topics and reads a record of each, opens
+the stores and counts stored offsets and anchors, and checks files, folders and ports. It lists every problem, not
+only the first, with the next step. It writes nothing: permissions to write are queried, not tried.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from reconciler.cli import arguments, context
+from reconciler.cli import arguments
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_colour, width
 from reconciler.cli.terminal.text import fold
@@ -24,14 +30,7 @@ from reconciler.preflight.words import Section, explained
 FORMAT = "reconciler.config-check/1"
 EXAMPLE = "reconciler config check -c reconciler.toml"
 HELP = Help(
-    """
-    Explains a configuration in words: the destination cluster, the topics' names there, the abilities of each job's
-    store, how records are identified, and each other setting with its meaning.
-
-    Then it tries everything in it: it connects to the clusters, looks up the topics and reads a record of each, opens
-    the stores and counts stored offsets and anchors, and checks files, folders and ports. It lists every problem, not
-    only the first, with the next step. It writes nothing: permissions to write are queried, not tried.
-    """,
+    __doc__,
     [
         ("explain it and try everything", EXAMPLE),
         ("only one job", "reconciler config check -c reconciler.toml --job clicks"),
@@ -62,8 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    with context.naming_the_variable(options):
-        loaded = read_config(options.config)
+    loaded = read_config(options.config)
     sections: list[Section] = []
     trials = Trials()
     if isinstance(loaded, list):

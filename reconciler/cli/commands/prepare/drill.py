@@ -1,4 +1,7 @@
-"""``reconciler drill``: try the failover of one job, without touching it or leaving anything behind."""
+"""Tries the failover of one job without touching it: makes the plan, copies its checkpoint, if any, to a temporary
+folder, reads a first batch at the destination, and compares it with the records after the anchors. It writes
+neither stores nor anchors, and leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,7 @@ from reconciler.spark.drill.reading import BatchReader, by_spark, spark_session
 
 EXAMPLE = "reconciler drill -c reconciler.toml --job clicks"
 HELP = Help(
-    """
-    Tries the failover of one job without touching it: makes the plan, copies its checkpoint, if any, to a temporary
-    folder, reads a first batch at the destination, and compares it with the records after the anchors. It writes
-    neither stores nor anchors, and leaves nothing behind.
-    """,
+    __doc__,
     [
         ("with Spark", EXAMPLE),
         ("with Kafka's client, as JSON", f"{EXAMPLE} --no-spark --format json"),

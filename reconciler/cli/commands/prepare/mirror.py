@@ -1,4 +1,9 @@
-"""``reconciler mirror``: report the mirror's own state and offsets at the destination."""
+"""Reports what MirrorMaker 2 says of itself at the destination: for every partition of the jobs' topics the last
+source offset and the age of what was delivered, its offset syncs, gaps and records that were sent again; for every
+group with checkpoints, how far it is behind, and what a start at MirrorMaker's own offset would read again and
+skip; what a failover would find now if the jobs had no anchors; and the one property of MirrorMaker to set
+first. It writes nothing, and needs nothing from the source.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +30,7 @@ from reconciler.ports import Row
 FORMAT = "reconciler.mirror/1"
 EXAMPLE = "reconciler mirror -c reconciler.toml"
 HELP = Help(
-    """
-    Reports what MirrorMaker 2 says of itself at the destination: for every partition of the jobs' topics the last
-    source offset and the age of what was delivered, its offset syncs, gaps and records that were sent again; for every
-    group with checkpoints, how far it is behind, and what a start at MirrorMaker's own offset would read again and
-    skip; what a failover would find now if the jobs had no anchors; and the one property of MirrorMaker to set
-    first. It writes nothing, and needs nothing from the source.
-    """,
+    __doc__,
     [
         ("all topics of the configuration", EXAMPLE),
         ("one job's, as JSON", f"{EXAMPLE} --job clicks --format json"),

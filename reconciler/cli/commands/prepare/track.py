@@ -1,4 +1,8 @@
-"""``reconciler track``: keep anchors for jobs that store bare offsets, without changing the jobs."""
+"""Keeps anchors for jobs that store bare offsets, while the source is alive, without changing the jobs. It reads the
+jobs' stores, then the record before each stored offset on the source, and saves that record's identity in the
+[anchors] store, which it creates if it is missing. Rows with an anchor of their own are left out, except commits of
+kafka-group:, which are copied because they are lost with the source. Runs until SIGTERM or SIGINT.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,7 @@ from reconciler.tracking.track import Round, SourceSide, Tracker
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
 HELP = Help(
-    """
-    Keeps anchors for jobs that store bare offsets, while the source is alive, without changing the jobs. It reads the
-    jobs' stores, then the record before each stored offset on the source, and saves that record's identity in the
-    [anchors] store, which it creates if it is missing. Rows with an anchor of their own are left out, except commits of
-    kafka-group:, which are copied because they are lost with the source. Runs until SIGTERM or SIGINT.
-    """,
+    __doc__,
     [
         ("every ten seconds until stopped", EXAMPLE),
         ("once, with a table of partitions without an anchor", "reconciler track -c reconciler.toml --once"),

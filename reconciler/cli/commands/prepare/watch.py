@@ -1,4 +1,7 @@
-"""``reconciler watch``: check repeatedly what a failover would find, and serve it to Prometheus."""
+"""Checks every job repeatedly, read-only, and serves the results as metrics for Prometheus: while a job runs on the
+source, what a failover would find; while it runs on the watched cluster, mismatches. SIGHUP reloads the
+configuration; SIGTERM and SIGINT stop it.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,7 @@ from reconciler.watch.schedule import Requested, Setup, Watch
 
 EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
 HELP = Help(
-    """
-    Checks every job repeatedly, read-only, and serves the results as metrics for Prometheus: while a job runs on the
-    source, what a failover would find; while it runs on the watched cluster, mismatches. SIGHUP reloads the
-    configuration; SIGTERM and SIGINT stop it.
-    """,
+    __doc__,
     [
         ("every minute, on this machine's port 9464", EXAMPLE),
         ("all jobs once, metrics on stdout", "reconciler watch -c reconciler.toml --once"),
