@@ -10,38 +10,11 @@ from itertools import islice
 from operator import ge
 from typing import Protocol, runtime_checkable
 
-from reconciler.core.anchors import UNKNOWN_PARTITION, Malformed, StoredOffset, TopicPartition
+from reconciler.core.anchors import UNKNOWN_PARTITION as UNKNOWN_PARTITION
+from reconciler.core.anchors import Malformed as Malformed
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.anchors import TopicPartition as TopicPartition
 from reconciler.core.probes import Chunk
-
-__all__ = [
-    "UNKNOWN_PARTITION",
-    "Capabilities",
-    "Change",
-    "ClusterInfo",
-    "CountsTopics",
-    "HandsOver",
-    "HasMembers",
-    "HistoryEntry",
-    "KeepsHistory",
-    "ListsGroups",
-    "LogReader",
-    "Malformed",
-    "NamesGroups",
-    "Numbering",
-    "OffsetReader",
-    "OffsetStore",
-    "ReadRequest",
-    "ReadsApart",
-    "Row",
-    "TopicInfo",
-    "TopicPartition",
-    "Traits",
-    "WriteResult",
-    "apart",
-    "groups_of",
-    "topic_counts",
-]
-
 
 # ---------------------------------------------------------------- logs
 

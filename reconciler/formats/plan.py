@@ -18,24 +18,10 @@ from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Position, Skips, Verdi
 from reconciler.formats import plan_text
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, Fields, digest_without, json_value
-from reconciler.formats.plan_rows import PartitionPlan, PlanAnchor
+from reconciler.formats.plan_rows import PartitionPlan as PartitionPlan
+from reconciler.formats.plan_rows import PlanAnchor as PlanAnchor
 from reconciler.formats.plan_sinks import SinkRow
 from reconciler.formats.plan_text import LINES, TextLayout
-
-__all__ = [
-    "FORMAT",
-    "JobPlan",
-    "NotJudged",
-    "PartitionPlan",
-    "Plan",
-    "PlanAnchor",
-    "PlanSource",
-    "StartPolicy",
-    "digest",
-    "parse_plan",
-    "skips_words",
-    "why_stopped",
-]
 
 FORMAT = "reconciler.plan/1"
 NOT_BY_HAND = "Make a new plan; plans are not edited by hand (use --set and --accept instead)."
