@@ -296,28 +296,17 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _hold_lock(path: Path, held: ExitStack) -> bool:
-    """Take the lock of the file at a path until ``held`` ends. Returns and raises as ``_wait_for_lock`` does."""
+    """Take the lock of the file at a path until ``held`` ends; False if another process keeps it for ``LOCK_S``.
+
+    Raises ``OSError``.
+    """
     until = time.monotonic() + LOCK_S
-    while True:
-        with ExitStack() as opened:
+    while time.monotonic() <= until:
+        with ExitStack() as opened, suppress(BlockingIOError):
             descriptor = opened.enter_context(path.open("rb")).fileno()
-            if not _wait_for_lock(descriptor):
-                return False
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 held.push(opened.pop_all())
                 return True
-        if time.monotonic() > until:
-            return False
-
-
-def _wait_for_lock(descriptor: int) -> bool:
-    """Take a file's lock; False if another process keeps it for ``LOCK_S``. Raises ``OSError``."""
-    until = time.monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.01)
+        time.sleep(0.01)
+    return False
