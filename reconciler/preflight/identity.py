@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.config.settings import DAY_MS
 from reconciler.core.anchors import FRAME_BYTES, Record, fingerprint, is_framed, order_key, unframed
 from reconciler.identity import identity_from_spec, json_step
 from reconciler.ports import TopicPartition
@@ -30,8 +29,10 @@ Sample = Mapping[TopicPartition, Sequence[Record]]
 _NAME = re.compile(r"[A-Za-z0-9_.@-]+")
 _LIKE_AN_ID = re.compile(r"(^|[-_])(id|uuid|guid|ulid)$|[a-z](Id|ID|Uuid|UUID)$", re.ASCII)
 _LIKE_A_TIME = re.compile(r"(time|date|timestamp)$|^(ts|at|created|updated)$|[-_](ts|at)$", re.IGNORECASE)
-_UNITS = ("ms", "s", "us", "ns")
-_LONGEST_AGO_MS = 10 * 366 * DAY_MS
+_STAMPED = (
+    "the destination stamps records as they arrive (LogAppendTime), so the Kafka timestamp is not the source's: name a "
+    "time that the records carry, if there is one"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,6 @@ class Proposal:
     """The lines to write under ``[jobs.identity]``, and the reasons as sentences."""
 
     id: str = NONE
-    timestamp: str = "record"
-    unit: str = "ms"
     why: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     """Every usable id, the best first; NONE is always the last."""
@@ -83,10 +82,10 @@ class Proposal:
 def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Proposal:
     """The best id for records like these; ``stored_ids`` are ids in the job's own anchors."""
     records = [record for each in sample.values() for record in each]
-    timestamp, unit, why_time = _time(records)
+    why_time = (_STAMPED,) if any(record.append_time for record in records) else ()
     if len(records) < 2:
         seen = "No record was there to be looked at" if not records else "One record was there to be looked at"
-        return Proposal(NONE, timestamp, unit, (f"{seen}: what tells them apart is not known.",), (NONE,))
+        return Proposal(NONE, (f"{seen}: what tells them apart is not known.",), (NONE,))
     candidates = sorted((_judge(spec, sample) for spec in _specs(records)), key=_rank)
     good = [each for each in candidates if each.tells_apart]
     known = [each for each in good if _ids(each.spec, records) & stored_ids]
@@ -100,8 +99,6 @@ def propose(sample: Sample, stored_ids: frozenset[bytes] = frozenset()) -> Propo
         why.append("an id that the job recorded is among them")
     return Proposal(
         best.spec if best else NONE,
-        timestamp,
-        unit,
         (*why, *why_time),
         (*(each.spec for each in good), NONE),
         may_increase=best is not None and best.increasing,
@@ -209,31 +206,3 @@ def _walk(value: Mapping[str, object], path: str, deeper: int) -> Iterator[tuple
                 yield from _walk(item, here, deeper - 1)
         else:
             yield here, item
-
-
-# ---------------------------------------------------------------- time
-
-
-def _time(records: Sequence[Record]) -> tuple[str, str, tuple[str, ...]]:
-    """The Kafka timestamp; where the destination sets that on arrival, a time in the records."""
-    if not any(record.append_time for record in records):
-        return "record", "ms", ()
-    stamped = (
-        "the destination stamps records as they arrive (LogAppendTime), so the Kafka timestamp is not the source's"
-    )
-    for spec, unit in _times(records):
-        return spec, unit, (stamped, f"{spec} holds a time on all of them")
-    return "record", "ms", (f"{stamped}: name a time that the records carry, if there is one",)
-
-
-def _times(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    for spec in dict.fromkeys(spec for spec, _ in _places(records) if _is_like_a_time(spec)):
-        for unit in _UNITS:
-            of = identity_from_spec(spec, unit=unit).timestamp_of
-            if all(_is_before(of(record), record.timestamp_ms) for record in records):
-                yield spec, unit
-
-
-def _is_before(found: int | None, arrived: int | None) -> bool:
-    """Whether a record that arrived at ``arrived`` may have been created at ``found``, both epoch ms."""
-    return found is not None and arrived is not None and arrived - _LONGEST_AGO_MS < found < arrived + DAY_MS

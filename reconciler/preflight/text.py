@@ -165,9 +165,6 @@ def _job(job: ProposedJob) -> Iterator[str]:
     yield "[jobs.identity]"
     for sentence in job.identity.why:
         yield from _comment(sentence)
-    if job.identity.timestamp != "record":
-        yield f"timestamp = {quoted(job.identity.timestamp)}"
-        yield f"unit = {quoted(job.identity.unit)}"
     mark = "    # records are identified by a fingerprint of key and value" if job.identity.id == NONE else ""
     yield f"id = {quoted(job.identity.id)}{mark}"
     if job.identity.framed:
