@@ -21,8 +21,6 @@ CONFIG_HERE = Path("reconciler.toml")
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
 """How shtab completes a file."""
 _EMPTY = "is empty. If it comes from a variable, that is not set"
-_NEVER_EMPTY = ("PATH", "NEW_PATH", "FOLDER")
-"""Metavars of texts that are paths or URLs."""
 
 
 class UsageError(Exception):
@@ -46,7 +44,7 @@ class _Once(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        if values == "" and self.metavar in _NEVER_EMPTY:
+        if values == "":
             raise argparse.ArgumentError(self, _EMPTY)
         first = getattr(namespace, self.dest, self.default)
         if option is not None and first is not self.default and first != values:

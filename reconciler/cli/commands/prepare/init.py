@@ -1,4 +1,11 @@
-"""``reconciler init``: write a commented configuration from a live cluster and a store."""
+"""Writes a configuration whose comments give the origin of each line. MirrorMaker's own topics on the destination
+give the source's name and the naming of topics; groups with offsets of mirrored topics in the store become jobs;
+and a sample of each topic's records shows what identifies them.
+
+On a terminal it asks, and offers its findings as defaults; with --yes it accepts them. It only reads, and connects
+to the destination and the store, never to the source. Passwords are not written: the file names environment
+variables for them. An existing file is left alone unless --force is given.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +51,7 @@ from reconciler.stores.registry import open_store
 
 EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"
 HELP = Help(
-    """
-    Writes a configuration whose comments give the origin of each line. MirrorMaker's own topics on the destination
-    give the source's name and the naming of topics; groups with offsets of mirrored topics in the store become jobs;
-    and a sample of each topic's records shows what identifies them.
-
-    On a terminal it asks, and offers its findings as defaults; with --yes it accepts them. It only reads, and connects
-    to the destination and the store, never to the source. Passwords are not written: the file names environment
-    variables for them. An existing file is left alone unless --force is given.
-    """,
+    __doc__,
     [
         ("interactively", "reconciler init"),
         ("a job that keeps its offsets in a SQLite file", EXAMPLE),
@@ -78,8 +77,6 @@ HELP = Help(
 RECORDS = 200
 STORE_VARIABLE = "RECONCILER_STORE_PASSWORD"
 KAFKA_GROUP = "kafka-group:"
-_TEXTS = ("bootstrap_servers", "alias", "separator", "source_bootstrap_servers", "store", "group", "topic")
-"""Options that may not be empty. ``--client`` says so itself."""
 _READABLE = 0o644
 
 log = logging.getLogger("reconciler.init")
@@ -162,7 +159,6 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    _refuse_empty(options)
     if not 1 <= options.records <= 100_000:
         raise ConfigError(f"--records {options.records} is not a number from 1 to 100,000.")
     _refuse_to_overwrite(options)
@@ -204,14 +200,6 @@ def _run(options: argparse.Namespace) -> ExitCode:
     _write(options, text, needed)
     _report(options, jobs, needed, stored, found)
     return ExitCode.OK
-
-
-def _refuse_empty(options: argparse.Namespace) -> None:
-    """An unset variable in a script arrives as an empty text, which must not choose a default."""
-    for option in _TEXTS:
-        given = getattr(options, option)
-        if given == "" or (isinstance(given, list) and "" in given):
-            raise ConfigError(f"--{option.replace('_', '-')} is empty.", hint="Give it, or leave it out.")
 
 
 # ---------------------------------------------------------------- the cluster
