@@ -78,7 +78,6 @@ class JobChecker:
         self._take = take
         self._stopping = stopping
         self._patience_s = min(config.search.deadline_s, every_s / 2)
-        self._once = once
         self._most_lost_s = math.inf if once else self._patience_s
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
         self._stores = StoreFuses(config.jobs, config.anchor_store, every_s / 2)
@@ -123,49 +122,47 @@ class JobChecker:
     # ------------------------------------------------------------ checks
 
     def _check_group(self, jobs: Sequence[Job], read: StoresRead, results: dict[str, JobCheck]) -> None:
+        """Check the jobs together; if that fails, each on its own, the one whose last try is the longest ago first.
+
+        Once failures have taken as long as one wait, the others are left out of this round. So each has its turn, in
+        whatever batches jobs are checked. Without a next round none is left out.
+        """
         if not jobs:
             return
-        began = self._clock()
-        is_suspect = jobs[0].name in self._suspects
-        try:
-            results.update(self._check_now(jobs, read, 0.0 if is_suspect else self._patience_s))
-            self._cluster.worked()
-        except Exception as error:  # noqa: BLE001 - any failure of one job must leave the others alone
-            away = self._ask_cluster() if isinstance(error, Unreachable) else None
-            if away is not None:
-                results.update({job.name: JobCheck(away, self._clock() - began, CLUSTER) for job in jobs})
-            elif len(jobs) == 1:
-                results[jobs[0].name] = JobCheck(error, self._clock() - began, _job(jobs[0]))
-            else:
-                self._one_by_one(jobs, read, results)
-
-    def _one_by_one(self, jobs: Sequence[Job], read: StoresRead, results: dict[str, JobCheck]) -> None:
-        """Check each on its own. Once failures have taken as long as one wait, the others are left out of this round.
-
-        Those whose last try is the longest ago come first. So each has its turn, in whatever batches jobs are checked.
-        Without a next round none is left out, unless the cluster itself no longer answers.
-        """
+        patience_s = 0.0 if jobs[0].name in self._suspects else self._patience_s
+        if self._try(jobs, read, patience_s, results):
+            return
         lost_s = 0.0
         failed: list[str] = []
         order = sorted(jobs, key=lambda each: self._last_try.get(each.name, 0))
         for number, job in enumerate(order):
-            began = self._clock()
             if lost_s > self._most_lost_s or self._stopping():
                 results[job.name] = JobCheck(_not_tried(job, failed, lost_s), 0.0, _job(job), was_tried=False)
                 continue
             self._tries += 1
             self._last_try[job.name] = self._tries
-            try:
-                results.update(self._check_now([job], read, 0.0))
-            except Exception as own:  # noqa: BLE001 - as above
-                took = self._clock() - began
-                away = self._ask_cluster() if self._once and isinstance(own, Unreachable) else None
-                if away is not None:
-                    results.update({each.name: JobCheck(away, took, CLUSTER) for each in order[number:]})
-                    return
-                lost_s += took
+            self._try([job], read, 0.0, results)
+            check = results[job.name]
+            if check.place == CLUSTER:
+                results.update({each.name: check for each in order[number:]})
+                return
+            if not isinstance(check.result, CheckFigures):
+                lost_s += check.seconds
                 failed.append(job.name)
-                results[job.name] = JobCheck(own, took, _job(job))
+
+    def _try(self, jobs: Sequence[Job], read: StoresRead, patience_s: float, results: dict[str, JobCheck]) -> bool:
+        """Check jobs together, and ask the cluster itself if it seems to be away. False if the jobs have no results."""
+        began = self._clock()
+        try:
+            results.update(self._check_now(jobs, read, patience_s))
+            self._cluster.worked()
+        except Exception as error:  # noqa: BLE001 - any failure of one job must leave the others alone
+            away = self._ask_cluster() if isinstance(error, Unreachable) else None
+            if away is None and len(jobs) > 1:
+                return False
+            place = _job(jobs[0]) if away is None else CLUSTER
+            results.update({job.name: JobCheck(away or error, self._clock() - began, place) for job in jobs})
+        return True
 
     def _check_now(self, jobs: Sequence[Job], read: StoresRead, patience_s: float) -> dict[str, JobCheck]:
         began = self._clock()
