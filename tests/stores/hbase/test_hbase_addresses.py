@@ -1,8 +1,6 @@
 """Addresses of stores in HBase: which store each opens, and the error for a wrong one."""
 
 import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -92,16 +90,6 @@ def test_a_wrong_address_is_refused_with_the_known_choices(address, what, hint):
     assert what in caught.value.message
     assert hint in (caught.value.hint or "")
     assert "pw" not in str(caught.value)
-
-
-def test_opening_does_not_load_the_client():
-    program = (
-        "import sys; from reconciler.stores.registry import open_store;"
-        "[open_store(f'hbase://h/t?layout={layout}') for layout in ('anchored', 'cloudera', 'cdap-metrics')];"
-        "print(sorted({'happybase', 'confluent_kafka', 'tenacity'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("layout", ["anchored", "cloudera", "cdap-metrics"])

@@ -3,18 +3,16 @@ plain client reads them back byte for byte; also with the servers killed in the 
 
 from __future__ import annotations
 
-import functools
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.stores.hbase.layouts import anchored
-from tests.lab.faults.go_between import ANSWERED, BEFORE, UNANSWERED, GoBetween, Thrift
+from tests.lab.faults.go_between import BEFORE, UNANSWERED, GoBetween, Thrift
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, survives_a_kill
 from tests.stores.hbase.jobs import (
@@ -32,7 +30,7 @@ from tests.stores.hbase.jobs import (
     longs,
     rows_of,
 )
-from tests.world import BASE, ROOT, SOURCE_ID, World, run_process
+from tests.world import BASE, SOURCE_ID, World
 
 pytestmark = pytest.mark.system
 BATCH_MS = event_ms(200)
@@ -134,26 +132,6 @@ def test_clouderas_rows_with_anchors_apart_are_corrected(world: World, table, id
     ends(world.run("check", "-c", file), 3)
 
 
-def test_clouderas_rows_with_anchors_in_a_second_family_are_corrected(world: World, table) -> None:
-    made = table(offsets={"time_to_live": 2_592_000}, anchors={})
-    made.plain.put(f"{world.topic}:{world.group}:{BATCH_MS}".encode(), batch(STORED))
-    deliver(world, world.mirrored)
-    file = config(world, job(world, made.address("cloudera&anchor_family=anchors")))
-    alone = ends(world.run("check", "-c", file), 4)
-    assert "stored without an anchor" in alone.out
-    lines = world.folder / "anchors.jsonl"
-    anchors = f"sqlite:///{world.folder / 'anchors.db'}"
-    track(world, anchors)
-    ends(world.run("anchors", "export", "-c", config(world, job(world, anchors)), lines), 0)
-    ends(world.run("anchors", "import", "--replace", lines, "-c", file), 0)
-    ends(world.run("check", "-c", file), 3)
-    world.plan(file)
-    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
-    rows = rows_of(made.plain)
-    assert [cells for key, cells in rows.items() if key.startswith(world.mirrored.encode())] == [batch(RIGHT)]
-    ends(world.run("check", "-c", file), 0)
-
-
 def log_saver_row(topic: str, partition: int, prefix: int = 100) -> bytes:
     return prefix.to_bytes(4, "big") + topic.encode() + partition.to_bytes(4, "big")
 
@@ -196,20 +174,6 @@ def test_the_metrics_processors_rows_fail_over_and_back(world: World, table) -> 
     after = {
         there[n]: {b"d:o": longs(RIGHT[n] - 1), b"d:t": longs(event_ms(DONE[n] - 1))} for n in PARTITIONS
     } | rows_of(made.plain)
-    fails_over_and_back(world, file, made.plain, after)
-
-
-def test_the_metrics_processors_rows_with_anchors_apart_fail_over_and_back(world: World, table) -> None:
-    made, anchors = table(d=None), f"sqlite:///{world.folder / 'anchors.db'}"
-    for n in PARTITIONS:
-        made.plain.put(f"{world.topic}.{n:02d}".encode(), {b"d:o": longs(STORED[n])})
-    track(world, anchors)
-    deliver(world, world.mirrored)
-    file = config(world, job(world, made.address("cdap-metrics&anchors=apart")), anchors=anchors)
-    after = rows_of(made.plain) | {
-        f"{world.mirrored}.{n:02d}".encode(): {b"d:o": longs(RIGHT[n]), b"d:t": longs(event_ms(DONE[n]))}
-        for n in PARTITIONS
-    }
     fails_over_and_back(world, file, made.plain, after)
 
 
@@ -301,105 +265,24 @@ def test_a_job_that_continues_at_the_destination_is_not_sent_back(world: World, 
 # ---------------------------------------------------------------- servers that die in the middle
 
 
-Cells = dict[bytes, bytes]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A job's rows before and after; ``seen`` reduces a row of the table to its predictable parts."""
-
-    query: str
-    put: dict[bytes, Cells]
-    after: dict[Any, Any]
-    seen: Callable[[bytes, Cells], tuple[Any, Any]] = lambda row, cells: (row, cells)
-    anchors: str | None = None
-    identity: dict[str, str] = field(default_factory=dict)
-
-    def look(self, table: Any) -> dict[Any, Any]:
-        found = dict(self.seen(row, cells) for row, cells in rows_of(table).items())
-        return {row: content for row, content in found.items() if content is not None}
-
-
-def anchored_rows(world: World) -> Rows:
-    def seen(row: bytes, cells: Cells) -> tuple[Any, Any]:
-        stored = anchored.decode(cells[b"o:v"]).stored
-        return anchored.parse_row_key(row), stored and (stored.offset, stored.anchor and stored.anchor.offset)
-
-    put = {}
+@pytest.mark.parametrize(("which", "at"), sampled([("thrift", (3, UNANSWERED)), ("region", (4, BEFORE))], keep=1))
+def test_a_server_killed_in_the_middle_of_an_apply(world: World, table, hbase, which: str, at: tuple[int, str]) -> None:
+    """That each layout survives it at any step is tested without the commands (test_hbase_faults.py)."""
+    made = table(d=None)
+    wanted = {}
     for n in PARTITIONS:
-        entry = anchored.RowChange(1, StoredOffset(STORED[n], anchor(n), 5), "by hand", 5)
-        put[anchored.row_key(world.group, world.topic, n)] = {b"o:v": anchored.encode(entry, "n")}
-    after = {(world.group, TopicPartition(world.topic, n)): (STORED[n], BASE + DONE[n]) for n in PARTITIONS}
-    after |= {(world.group, TopicPartition(world.mirrored, n)): (RIGHT[n], RIGHT[n] - 1) for n in PARTITIONS}
-    return Rows("anchored", put, after, seen)
-
-
-def cloudera_rows(world: World) -> Rows:
-    corrected = f"{world.mirrored}:{world.group}:".encode()
-
-    def seen(row: bytes, cells: Cells) -> tuple[Any, Any]:
-        return (corrected if row.startswith(corrected) else row), cells
-
-    put = {f"{world.topic}:{world.group}:{BATCH_MS}".encode(): batch(STORED)}
-    anchors = f"sqlite:///{world.folder / 'anchors.db'}"
-    return Rows("cloudera", put, {**put, corrected: batch(RIGHT)}, seen, anchors)
-
-
-def log_saver_rows(world: World) -> Rows:
-    put = {log_saver_row(world.topic, n): log_saver_cells(n, STORED[n]) for n in PARTITIONS}
-    after = {log_saver_row(world.mirrored, n): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
-    return Rows("cdap-logsaver&prefix=100", put, put | after)
-
-
-def metrics_rows(world: World) -> Rows:
-    put, after = {}, {}
-    for n in PARTITIONS:
-        here, there = (f"{topic}.{n:02d}".encode() for topic in (world.topic, world.mirrored))
-        put[here] = {b"d:o": longs(STORED[n]), b"d:t": longs(event_ms(DONE[n]))}
-        after[there] = {b"d:o": longs(RIGHT[n] - 1), b"d:t": longs(event_ms(DONE[n] - 1))}
-    return Rows("cdap-metrics", put, put | after)
-
-
-def flowlet_rows(world: World) -> Rows:
-    put = {f"{world.topic}:{n}".encode(): {b"d:c": longs(STORED[n], DONE[n] + 1)} for n in PARTITIONS}
-    after = {f"{world.mirrored}:{n}".encode(): {b"d:c": longs(RIGHT[n], DONE[n] + 1)} for n in PARTITIONS}
-    return Rows(HOOKS, put, put | after, identity={"id": "python:flowlet_hooks:message_id", "timestamp": "record"})
-
-
-@pytest.mark.parametrize(
-    ("rows_as_put", "which", "at"),
-    sampled(
-        [
-            (anchored_rows, "thrift", (1, UNANSWERED)),
-            (anchored_rows, "thrift", (2, ANSWERED)),
-            (cloudera_rows, "thrift", (1, BEFORE)),
-            (cloudera_rows, "thrift", (2, UNANSWERED)),
-            (log_saver_rows, "thrift", (3, BEFORE)),
-            (log_saver_rows, "region", (4, BEFORE)),
-            (metrics_rows, "thrift", (3, UNANSWERED)),
-            (flowlet_rows, "thrift", (4, BEFORE)),
-        ],
-        keep=1,
-    ),
-)
-def test_a_server_killed_in_the_middle_of_an_apply(
-    world: World, table, hbase, rows_as_put: Callable[[World], Rows], which: str, at: tuple[int, str]
-) -> None:
-    made, rows = table(o={"max_versions": 100}, offsets=None, d=None), rows_as_put(world)
-    for row, cells in rows.put.items():
-        made.plain.put(row, cells)
-    if rows.anchors:
-        track(world, rows.anchors)
+        here, there = (log_saver_row(topic, n) for topic in (world.topic, world.mirrored))
+        wanted |= {here: log_saver_cells(n, STORED[n]), there: log_saver_cells(n, RIGHT[n] - 1)}
+        made.plain.put(here, wanted[here])
     deliver(world, world.mirrored)
 
     def up() -> None:
         hbase.start()
         made.connect()
 
-    run = functools.partial(run_process, PYTHONPATH=f"{ROOT}:{ROOT / 'tests/user_modules'}")
     with GoBetween(Thrift, lambda: hbase.address, lambda: getattr(hbase, which).kill()) as between:
-        address = made.address(rows.query).replace(hbase.address, between.address)
-        file = config(world, job(world, address, **rows.identity), anchors=rows.anchors)
-        options = {"between": between, "at": at, "up": up, "run": run, "hasty_s": 5}
-        ended = survives_a_kill(world, file, lambda: rows.look(made.plain), rows.after, **options)
+        address = made.address("cdap-logsaver&prefix=100").replace(hbase.address, between.address)
+        file = config(world, job(world, address))
+        options = {"between": between, "at": at, "up": up, "hasty_s": 5}
+        ended = survives_a_kill(world, file, lambda: rows_of(made.plain), wanted, **options)
     assert ended.code == 7, ended.output

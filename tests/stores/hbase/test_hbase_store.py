@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import Any
 
@@ -115,16 +114,6 @@ def test_a_disabled_table_is_refused_before_anything_is_written(tables: Tables):
 
 
 # ---------------------------------------------------------------- the product's own layout
-
-
-def test_an_anchored_row_is_one_readable_cell(tables: Tables):
-    store = tables.made("anchored")
-    change(store, StoredOffset(100, OURS, 5), TopicPartition("a.events", 3), group="clicks/1")
-    rows = dict(tables.table("anchored").scan())
-    assert list(rows) == [b"clicks%2F1/a.events/0000000003"]
-    assert list(rows[b"clicks%2F1/a.events/0000000003"]) == [b"o:v"]
-    content = json.loads(rows[b"clicks%2F1/a.events/0000000003"][b"o:v"])
-    assert (content["offset"], content["anchor"]["offset"], content["reason"]) == (100, 99, "test")
 
 
 def test_the_history_of_an_anchored_row_is_the_cells_versions(tables: Tables):
@@ -265,19 +254,6 @@ def test_a_damaged_row_is_malformed_by_its_key_and_hides_no_other(tables: Tables
     assert repr(row) in bad.malformed.message
 
 
-def test_a_store_without_groups_may_be_reserved_for_one(tables: Tables):
-    tables.made("cdap-metrics")
-    store = tables.open("cdap-metrics", "&of_group=metrics")
-    assert store.read("metrics") == []
-    for call in (
-        lambda: store.read("g"),
-        lambda: store.check_writable("g"),
-        lambda: write(store),
-    ):
-        with pytest.raises(ConfigError, match="are those of group 'metrics', and group 'g' is asked for"):
-            call()
-
-
 def test_the_largest_event_time_may_come_from_the_row_that_the_offset_was_found_from(tables: Tables):
     found_from = StoredOffset(5065, Anchor(timestamp_ms=NOW, names=Names.MAX_TIME))
     store = tables.made("cdap-logsaver&prefix=100")
@@ -377,24 +353,6 @@ def test_a_partition_that_the_latest_row_lacks_has_no_stored_offset(tables: Tabl
     plain.put(b"events:g:1497628830000", batch(p0=285))
     assert [(row.key.partition, row.stored.offset) for row in store.read("g")] == [(0, 285)]
     assert example_reader(plain, "events", "g", 2, NOW) == {0: 285, 1: 0}
-
-
-GROUPS = ["g1", "g10", "g1:1", "g1:14", "g1:17", "g1:1497628830000", "g", "g:1", "ü"]
-
-
-def test_groups_and_topics_with_common_prefixes_do_not_mix(tables: Tables):
-    store, plain = tables.made("cloudera"), tables.table("cloudera")
-    for number, group in enumerate(GROUPS):
-        for topic in ("t", "t.1", "t1"):
-            for time in (1497628770000, 1497628830000):
-                plain.put(f"{topic}:{group}:{time}".encode(), batch(p0=number * 10 + (time == 1497628830000)))
-    for number, group in enumerate(GROUPS):
-        assert [(row.key.topic, row.stored.offset) for row in store.read(group)] == [
-            (topic, number * 10 + 1) for topic in ("t", "t.1", "t1")
-        ]
-        assert [row.stored.offset for row in store.read(group, ["t"])] == [number * 10 + 1]
-    change(store, StoredOffset(3), TopicPartition("t", 0), group="g1")
-    assert [row.stored.offset for row in store.read("g1:14", ["t"])] == [31]
 
 
 def test_a_topic_that_kafka_does_not_allow_is_not_written(tables: Tables):

@@ -1,8 +1,5 @@
 """Cloudera's rows: a dump of a real table is read right, groups with common prefixes stay apart, a row is dense."""
 
-import json
-from contextlib import suppress
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +7,6 @@ from hypothesis import strategies as st
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.formats.json_fields import FieldError
 from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
-from reconciler.stores.hbase.layouts.cells import companion_row
 from reconciler.stores.hbase.layouts.cloudera_companion import Claim
 
 GROUPS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -56,15 +52,6 @@ def test_a_backward_scan_finds_exactly_the_groups_rows(rows, group):
     assert met == sorted({time for name, time in rows if name == group}, reverse=True)
 
 
-def test_rows_of_another_group_in_between_are_skipped_at_once():
-    """Rows of group ``g:14`` lie between those of ``g`` from 13 and from 15."""
-    prefix = cloudera.prefix("t", "g")
-    row = cloudera.row_key("t", "g:14", 1_497_628_830_000)
-    leap = cloudera.before_others(row, prefix)
-    assert leap < cloudera.row_key("t", "g:14", 0)
-    assert leap > cloudera.row_key("t", "g", 1_399_999_999_999)
-
-
 @given(st.binary(max_size=40), GROUPS)
 def test_a_parsed_key_is_the_key_that_would_be_made(row, group):
     prefix = cloudera.prefix("t", group)
@@ -108,14 +95,6 @@ def test_other_columns_are_ignored(column):
     assert cloudera.texts({column: b"5"}) == {}
 
 
-@given(st.dictionaries(st.binary(max_size=12), st.binary(max_size=12)))
-def test_any_cells_are_read_or_refused(cells):
-    for number, text in cloudera.texts(cells).items():
-        with suppress(cloudera.NotAnOffset):
-            offset = cloudera.offset_of(cloudera.column(number), text)
-            assert offset is None or -(2**63) <= offset < 2**63
-
-
 # ---------------------------------------------------------------- companions
 
 
@@ -127,20 +106,6 @@ def test_a_claim_reads_back(claim):
 def test_a_rows_meaning_reads_back():
     stored = StoredOffset(42, Anchor(offset=41, timestamp_ms=5, id=b"\x00\xff", cluster_id="c"), 17)
     assert cloudera_companion.decode(cloudera_companion.encode(stored)) == stored
-
-
-@given(
-    st.binary(max_size=60)
-    | st.builds(lambda content: json.dumps(content).encode(), st.dictionaries(st.text(), st.none()))
-)
-def test_any_other_claim_is_refused_with_a_reason(value):
-    with pytest.raises(FieldError):
-        cloudera_companion.decode_claim(value)
-
-
-def test_the_last_row_seen_depends_on_whether_the_claim_is_settled():
-    assert Claim("n", 7, 3, settled=True).last_seen == 7
-    assert Claim("n", 7, 3, settled=False).last_seen == 3
 
 
 def test_a_claimed_row_that_is_seen_in_place_is_the_last_one_seen_and_passes_those_before() -> None:
@@ -157,11 +122,6 @@ def test_a_claim_with_other_rows_than_times_is_refused(unseen: str) -> None:
     sound = cloudera_companion.encode_claim(Claim("n", 9, 3, settled=False, unseen=(5,)))
     with pytest.raises(FieldError, match="unseen"):
         cloudera_companion.decode_claim(sound.replace(b"[5]", unseen.encode()))
-
-
-def test_a_companions_key_names_no_topic():
-    row = cloudera.row_key("t", "g", 5)
-    assert cloudera.topic_of(companion_row(row)) is None
 
 
 @pytest.mark.parametrize("text", [None, "", "8", "x", "\u0660", "-7"])
