@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset, TopicPartition
+from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.ports import Change
 from reconciler.sinks.registry import open_sink
@@ -25,7 +25,6 @@ from tests.stores.sink_job import append_delta
 ROWS = [("events", 0, 4, "a"), ("events", 0, 5, "b"), ("events", 1, 9, "c"), ("it's", 0, 2, "d")]
 COMMIT, ALL = "layout=commit&number=next", "layout=commit&number=next&lists=all"
 TXN = "layout=txn&number=last&app_id=clicks-{partition}&topic_name=events&partitions=4"
-COLUMNS = "layout=columns&number=last&topic=topic&partition=partition&offset=offset"
 
 
 @pytest.fixture
@@ -60,14 +59,6 @@ def test_the_newest_commit_of_the_job_has_its_offsets_and_their_time(table: Path
     commit(table, 3, "STREAMING UPDATE", {"queryId": "q"}, **spark({"events": {"0": 7, "1": 11}}))
     (first, _) = open_store(f"delta:{table}?{COMMIT}").read("g")
     assert first.stored == StoredOffset(7, None, 1_795_000_000_003)
-
-
-def test_a_commit_may_name_only_what_has_changed(table: Path) -> None:
-    append_delta(table, ROWS, spark({"events": {"0": 3, "1": 4}}))
-    append_delta(table, ROWS, spark({"events": {"0": 6}}))
-    assert read(table, COMMIT) == {("events", 0): 6, ("events", 1): 4}
-    with pytest.raises(Refused, match="version 0 has events-1"):
-        read(table, ALL)
 
 
 def test_a_field_of_another_name_may_hold_the_last_offsets_within_others(table: Path) -> None:
@@ -191,14 +182,6 @@ def test_a_read_looks_at_so_many_commits_and_no_more(table: Path) -> None:
     assert read(table, f"{ALL}&walk=5") == read(table, f"{COMMIT}&walk=5") == {("events", 0): 3}
 
 
-def test_a_text_that_is_no_offsets_is_refused(table: Path) -> None:
-    append_delta(table, ROWS, {"userMetadata": "nightly backfill"})
-    with pytest.raises(
-        Refused, match=r"The offsets in the commits' userMetadata of delta:.*, version 0, cannot be read"
-    ):
-        read(table, COMMIT)
-
-
 # ---------------------------------------------------------------- transactions
 
 
@@ -219,42 +202,6 @@ def test_a_partition_beyond_the_counted_ones_is_refused(table: Path) -> None:
 
 
 # ---------------------------------------------------------------- columns
-
-
-def test_the_largest_offset_of_each_partition_is_read_off_the_rows(table: Path) -> None:
-    append_delta(table, ROWS)
-    append_delta(table, [("events", 0, 3, "late"), ("events", 1, 10, "e"), ("orders", 0, 77, "f")])
-    assert read(table, COLUMNS) == {("events", 0): 6, ("events", 1): 11}
-    assert read(table, COLUMNS, ["it's", "events"])["it's", 0] == 3
-    assert read(table, COLUMNS, []) == {}
-    assert len(read(table, COLUMNS, None)) == 4
-    one_topic = "layout=columns&number=next&topic_name=clicks&partition=partition&offset=offset&group=id"
-    assert read(table, one_topic, ["clicks"], group="c") == {("clicks", 1): 9}
-    assert read(table, one_topic, ["events"], group="c") == {}
-
-
-def test_rows_without_partition_or_offset_are_malformed_and_those_without_topic_are_no_jobs(table: Path) -> None:
-    append_delta(table, [("events", None, 4, "a"), ("events", 1, None, "b"), (None, 2, 5, "c"), ("events", 3, 1, "d")])  # type: ignore[list-item]
-    rows = open_store(f"delta:{table}?{COLUMNS}").read("g")
-    assert [row.key.partition for row in rows] == [UNKNOWN_PARTITION, 1, 3]
-    assert [row.malformed is None for row in rows] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("query", "why"),
-    [
-        (COLUMNS.replace("=offset", "=kafka_offset"), "has no column 'kafka_offset'"),
-        (COLUMNS.replace("=offset", "=id"), "The column 'id' of delta:.* has the type string, and whole numbers are"),
-        (
-            COLUMNS.replace("topic=topic", "topic=offset").replace("offset=offset", "offset=partition"),
-            "two of its columns",
-        ),
-    ],
-)
-def test_columns_that_are_not_there_or_hold_something_else_are_refused(table: Path, query: str, why: str) -> None:
-    append_delta(table, ROWS)
-    with pytest.raises((Refused, ConfigError), match=why):
-        read(table, query)
 
 
 # ---------------------------------------------------------------- the store

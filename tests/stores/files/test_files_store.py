@@ -174,15 +174,6 @@ def only_note(store):
     return {row.note for row in store.read("clicks")}
 
 
-def test_only_torn_manifests_are_no_rows(store, home, caplog):
-    home.save(1, b"")
-    home.save(2, b"{")
-    assert store.read("clicks") == []
-    assert len(caplog.messages) == 2
-    put(store, "clicks", {EVENTS: StoredOffset(1)})
-    assert offsets(home.open()) == {0: 1}
-
-
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
@@ -243,15 +234,6 @@ def test_few_manifests_stay_and_few_are_read_however_long_a_job_runs(home, reads
     assert len(reads) <= files.SNAPSHOT_EVERY
     assert [row.stored.written_at_ms for row in store.read("clicks")] == [56, 57, 58, 59, 53, 54, 55]
     assert home.numbers()[-5:] == [56, 57, 58, 59, 60]
-
-
-def test_manifests_older_than_the_snapshot_are_not_read(home, reads):
-    for number in range(1, 501):
-        home.save(number, b"not even looked at")
-    home.save(501, whole(batch(0, 10), batch(0, 4, 1), snapshot=True))
-    home.save(502, whole(batch(10, 20)))
-    assert offsets(home.open()) == {0: 20, 1: 4}
-    assert len(reads) == 2
 
 
 def test_a_carried_row_keeps_its_version_its_date_and_its_bytes(home):
@@ -382,19 +364,6 @@ def test_a_writer_recognizes_its_manifest_if_the_client_repeated_the_request(sto
     change = Change(EVENTS, expected, StoredOffset(2))
     assert store.write("clicks", [change], reason="t", now_ms=NOW).written == (EVENTS,)
     assert offsets(store) == {0: 2}
-
-
-def test_two_writers_of_the_same_content_are_told_apart(store, home, monkeypatch):
-    publish, change = LocalFolder.publish, [Change(EVENTS, None, StoredOffset(2))]
-    other = home.open()
-
-    def publish_second(self, name, data):
-        monkeypatch.setattr(LocalFolder, "publish", publish)
-        assert other.write("clicks", change, reason="apply", now_ms=NOW).written
-        publish(self, name, data)
-
-    monkeypatch.setattr(LocalFolder, "publish", publish_second)
-    assert store.write("clicks", change, reason="apply", now_ms=NOW).conflicts == (EVENTS,)
 
 
 @pytest.mark.parametrize("call", ["names", "read"])
@@ -605,34 +574,6 @@ def test_the_error_for_a_wrong_address_shows_a_right_one(address, problem):
     with pytest.raises(ConfigError) as caught:
         open_store(address)
     assert problem in caught.value.message
-
-
-def test_addresses_are_shown_unchanged_without_secrets(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shown = {
-        address: open_store(address).address
-        for address in (
-            "files:offsets?keep=3",
-            f"files:file://{tmp_path}/x",
-            "files:memory://a/b",
-            "files:webhdfs://me:pw@host:9870/a?walk=9",
-        )
-    }
-    assert list(shown.values()) == [
-        "files:offsets?keep=3",
-        f"files:{tmp_path}/x",
-        "files:memory://a/b",
-        "files:webhdfs://host:9870/a?walk=9",
-    ]
-
-
-def test_a_relative_path_starts_where_the_store_was_opened(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    store = open_store("files:offsets")
-    store.create()
-    monkeypatch.chdir("/")
-    put(store, "clicks", {EVENTS: StoredOffset(1)})
-    assert (tmp_path / "offsets" / "clicks" / range_manifests.name_of(1)).exists()
 
 
 # ---------------------------------------------------------------- shared file systems

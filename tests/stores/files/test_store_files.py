@@ -106,16 +106,3 @@ def test_a_job_with_manifests_fails_over_and_back(world: World, policy: str) -> 
     else:
         assert lines == [{"topic": there, "partition": number, "deleted": True} for number in right]
     exits(world.run("check", "-c", config), 3)
-
-
-def test_ranges_without_anchors_are_reported_and_may_use_the_batchs_time(world: World) -> None:
-    world.deliver(20)
-    job = Manifests(world)
-    job.save(1, job.line(0, 9, anchored=False), written_at_ms=source_record(9).timestamp_ms)
-    config = world.config()
-    exits(world.run("check", "-c", config), 4)
-    assert world.checked(config)[0]["verdict"] == "unresolved"
-    by_time = world.config(extra='[policy]\nno_anchor = "row-time"')
-    row = world.checked(by_time)[0]
-    assert row["resume_offset"] <= world.offset_of(9) + 1, "never past what was processed"
-    assert row["verdict"] in ("bounded", "tied")

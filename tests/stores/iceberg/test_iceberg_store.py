@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import UNKNOWN_PARTITION, StoredOffset
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.sinks.iceberg import IcebergSink
 from reconciler.stores.iceberg import table as opening
@@ -107,20 +107,6 @@ def test_the_control_topics_positions_of_kafka_connect_are_not_taken_for_offsets
 # ---------------------------------------------------------------- columns
 
 
-def test_the_largest_offset_of_each_partition_is_read_off_the_rows(tmp_path: Path) -> None:
-    append_iceberg(tmp_path, ROWS)
-    append_iceberg(tmp_path, [("events", 0, 3, "late"), ("events", 1, 10, "e"), ("orders", 0, 77, "f")])
-    assert read(tmp_path, COLUMNS) == {("events", 0): 6, ("events", 1): 11}
-    assert read(tmp_path, COLUMNS, ["it's", "events"])["it's", 0] == 3
-    assert read(tmp_path, COLUMNS, []) == {}
-    assert len(read(tmp_path, COLUMNS, None)) == 4
-    one_topic = "layout=columns&number=next&topic_name=clicks&partition=partition&offset=offset&group=id"
-    assert read(tmp_path, one_topic, ["clicks"], group="c") == {("clicks", 1): 9}
-    assert read(tmp_path, one_topic, ["events"], group="c") == {}
-    iceberg_table(tmp_path).delete("offset = 10")
-    assert read(tmp_path, COLUMNS) == {("events", 0): 6, ("events", 1): 10}, "rows that are deleted do not count"
-
-
 def test_files_of_a_partition_that_cannot_hold_a_larger_offset_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,32 +142,6 @@ def test_a_statistic_is_a_bound_and_never_an_offset(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(DataFile, "upper_bounds", property(larger, bounds.__set__))
     assert read(tmp_path, COLUMNS) == {("events", 0): 6, ("events", 1): 10}
-
-
-def test_rows_without_partition_or_offset_are_malformed_and_those_without_topic_are_no_jobs(tmp_path: Path) -> None:
-    append_iceberg(
-        tmp_path, [("events", None, 4, "a"), ("events", 1, None, "b"), (None, 2, 5, "c"), ("events", 3, 1, "d")]
-    )  # type: ignore[list-item]
-    rows = open_store(f"iceberg:{tmp_path}/{ID}?{COLUMNS}").read("g")
-    assert [row.key.partition for row in rows] == [UNKNOWN_PARTITION, 1, 3]
-    assert [row.malformed is None for row in rows] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("query", "why"),
-    [
-        (COLUMNS.replace("=offset", "=kafka_offset"), "has no column 'kafka_offset'"),
-        (
-            COLUMNS.replace("=offset", "=id"),
-            r"The column 'id' of iceberg:.* has the type string, and whole numbers are",
-        ),
-        (COLUMNS.replace("topic=topic", "topic=partition").replace("partition=partition", "partition=id"), "text"),
-    ],
-)
-def test_columns_that_are_not_there_or_hold_something_else_are_refused(tmp_path: Path, query: str, why: str) -> None:
-    append_iceberg(tmp_path, ROWS)
-    with pytest.raises(Refused, match=why):
-        read(tmp_path, query)
 
 
 # ---------------------------------------------------------------- the store
