@@ -5,7 +5,6 @@ A plain job is started by the hook on both sides; nothing but the job writes to 
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.main import main
-from tests.lab.kafka import KafkaCluster, MirrorMaker, start_all
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PROCESSED, RECORDS, BareJob, exits
 from tests.stores.sink_job import DIED, KINDS, ids_in
@@ -97,58 +94,3 @@ def test_with_one_topic_name_on_both_sides_a_correction_is_refused(world: World,
     ended = world.run("hook", "-c", config, "--plans", world.folder / "plans", "--to", "destination")
     assert exits(ended, 2).err.count("has one name on both sides, and only the job writes its offsets") == 1
     assert world.checked(config)[0]["verdict"] == "moved", "nothing was kept"
-
-
-# ---------------------------------------------------------------- with a mirror, and a source that dies
-
-COUNT, DONE = 120, (70, 41)
-
-
-def produce(cluster: KafkaCluster, topic: str) -> None:
-    """Records in transactions of five; a marker stands behind each, and makes a gap in the source's numbers."""
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "writer", "log_level": 0})
-    producer.init_transactions(30)
-    for first in range(0, COUNT, 5):
-        producer.begin_transaction()
-        for number in range(first, first + 5):
-            for part in range(2):
-                name = b"%d/%d" % (part, number)
-                producer.produce(topic, b"value", name, partition=part, headers=[("message-id", name)])
-        producer.commit_transaction(30)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["delta commit", "iceberg columns"])
-def test_mirrored_by_mirrormaker_and_without_its_source_each_record_is_in_the_table_once(
-    tmp_path: Path, kafka_jars: Path, kind: str
-) -> None:
-    source, there = KafkaCluster("a", tmp_path / "a", kafka_jars), KafkaCluster("b", tmp_path / "b", kafka_jars)
-    store = KINDS[kind].format(tmp_path / "table")
-    config = tmp_path / "reconciler.toml"
-    start_all([source, there])
-    with source, there:
-        config.write_text(
-            f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
-            f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n'
-            f'[anchors]\nstore = "sqlite:///{tmp_path}/anchors.db"\n'
-            f'[[jobs]]\nname = "clicks"\ngroup = "g"\ntopics = ["events"]\nstore = "{store}"\n'
-            '[jobs.identity]\nid = "header:message-id"\n'
-        )
-        job = Job(kind, tmp_path, config, "g", ("events", "a.events"))
-        source.create_topic("events", 2)
-        produce(source, "events")
-        with MirrorMaker(source, there, ["events"], tmp_path / "mirror", kafka_jars) as mirror:
-            job.start("--accept", "new", last=",".join(map(str, DONE)))
-            assert main(["track", "-c", str(config), "--once"]) == 0
-            mirror.wait_until_mirrored("events", ends={0: COUNT, 1: COUNT})
-        source.kill()
-        assert len(job.ids) == sum(DONE) + 2
-        assert main(["check", "-c", str(config)]) == 3
-        job.start("--to", "destination", code=DIED, JOB_DIES="yes")
-        job.start()
-        assert job.ids == sorted(f"{part}/{number}" for part in range(2) for number in range(COUNT))
-        ended = run_process("check", "-c", config, "--format", "json")
-        (found,) = json.loads(exits(ended, 0).out)["jobs"]
-        assert [(row["verdict"], row["stored_offset"]) for row in found["partitions"]] == [("match", COUNT)] * 2

@@ -140,6 +140,23 @@ def test_addresses_are_shown_without_secrets(address, shown):
     assert "pw" not in without_secrets(address)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "hbase://h/t?layout=cdap-metrics",
+        "zookeeper://h/kafka?layout=single",
+        "postgresql://h/db?table=t&topic=a&partition=b&offset=c",
+        "delta:/srv/t?layout=commit&number=next",
+        "iceberg:/srv/t?layout=summary&number=next&property=x",
+    ],
+)
+def test_a_store_without_groups_may_be_reserved_for_one(address):
+    store = open_store(f"{address}&of_group=clicks")
+    for call in (lambda: store.read("g"), lambda: store.check_writable("g")):
+        with pytest.raises(ConfigError, match="are those of group 'clicks', and group 'g' is asked for"):
+            call()
+
+
 @pytest.mark.parametrize("address", ["files:s3://u:p?pw@b/t", "files:s3://u:p?pw=x@b/t"])
 def test_what_follows_a_bare_question_mark_in_a_password_is_not_shown(address):
     with pytest.raises(ConfigError) as caught:

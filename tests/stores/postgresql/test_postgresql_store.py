@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.errors import Refused
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores import postgresql, sql_rows
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED, PATIENT
@@ -150,20 +150,6 @@ def test_an_offset_that_changed_and_came_back_is_another_row(open_at, psql):
 
 
 @system
-def test_one_lost_race_rolls_back_the_whole_batch(open_at, psql):
-    psql.execute(TXN_OFFSETS)
-    psql.execute("INSERT INTO txn_offsets SELECT 'events', n, 10 FROM generate_series(0, 4) n")
-    store = open_at(MAPPED)
-    rows = store.read("g")
-    psql.execute("UPDATE txn_offsets SET off = 11 WHERE part = 3")
-    changes = [Change(row.key, row.version, StoredOffset(99)) for row in rows]
-    changes.append(Change(TopicPartition("a.events", 0), None, StoredOffset(99)))
-    result = store.write("g", changes, reason="test", now_ms=NOW)
-    assert (result.written, result.conflicts) == ((), (TopicPartition("events", 3),))
-    assert psql.execute("SELECT DISTINCT off FROM txn_offsets ORDER BY 1").fetchall() == [(10,), (11,)]
-
-
-@system
 @pytest.mark.parametrize(
     ("definition", "sentence"),
     [
@@ -185,24 +171,6 @@ def test_a_row_that_the_table_rejects_is_refused_with_nothing_written(open_at, p
     with pytest.raises(Refused, match=f"{sentence}.*; nothing was written") as caught:
         store.write("g", changes, reason="test", now_ms=NOW)
     assert caught.value.hint
-    assert psql.execute("SELECT off FROM txn_offsets").fetchall() == [(5,)]
-
-
-@system
-def test_a_trigger_that_refuses_the_commit_has_refused_the_write(open_at, psql):
-    psql.execute(TXN_OFFSETS)
-    psql.execute("INSERT INTO txn_offsets VALUES ('events', 0, 5)")
-    psql.execute(
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-        " 'BEGIN RAISE EXCEPTION ''the month is closed''; END'"
-    )
-    psql.execute(
-        "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON txn_offsets DEFERRABLE INITIALLY DEFERRED"
-        " FOR EACH ROW EXECUTE FUNCTION refuse()"
-    )
-    store = open_at(MAPPED)
-    with pytest.raises(Refused, match=r"the month is closed.*; nothing was written"):
-        change(store, only(store), StoredOffset(6))
     assert psql.execute("SELECT off FROM txn_offsets").fetchall() == [(5,)]
 
 
@@ -392,14 +360,6 @@ def test_the_last_processed_offset_is_read_as_the_next_one_and_written_one_below
 
 
 @system
-def test_a_table_that_cannot_hold_nothing_processed_refuses_it(open_at, psql):
-    psql.execute("CREATE TABLE txn_offsets (topic text, part integer, off bigint CHECK (off >= 0))")
-    store = open_at(f"{MAPPED}&number=last")
-    with pytest.raises(Refused, match=r"check constraint .* nothing was written"):
-        put(store, "g", {KEY: StoredOffset(0)})
-
-
-@system
 def test_a_partitioned_table_is_a_table(open_at, psql):
     psql.execute("CREATE TABLE txn_offsets (topic text, part int, off bigint) PARTITION BY HASH (topic)")
     psql.execute("CREATE TABLE txn_offsets_1 PARTITION OF txn_offsets FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
@@ -407,17 +367,6 @@ def test_a_partitioned_table_is_a_table(open_at, psql):
     put(store, "g", {KEY: StoredOffset(5)})
     assert change(store, only(store), StoredOffset(6)).written == (KEY,)
     assert only(store).stored == StoredOffset(6)
-
-
-@system
-def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_one(open_at, psql):
-    psql.execute(TXN_OFFSETS)
-    put(open_at(MAPPED), "g", {KEY: StoredOffset(5)})
-    assert only(open_at(MAPPED), "another").stored.offset == 5
-    named = open_at(f"{MAPPED}&of_group=g")
-    assert only(named).stored.offset == 5
-    with pytest.raises(ConfigError, match="are those of group 'g', and group 'another' is asked for"):
-        named.read("another")
 
 
 # ---------------------------------------------------------------- this product's own tables

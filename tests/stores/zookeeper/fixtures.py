@@ -24,9 +24,7 @@ PATIENT_S = 60
 """Seconds, for stores whose calls should not time out: a busy machine may take longer than the product's default."""
 
 
-@pytest.fixture(scope="session")
-def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """The run's server. Tests share it: use the path of the fixture ``chroot``."""
+def a_server(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     from tests.lab.servers.jars import zookeeper_jars
     from tests.lab.servers.zookeeper import ZooKeeperServer
 
@@ -34,8 +32,14 @@ def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         jars = zookeeper_jars()
     except (ConfigError, Unreachable) as error:
         cannot(request, str(error))
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), jars) as server:
+    with ZooKeeperServer(factory.mktemp("zookeeper"), jars) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """The run's server. Tests share it: use the path of the fixture ``chroot``."""
+    yield from a_server(request, tmp_path_factory)
 
 
 @pytest.fixture

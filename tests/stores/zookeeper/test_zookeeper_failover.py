@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from reconciler.core.errors import ConfigError, Unreachable
-from tests.lab.faults.go_between import BEFORE, MOMENTS, UNANSWERED, GoBetween, ZooKeeper
+from tests.lab.faults.go_between import MOMENTS, GoBetween, ZooKeeper
 from tests.sizes import sampled
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
 from tests.stores.bare_store import bare_scheme
-from tests.stores.servers import cannot
+from tests.stores.zookeeper.fixtures import a_server
 from tests.world import World, source_record
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
@@ -90,21 +88,6 @@ def test_a_job_with_anchors_beside_its_offsets_needs_no_other_store(
     fail_over_and_back(job, config, place.look, expected(job, place))
 
 
-def test_a_job_that_continues_without_anchors_repeats_the_records_since(
-    world: World, clusters, zookeeper, kazoo, chroot
-) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers&{PATIENT}"
-    job, place = BareJob(world, clusters.source), Place(kazoo, chroot, "consumers", world.group)
-    config = job.config(anchors=False)
-    exits(world.run("anchors", "import", "-c", config, job.lines()), 0)
-    place.save(job.topic, {0: job.stored[0] + 5})
-    rows = world.checked(config)
-    assert [rows[part]["verdict"] for part in (0, 1)] == ["bounded", "moved"]
-    assert {part: row["resume_offset"] for part, row in rows.items()} == job.right
-    assert 5 <= rows[0]["replay"]["at_most"] <= 10
-    assert "older than the stored offset" in rows[0]["detail"]
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
     world: World, clusters, zookeeper, kazoo, chroot, layout: str
@@ -137,15 +120,7 @@ def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
 @pytest.fixture(scope="module")
 def mortal(request, tmp_path_factory) -> Iterator[Any]:
     """A server to kill."""
-    from tests.lab.servers.jars import zookeeper_jars
-    from tests.lab.servers.zookeeper import ZooKeeperServer
-
-    try:
-        jars = zookeeper_jars()
-    except (ConfigError, Unreachable) as error:
-        cannot(request, str(error))
-    with ZooKeeperServer(tmp_path_factory.mktemp("mortal"), jars) as server:
-        yield server
+    yield from a_server(request, tmp_path_factory)
 
 
 @pytest.fixture
@@ -174,65 +149,19 @@ def between(mortal) -> Iterator[GoBetween]:
 
 
 @pytest.mark.parametrize("moment", sampled(MOMENTS, keep=1))
-@pytest.mark.parametrize("layout", ["consumers", pytest.param("single", marks=pytest.mark.thorough)])
 def test_a_server_killed_in_the_middle_of_an_apply(
-    world: World, clusters, mortal, between, plainly, chroot, layout: str, moment: str
+    world: World, clusters, mortal, between, plainly, chroot, moment: str
 ) -> None:
     """All rows are one transaction."""
-    world.address = f"zookeeper://{between.address}{chroot}?layout={layout}&anchors=apart&{PATIENT}"
-    job, look, wanted = a_killed_job(world, clusters, plainly, chroot, layout)
-    config = job.config()
-    job.track(config)
-    options = {"between": between, "at": (1, moment), "up": mortal.start, "hasty_s": 5}
-    ended = survives_a_kill(world, config, look, wanted, **options)
-    assert ended.code == 7
-
-
-@pytest.mark.parametrize(
-    ("at", "written"), sampled([((1, UNANSWERED), 1), ((2, BEFORE), 1), ((2, UNANSWERED), 2)], keep=1)
-)
-def test_an_apply_is_completed_after_its_server_was_killed_between_two_transactions(
-    world: World, clusters, mortal, between, plainly, chroot, monkeypatch, at: tuple[int, str], written: int
-) -> None:
-    from reconciler.stores.zookeeper import writing
-
-    monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1)
-    world.address = f"zookeeper://{between.address}{chroot}?layout=consumers&{PATIENT}"
-    job, look, wanted = a_killed_job(world, clusters, plainly, chroot, "consumers")
-    config = job.config(anchors=False)
-    exits(world.run("anchors", "import", "-c", config, "--replace", job.lines()), 0)
-    found = []
-
-    def up() -> None:
-        mortal.start()
-        found.append(look())
-
-    options = {"between": between, "at": at, "up": up, "run": world.run, "hasty_s": 5}
-    ended = survives_a_kill(world, config, look, wanted, **options)
-    assert ended.code == 7
-    assert len(found[0]) == len(job.stored) + written
-
-
-def a_killed_job(world: World, clusters, plainly, chroot: str, layout: str) -> tuple[BareJob, Callable[[], Any], Any]:
-    """A job, a function that reads its znodes with a plain client, and their content in the end."""
+    world.address = f"zookeeper://{between.address}{chroot}?layout=consumers&anchors=apart&{PATIENT}"
     job = BareJob(world, clusters.source)
 
     def place() -> Place:
-        return Place(plainly(), chroot, layout, world.group)
+        return Place(plainly(), chroot, "consumers", world.group)
 
     place().save(job.topic, job.stored)
-    return job, lambda: place().look(), expected(job, place())
-
-
-def test_an_anchor_znode_is_json_that_names_the_record(world: World, clusters, zookeeper, kazoo, chroot) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout=consumers&{PATIENT}"
-    job = BareJob(world, clusters.source)
-    config = job.config(anchors=False)
-    exits(world.run("anchors", "import", "-c", config, job.lines()), 0)
-    world.plan(config)
-    exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
-    folder = f"{chroot}/consumers/{world.group}/anchors/{job.mirrored}"
-    for part, offset in job.right.items():
-        content = json.loads(kazoo.get(f"{folder}/{part}")[0])
-        assert (content["s"], content["a"]["o"]) == (offset, offset - 1)
-        assert content["a"]["c"] == world.cluster.cluster_id
+    config = job.config()
+    job.track(config)
+    options = {"between": between, "at": (1, moment), "up": mortal.start, "hasty_s": 5}
+    ended = survives_a_kill(world, config, lambda: place().look(), expected(job, place()), **options)
+    assert ended.code == 7

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.errors import OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.zookeeper.store import ZookeeperStore
-from tests.stores.servers import cannot
 from tests.stores.store_cases import NOW, put
-from tests.stores.zookeeper.fixtures import PATIENT_S, change, only, zookeeper_case
+from tests.stores.zookeeper.fixtures import PATIENT_S, a_server, change, only, zookeeper_case
 from tests.waiting import LIMIT_S
 
 ANCHOR = Anchor(41, NOW - 1, b"\x00id", fingerprint(b"k", b"v"), "cluster-a", "topic-1")
@@ -112,15 +111,7 @@ def test_live_consumers_of_kafkas_old_client_are_refused_by_name(store, kazoo, c
 @pytest.fixture(scope="module")
 def disposable(request, tmp_path_factory) -> Iterator[Any]:
     """A server for these tests alone, which kill and freeze it."""
-    from tests.lab.servers.jars import zookeeper_jars
-    from tests.lab.servers.zookeeper import ZooKeeperServer
-
-    try:
-        jars = zookeeper_jars()
-    except (ConfigError, Unreachable) as error:
-        cannot(request, str(error))
-    with ZooKeeperServer(tmp_path_factory.mktemp("disposable"), jars) as server:
-        yield server
+    yield from a_server(request, tmp_path_factory)
 
 
 @pytest.fixture
@@ -172,18 +163,16 @@ def test_a_store_works_again_after_its_server_restarted(mortal, fragile):
 
 @pytest.fixture
 def at_the_transaction(monkeypatch) -> Any:
-    """``at_the_transaction(before, after)``: calls right before the next transaction is sent, and right after."""
+    """``at_the_transaction(act)``: act right before the next transaction is sent."""
     from kazoo.client import TransactionRequest
 
     real = TransactionRequest.commit_async
 
-    def arrange(before: Any, after: Any = lambda: None) -> None:
+    def arrange(act: Any) -> None:
         def commit_async(transaction: Any) -> Any:
             monkeypatch.undo()
-            before()
-            waiting = real(transaction)
-            after()
-            return waiting
+            act()
+            return real(transaction)
 
         monkeypatch.setattr(TransactionRequest, "commit_async", commit_async)
 
@@ -204,16 +193,6 @@ def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_i
     if only(fragile).stored.offset == 1:  # the request had not arrived when the server froze
         assert fragile.write("g", changes, reason="test", now_ms=NOW).written == (KEY,)
     assert only(fragile).stored == StoredOffset(2, ANCHOR, NOW)
-
-
-def test_a_server_killed_before_its_answer_gives_an_unknown_outcome(mortal, fragile, at_the_transaction):
-    row = only(fragile)
-    at_the_transaction(lambda: (hastily(fragile), mortal.pause()), mortal.kill)
-    with pytest.raises(OutcomeUnknown, match="did not say whether it took what was written"):
-        fragile.write("g", [Change(KEY, row.version, StoredOffset(2))], reason="test", now_ms=NOW)
-    mortal.start()
-    change(patiently(fragile), StoredOffset(3, ANCHOR))
-    assert only(fragile).stored == StoredOffset(3, ANCHOR, NOW)
 
 
 def test_an_expired_session_is_replaced(zookeeper, store):

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import OutcomeUnknown
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import Change
 from reconciler.stores.zookeeper import anchor_node, writing
 from reconciler.stores.zookeeper.anchor_node import Znode
 from reconciler.stores.zookeeper.client import Create, Delete, Operation, Set
@@ -124,64 +124,6 @@ def test_permissions_are_asked_of_all_znodes_of_the_rows_and_none_of_them_is_rea
     store.check_writable("g")
     assert sorted(path for path in servers.tried if "permission-probe" not in path) == of_rows
     assert servers.asked <= 5
-
-
-def moved(store: ZookeeperStore) -> list[Change]:
-    return [
-        Change(row.key, row.version, replace(row.stored, offset=row.stored.offset + 100)) for row in store.read("g")
-    ]
-
-
-@pytest.fixture
-def single(monkeypatch: pytest.MonkeyPatch) -> tuple[ZookeeperStore, Servers]:
-    """A transaction a row; the row of partition 5 is a job's own, without an anchor."""
-    monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1)
-    layout = Single("/kafka")
-    store, servers = ZookeeperStore("none:1", "/kafka", "single"), Servers(layout)
-    del servers.znodes[layout.anchor("events", ROWS)]
-    monkeypatch.setattr(store, "_ensemble", servers)
-    return store, servers
-
-
-def test_the_later_transactions_of_a_write_read_their_own_rows_alone(single: tuple[ZookeeperStore, Servers]) -> None:
-    store, servers = single
-    changes = moved(store)[:-1]
-    servers.asked = 0
-    result = store.write("g", changes, reason="test", now_ms=7)
-    assert (result.written, servers.transactions) == (tuple(change.key for change in changes), ROWS - 1)
-    assert servers.asked == 2 * (ROWS - 1) + ROWS - 1, "a listing and an anchor each; the first one all anchors"
-    rows = store.read("g")
-    assert [row.stored.offset for row in rows] == [101, 102, 103, 104, 5]
-    assert rows[-1].stored.written_at_ms == 0, "its time is noted, though the znode's is that of this write"
-
-
-def test_a_job_that_writes_between_two_transactions_keeps_its_times(
-    single: tuple[ZookeeperStore, Servers], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, servers = single
-    path = "/kafka/events"
-    changes = moved(store)[:2]
-    real = servers.commit
-
-    def after_the_first(write: Callable[[], None]) -> Callable[[Sequence[Operation]], bool]:
-        def commit(operations: Sequence[Operation]) -> bool:
-            done = real(operations)
-            if servers.transactions == 1:
-                write()
-            return done
-
-        return commit
-
-    def jobs_write() -> None:
-        node = servers.znodes[path]
-        data = node.data.replace(b"5:5", b"5:6")
-        servers.znodes[path] = replace(node, data=data, version=node.version + 1, mzxid=50, mtime_ms=1_234)
-
-    monkeypatch.setattr(servers, "commit", after_the_first(jobs_write))
-    assert len(store.write("g", changes, reason="test", now_ms=7).written) == 2
-    last = store.read("g")[-1]
-    assert (last.key, last.stored.offset) == (TopicPartition("events", ROWS), 6)
-    assert last.stored.written_at_ms == 1_234, "the job's time, noted by the second transaction"
 
 
 # ---------------------------------------------------------------- bare offsets in a znode that they share

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.registry import open_store
 from reconciler.stores.zookeeper import anchor_node, writing
 from reconciler.stores.zookeeper.store import ZookeeperStore
 from tests.stores.store_cases import NOW, put
@@ -99,15 +98,6 @@ def test_a_job_that_writes_the_same_number_again_is_detected(store, kazoo, offse
     assert only(store).anchor_lag == 0
     result = store.write("g", [Change(KEY, row.version, StoredOffset(1))], reason="test", now_ms=NOW)
     assert result.conflicts == (KEY,)
-
-
-@system
-def test_an_anchor_of_the_record_at_the_offset_is_dropped_after_the_job_continued(store, kazoo, offset_path):
-    anchor = Anchor(42, 5, b"i", names=Names.NEXT)
-    put(store, "g", {KEY: StoredOffset(42, anchor)})
-    assert only(store).stored.anchor == anchor
-    kazoo.set(offset_path, b"43")
-    assert only(store).stored.anchor is None
 
 
 @system
@@ -210,16 +200,6 @@ def test_a_chroot_may_be_the_root(zookeeper):
 
 
 # ---------------------------------------------------------------- several transactions, and races
-
-
-@system
-@pytest.mark.parametrize("layout", ["consumers", "single"])
-def test_a_large_batch_takes_several_transactions(open_zookeeper, monkeypatch, layout):
-    monkeypatch.setattr(writing, "TRANSACTION_BYTES", 1000)
-    store = open_zookeeper(layout)
-    rows = {TopicPartition("events", n): StoredOffset(n, ANCHOR, NOW) for n in range(7)}
-    assert put(store, "g", rows).written == tuple(rows)
-    assert {row.key: row.stored for row in store.read("g")} == rows
 
 
 @system
@@ -365,21 +345,6 @@ def test_in_a_shared_znode_a_malformed_entry_hides_no_other(single, kazoo, chroo
         put(single, "g", {TopicPartition("events", 0): StoredOffset(6)})
 
 
-@system
-def test_without_groups_any_group_has_the_same_rows_unless_the_address_names_one(
-    zookeeper, open_zookeeper, single, chroot
-):
-    put(single, "g", {KEY: StoredOffset(5)})
-    assert only(single, "another").stored.offset == 5
-    named = open_store(f"zookeeper://{zookeeper.hosts}{chroot}?layout=single&of_group=g&timeout={PATIENT_S}")
-    assert only(named).stored.offset == 5
-    why = "are those of group 'g', and group 'another' is asked for: this layout has no groups"
-    for attempt in (lambda: named.read("another"), lambda: named.check_writable("another")):
-        with pytest.raises(ConfigError, match=why):
-            attempt()
-    named.close()
-
-
 # ---------------------------------------------------------------- anchors in another store
 
 
@@ -393,9 +358,3 @@ def test_with_anchors_apart_no_anchor_is_written_here_and_none_is_read(open_zook
     assert only(beside).stored.anchor == ANCHOR
     assert only(apart).stored == StoredOffset(43, None, NOW)
     assert not apart.capabilities.keeps_anchors
-
-
-@system
-def test_a_bare_offset_has_a_note_about_anchors(store, kazoo, offset_path):
-    kazoo.create(offset_path, b"42", makepath=True)
-    assert "anchors=apart" in only(store).note
