@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.lab.faults.go_between import GoBetween
 from tests.lab.kafka import KafkaCluster
 from tests.sizes import sampled
-from tests.world import CommandResult, World, run_process
+from tests.world import CommandResult, World
 
 PROCESSED = (9, 3)
 """The last processed record, in each partition."""
@@ -112,49 +111,3 @@ def fail_over_and_back(job: BareJob, config: Path, look: Callable[[], Any], expe
     exits(world.run("check", "-c", config), 3)
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert look() == expected
-
-
-def survives_a_kill(
-    world: World,
-    config: Path,
-    look: Callable[[], Any],
-    expected: Any,
-    *,
-    between: GoBetween,
-    at: tuple[int | str, str],
-    up: Callable[[], Any],
-    run: Callable[..., CommandResult] = run_process,
-    hasty_s: int | None = None,
-) -> CommandResult:
-    """Run an ``apply`` whose server is killed at a write request (its number or name, and the moment), and a second one
-    that completes it, each as a process. No row may ever be wrong. Returns the end of the first.
-
-    ``config`` has the store wait ``PATIENT``. ``hasty_s`` replaces that in the first ``apply``, so that it does not
-    wait as long for a dead server."""
-    before = look()
-    world.plan(config)
-    hasty = config.with_name(f"hasty-{config.name}")
-    hasty.write_text(config.read_text().replace(PATIENT, f"timeout={hasty_s}" if hasty_s else PATIENT))
-    kill = between.arm(*at)
-    ended = run("apply", world.plan_file, "-c", hasty, "--yes")
-    between.open()
-    up()
-    assert kill.done, f"only {kill.seen} came: {ended.output}"
-    assert ended.code in (6, 7), ended.output
-    assert "Traceback" not in ended.output
-    found = look()
-    assert all(row in [*_rows(before), *_rows(expected)] for row in _rows(found)), found
-    assert [row for row in _rows(before) if row in _rows(expected) and row not in _rows(found)] == []
-    if ended.code == 6:
-        assert "othing was written" in ended.err or "Could not write" in ended.err, ended.output
-        assert found == before
-    exits(run("apply", world.plan_file, "-c", config, "--yes"), 0)
-    assert look() == expected
-    exits(world.run("check", "-c", config), 0)
-    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
-    assert look() == before
-    return ended
-
-
-def _rows(found: Any) -> list[Any]:
-    return list(found.items()) if isinstance(found, dict) else list(found)

@@ -406,27 +406,6 @@ def test_a_reader_starts_again_if_a_listed_manifest_was_removed(home, monkeypatc
     assert offsets(store) == dict.fromkeys(range(5), 9)
 
 
-def test_two_writers_that_read_the_same_state_do_not_both_win(home, monkeypatch):
-    put(home.open(), "clicks", {EVENTS: StoredOffset(0)})
-    slow, quick = home.open(), home.open()
-    row = only(slow)
-    publish = LocalFolder.publish
-    done = []
-
-    def publish_second(self, name, data):
-        if not done:
-            done.append(name)
-            assert quick.write("clicks", [Change(EVENTS, row.version, StoredOffset(1))], reason="t", now_ms=1).written
-        publish(self, name, data)
-
-    monkeypatch.setattr(LocalFolder, "publish", publish_second)
-    late = slow.write("clicks", [Change(EVENTS, row.version, StoredOffset(2))], reason="t", now_ms=2)
-    assert (late.written, late.conflicts) == ((), (EVENTS,))
-    other = slow.write("clicks", [Change(OTHER, None, StoredOffset(5))], reason="t", now_ms=3)
-    assert other.written == (OTHER,)
-    assert offsets(home.open()) == {0: 1, 1: 5}
-
-
 def test_a_file_system_without_hard_links_is_exclusive_too(store, home, monkeypatch):
     def no_links(*_):
         raise OSError(errno.EPERM, "no links here")
@@ -437,17 +416,6 @@ def test_a_file_system_without_hard_links_is_exclusive_too(store, home, monkeypa
     with pytest.raises(FileExistsError):
         home.folder.publish(f"clicks/{range_manifests.name_of(1)}", b"x")
     assert not [name for name in os.listdir(home.path / "clicks") if name.startswith(".")]
-
-
-def test_a_manifest_that_has_its_name_is_written_although_its_first_name_stays(store, home, monkeypatch):
-    def broken(path):
-        assert ".unfinished-" in path
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as during:
-        during.setattr(os, "unlink", broken)
-        put(store, "clicks", {EVENTS: StoredOffset(1)})
-    assert offsets(home.open()) == {0: 1}
 
 
 @pytest.mark.parametrize("removable", [True, False])
@@ -708,29 +676,6 @@ def test_a_name_node_that_never_answers_keeps_no_request_that_was_given_up(monke
             with pytest.raises(Unreachable, match=r"could not be reached: no answer in 0\.5 s"):
                 store.read("clicks")
         wait_until(lambda: set(threading.enumerate()) <= before, "the requests that were given up have ended")
-
-
-@system
-def test_a_store_survives_hdfs_killed_during_a_write(hdfs, in_hdfs, monkeypatch):
-    put(in_hdfs, "clicks", {EVENTS: StoredOffset(1)})
-    row = only(in_hdfs)
-    rename = SharedFolder._rename
-
-    def kill_and_rename(*arguments):
-        hdfs.kill()
-        rename(*arguments)
-
-    change = Change(EVENTS, row.version, StoredOffset(2))
-    with monkeypatch.context() as patch:
-        patch.setattr(SharedFolder, "_rename", kill_and_rename)
-        with pytest.raises(Unreachable, match="could not be reached") as caught:
-            in_hdfs.write("clicks", [change], reason="t", now_ms=NOW)
-    assert not isinstance(caught.value, Refused)
-    with pytest.raises(Unreachable, match="could not be reached"):
-        in_hdfs.read("clicks")
-    hdfs.restart()
-    assert only(in_hdfs).stored.offset == 1
-    assert in_hdfs.write("clicks", [change], reason="t", now_ms=NOW).written
 
 
 @system

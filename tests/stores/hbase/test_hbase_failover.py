@@ -1,5 +1,5 @@
 """Failovers of jobs that keep their offsets in HBase: a plain client writes rows, the commands correct them, and the
-plain client reads them back byte for byte; also with the servers killed in the middle."""
+plain client reads them back byte for byte."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
-from reconciler.stores.hbase.layouts import anchored
-from tests.lab.faults.go_between import BEFORE, UNANSWERED, GoBetween, Thrift
-from tests.sizes import sampled
-from tests.stores.bare_jobs import PATIENT, survives_a_kill
+from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from tests.stores.bare_jobs import PATIENT
 from tests.stores.hbase.jobs import (
     DONE,
-    FIRST,
     PARTITIONS,
     RIGHT,
     STORED,
@@ -46,11 +42,6 @@ class Table:
         happy.create_table(self.name, families)
         self.plain = happy.table(self.name)
 
-    def connect(self) -> None:
-        """Reconnect the plain client, whose connection does not survive its server."""
-        self._happy.close()
-        self._happy.open()
-
     def address(self, query: str) -> str:
         return f"hbase://{self._server}/{self.name}?layout={query}&{PATIENT}"
 
@@ -74,31 +65,6 @@ def track(world: World, address: str) -> None:
 
 
 # ---------------------------------------------------------------- byte for byte
-
-
-def test_the_products_own_rows_are_corrected(world: World, table) -> None:
-    made = table(o={"max_versions": 100})
-    for partition in PARTITIONS:
-        entry = anchored.RowChange(1, StoredOffset(STORED[partition], anchor(partition), 5), "by hand", 5)
-        row = anchored.row_key(world.group, world.topic, partition)
-        made.plain.put(row, {b"o:v": anchored.encode(entry, "n")})
-    deliver(world, world.mirrored)
-    file = config(world, job(world, made.address("anchored")))
-    assert {row["verdict"] for row in world.checked(file).values()} == {"moved"}
-    world.plan(file)
-    before = rows_of(made.plain)
-    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
-    corrected = {key: anchored.decode(cells[b"o:v"]) for key, cells in rows_of(made.plain).items()}
-    offsets = {anchored.parse_row_key(key): entry.stored.offset for key, entry in corrected.items()}
-    assert offsets == {
-        (world.group, TopicPartition(topic, partition)): which[partition]
-        for topic, which in ((world.topic, STORED), (world.mirrored, RIGHT))
-        for partition in PARTITIONS
-    }
-    ends(world.run("check", "-c", file), 0)
-    ends(world.run("rollback", world.plan_file, "-c", file, "--yes"), 0)
-    back = {key: cells for key, cells in rows_of(made.plain).items() if anchored.decode(cells[b"o:v"]).stored}
-    assert back == before
 
 
 def batch(offsets: dict[int, int]) -> dict[bytes, bytes]:
@@ -216,73 +182,3 @@ def test_a_flowlet_at_the_end_of_the_log_has_no_record_to_name(world: World, tab
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
     assert made.plain.row(f"{world.mirrored}:0".encode()) == {b"d:c": longs(end)}
     ends(world.run("check", "-c", file), 0)
-
-
-@pytest.mark.parametrize("kind", ["metrics", "flowlet"])
-def test_rows_without_anchors_go_by_their_time_of_writing_where_the_policy_allows_it(
-    world: World, table, kind: str
-) -> None:
-    """They hold an offset alone. The two seconds by which the job may have lagged are read again."""
-    made = table(d=None)
-    query, row, column = ("cdap-metrics", "{}.{:02d}", b"d:o") if kind == "metrics" else (HOOKS, "{}:{}", b"d:c")
-    for n in PARTITIONS:
-        cells = {column: longs(STORED[n])}
-        made.plain.put(row.format(world.topic, n).encode(), cells, timestamp=event_ms(DONE[n]) + 500)
-    deliver(world, world.mirrored)
-    identity = {"id": "python:flowlet_hooks:message_id"} if kind == "flowlet" else {}
-    allowed = '[search]\nmax_disorder = "2s"\n[policy]\nno_anchor = "row-time"\n'
-    table_of_job = job(world, made.address(query), timestamp="record", **identity)
-    ends(world.run("check", "-c", config(world, table_of_job)), 4)
-    after = rows_of(made.plain)
-    for n in PARTITIONS:
-        again = RIGHT[n] - 2
-        cells = {column: longs(again, FIRST + again)} if kind == "flowlet" else {column: longs(again)}
-        cells |= {b"d:t": longs(event_ms(FIRST + again - 1) + 3)} if kind == "metrics" else {}
-        after[row.format(world.mirrored, n).encode()] = cells
-    fails_over_and_back(world, config(world, table_of_job, extra=allowed), made.plain, after)
-
-
-# ---------------------------------------------------------------- a job that continues at the destination
-
-
-def test_a_job_that_continues_at_the_destination_is_not_sent_back(world: World, table) -> None:
-    """It writes no anchors; the next check uses its current offsets."""
-    made = table(d=None)
-    for n in PARTITIONS:
-        cells = {b"d:nextOffset": longs(STORED[n]), b"d:maxEventTime": longs(event_ms(DONE[n]))}
-        made.plain.put(log_saver_row(world.topic, n), cells)
-    deliver(world, world.mirrored)
-    file = config(world, job(world, made.address("cdap-logsaver&prefix=100")))
-    world.plan(file)
-    ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
-    went_on = {n: {b"d:nextOffset": longs(RIGHT[n] + 9), b"d:maxEventTime": longs(event_ms(DONE[n] + 9))} for n in DONE}
-    for n in PARTITIONS:
-        made.plain.put(log_saver_row(world.mirrored, n), went_on[n])
-    ends(world.run("check", "-c", file), 0)
-    assert {row["resume_offset"] - RIGHT[n] for n, row in world.checked(file).items()} == {9}
-
-
-# ---------------------------------------------------------------- servers that die in the middle
-
-
-@pytest.mark.parametrize(("which", "at"), sampled([("thrift", (3, UNANSWERED)), ("region", (4, BEFORE))], keep=1))
-def test_a_server_killed_in_the_middle_of_an_apply(world: World, table, hbase, which: str, at: tuple[int, str]) -> None:
-    """That each layout survives it at any step is tested without the commands (test_hbase_faults.py)."""
-    made = table(d=None)
-    wanted = {}
-    for n in PARTITIONS:
-        here, there = (log_saver_row(topic, n) for topic in (world.topic, world.mirrored))
-        wanted |= {here: log_saver_cells(n, STORED[n]), there: log_saver_cells(n, RIGHT[n] - 1)}
-        made.plain.put(here, wanted[here])
-    deliver(world, world.mirrored)
-
-    def up() -> None:
-        hbase.start()
-        made.connect()
-
-    with GoBetween(Thrift, lambda: hbase.address, lambda: getattr(hbase, which).kill()) as between:
-        address = made.address("cdap-logsaver&prefix=100").replace(hbase.address, between.address)
-        file = config(world, job(world, address))
-        options = {"between": between, "at": at, "up": up, "hasty_s": 5}
-        ended = survives_a_kill(world, file, lambda: rows_of(made.plain), wanted, **options)
-    assert ended.code == 7, ended.output

@@ -318,18 +318,6 @@ def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_i
     pytest.fail("the write never ended")
 
 
-def test_reading_from_a_frozen_server_times_out_and_works_again_later(hbase, tables):
-    change(tables.made("cdap-metrics"), NEW)
-    store = tables.open("cdap-metrics", "&timeout=1")
-    hbase.pause()
-    try:
-        with pytest.raises(Unreachable, match="gave no answer within 1 s"):
-            store.read("g")
-    finally:
-        hbase.resume()
-    assert only(tables.open("cdap-metrics")).stored == NEW
-
-
 def test_with_hbase_dead_behind_its_thrift_server_calls_time_out_and_no_row_is_lost(hbase, tables):
     """The Thrift server retries for minutes. Acknowledged writes are there when HBase is back."""
     stores = {layout: tables.made(layout) for layout in LAYOUTS}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,39 +72,6 @@ def test_what_is_handed_over_counts_from_the_jobs_next_transaction_on(store: Any
     assert rows(store)[THERE] == (40, NEW, 8)
     table({"a.events": {"0": 20}})
     assert rows(store)[THERE] == (20, None, None), "the job did not start where it was to"
-
-
-LAYOUTS = {
-    "commit": "layout=commit&number=next",
-    "txn": "layout=txn&number=last&app_id={topic}-{partition}&partitions=1",
-    "columns": "layout=columns&number=last&topic=topic&partition=partition&offset=offset",
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_an_older_row_of_that_name_does_not_count_once_another_offset_was_handed_over(
-    tmp_path: Path, layout: str
-) -> None:
-    def commit(offset: int) -> None:
-        """The job stores an offset of the destination's topic."""
-        fields = {"userMetadata": json.dumps({"a.events": {"0": offset}})}
-        append_delta(tmp_path / "t", [("a.events", 0, offset - 1, "id")], fields, {"a.events-0": offset - 1})
-
-    def older(anchor: Anchor) -> list[Change]:
-        return [Change(THERE, store.read("g", ["a.events"])[0].version, StoredOffset(50, anchor))]
-
-    commit(50)
-    store: Any = open_store(f"delta:{tmp_path}/t?{layout}", anchors=f"sqlite:///{tmp_path}/anchors.db")
-    before = replace(NEW, offset=49, topic_id="b/1")
-    assert store.write("g", older(before), reason="import", now_ms=NOW).written == (THERE,)
-    for offset in (32, 35):
-        anchor = replace(NEW, offset=offset - 1, topic_id="b/2")
-        assert store.hand_over("g", handed(offset, anchor), reason="hook", now_ms=NOW).written == (THERE,)
-        (row,) = open_store(store.address, anchors=f"sqlite:///{tmp_path}/anchors.db").read("g", ["a.events"])
-        assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (offset, anchor, 0)
-    commit(60)
-    (row,) = store.read("g", ["a.events"])
-    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (60, anchor, 25)
 
 
 def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any) -> None:

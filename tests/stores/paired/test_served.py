@@ -135,18 +135,6 @@ def test_a_correction_does_not_wait_for_a_store_of_anchors_that_is_away_but_a_ro
     assert store.read(GROUP) == [row]
 
 
-def test_only_a_job_with_a_bare_row_suffers_from_a_store_of_anchors_that_is_away(both: Served) -> None:
-    def away() -> OffsetStore:
-        raise Unreachable("away")
-
-    store = ServedStore(both.own, away)
-    both.put(both.own, {KEY: made_for(50)})
-    assert len(store.read(GROUP)) == 1
-    both.put(both.own, {OTHER: StoredOffset(5)})
-    with pytest.raises(Unreachable):
-        store.read(GROUP)
-
-
 def test_a_store_that_is_opened_with_anchors_serves_its_bare_rows() -> None:
     name = uuid.uuid4().hex
     own, kept = MemoryStore(f"{name}-own"), MemoryStore(f"{name}-kept")

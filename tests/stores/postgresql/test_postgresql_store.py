@@ -450,33 +450,6 @@ def test_the_history_of_a_partition_is_bounded(own, psql, monkeypatch):
 
 
 @system
-def test_a_long_history_is_not_read(own, psql):
-    put(own, "g", {KEY: StoredOffset(1, ANCHOR)})
-    psql.execute(
-        "INSERT INTO reconciler_history (change, grp, topic, partition, reason, at_ms)"
-        " SELECT -n, 'other', 'events', n % 1000, '', 0 FROM generate_series(1, 100000) n"
-    )
-    psql.execute("ANALYZE reconciler_history")
-    before = fetched(psql)
-    change(own, only(own), StoredOffset(2, ANCHOR))
-    assert only(own).stored.offset == 2
-    assert len(own.history("g")) == 2
-    own.close()
-    assert fetched(psql) - before < 1000
-
-
-def fetched(psql: Any) -> int:
-    """The number of rows of the history's table and index that have been read."""
-    psql.execute("SELECT pg_stat_force_next_flush()")
-    psql.execute("SELECT pg_stat_clear_snapshot()")
-    found = psql.execute(
-        "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables"
-        " WHERE relid = 'reconciler_history'::regclass"
-    ).fetchone()
-    return int(found[0])
-
-
-@system
 def test_a_row_damaged_by_another_program_is_named_and_hides_no_other(own, psql):
     put(own, "g", {KEY: StoredOffset(1, ANCHOR), TopicPartition("events", 1): StoredOffset(2, ANCHOR)})
     psql.execute("UPDATE reconciler_offsets SET names = 'nonsense' WHERE partition = 0")

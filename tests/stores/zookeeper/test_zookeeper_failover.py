@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.lab.faults.go_between import MOMENTS, GoBetween, ZooKeeper
-from tests.sizes import sampled
-from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, survives_a_kill
+from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back
 from tests.stores.bare_store import bare_scheme
-from tests.stores.zookeeper.fixtures import a_server
-from tests.world import World, source_record
+from tests.world import World
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("bare_scheme")]
 __all__ = ["bare_scheme"]
@@ -59,109 +55,21 @@ def expected(job: BareJob, place: Place) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_job_that_writes_bare_offsets_fails_over_exactly_and_back(
-    world: World, clusters, zookeeper, kazoo, chroot, layout: str, policy: str
+@pytest.mark.parametrize("apart", [True, False], ids=["anchors apart", "anchors beside"])
+def test_a_job_fails_over_exactly_and_back(
+    world: World, clusters, zookeeper, kazoo, chroot, apart: bool, layout: str, policy: str
 ) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&anchors=apart&saves=until&{PATIENT}"
+    anchors = "&anchors=apart&saves=until" if apart else ""
+    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}{anchors}&{PATIENT}"
     job, place = BareJob(world, clusters.source, policy), Place(kazoo, chroot, layout, world.group)
     place.save(job.topic, job.stored)
-    config = job.config()
-    job.track(config)
+    config = job.config(anchors=apart)
+    if apart:
+        job.track(config)
+    else:
+        alone = exits(world.run("check", "-c", config), 4)
+        assert "anchors=apart" in alone.out
+        before = place.look()
+        exits(world.run("anchors", "import", "-c", config, "--replace", job.lines()), 0)
+        assert place.look() == before
     fail_over_and_back(job, config, place.look, expected(job, place))
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_job_with_anchors_beside_its_offsets_needs_no_other_store(
-    world: World, clusters, zookeeper, kazoo, chroot, layout: str, policy: str
-) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&{PATIENT}"
-    job, place = BareJob(world, clusters.source, policy), Place(kazoo, chroot, layout, world.group)
-    place.save(job.topic, job.stored)
-    config = job.config(anchors=False)
-    alone = exits(world.run("check", "-c", config), 4)
-    assert "anchors=apart" in alone.out
-    lines = job.lines()
-    before = place.look()
-    exits(world.run("anchors", "import", "-c", config, "--replace", lines), 0)
-    assert place.look() == before
-    fail_over_and_back(job, config, place.look, expected(job, place))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_bare_offsets_may_go_by_their_time_of_writing_also_after_a_rollback(
-    world: World, clusters, zookeeper, kazoo, chroot, layout: str
-) -> None:
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&{PATIENT}"
-    job, place = BareJob(world, clusters.source, "identity"), Place(kazoo, chroot, layout, world.group)
-    place.save(job.topic, job.stored)
-    (path, *_) = place.look()
-    # Chosen so that the time between the third and the fourth record decides; their timestamps differ.
-    disorder = kazoo.get(path)[1].mtime - source_record(0).timestamp_ms - 500
-    extra = f'[search]\nmax_disorder = "{disorder}ms"\n[policy]\nno_anchor = "row-time"'
-    config = job.config(anchors=False, extra=extra)
-    first = world.checked(config)
-    assert {part: row["verdict"] for part, row in first.items()} == {0: "bounded", 1: "bounded"}
-    for part, row in first.items():
-        assert world.offset_of(2, part, job.mirrored) < row["resume_offset"] <= world.offset_of(3, part, job.mirrored)
-    world.plan(config)
-    assert exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
-    assert {part: row["verdict"] for part, row in world.checked(config).items()} == {0: "match", 1: "match"}
-    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
-    assert place.look() == place.znodes(job.topic, job.stored)
-    fields = ("verdict", "resume_offset", "replay", "stored_offset", "anchor")
-    for part, row in world.checked(config).items():
-        assert {name: row[name] for name in fields} == {name: first[part][name] for name in fields}
-
-
-# ---------------------------------------------------------------- the server dies in the middle
-
-
-@pytest.fixture(scope="module")
-def mortal(request, tmp_path_factory) -> Iterator[Any]:
-    """A server to kill."""
-    yield from a_server(request, tmp_path_factory)
-
-
-@pytest.fixture
-def plainly(mortal) -> Iterator[Callable[[], Any]]:
-    """kazoo's client of the mortal server, a new one after each restart."""
-    from kazoo.client import KazooClient
-
-    clients: list[Any] = []
-
-    def connected() -> Any:
-        if not clients or not clients[-1].connected:
-            clients.append(KazooClient(mortal.hosts))
-            clients[-1].start(timeout=60)
-        return clients[-1]
-
-    yield connected
-    for client in clients:
-        client.stop()
-        client.close()
-
-
-@pytest.fixture(scope="module")
-def between(mortal) -> Iterator[GoBetween]:
-    with GoBetween(ZooKeeper, lambda: mortal.hosts, mortal.kill) as between:
-        yield between
-
-
-@pytest.mark.parametrize("moment", sampled(MOMENTS, keep=1))
-def test_a_server_killed_in_the_middle_of_an_apply(
-    world: World, clusters, mortal, between, plainly, chroot, moment: str
-) -> None:
-    """All rows are one transaction."""
-    world.address = f"zookeeper://{between.address}{chroot}?layout=consumers&anchors=apart&{PATIENT}"
-    job = BareJob(world, clusters.source)
-
-    def place() -> Place:
-        return Place(plainly(), chroot, "consumers", world.group)
-
-    place().save(job.topic, job.stored)
-    config = job.config()
-    job.track(config)
-    options = {"between": between, "at": (1, moment), "up": mortal.start, "hasty_s": 5}
-    ended = survives_a_kill(world, config, lambda: place().look(), expected(job, place()), **options)
-    assert ended.code == 7

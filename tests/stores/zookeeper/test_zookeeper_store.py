@@ -91,16 +91,6 @@ def test_after_a_job_continued_the_row_has_the_anchors_lag(store, kazoo, offset_
 
 
 @system
-def test_a_job_that_writes_the_same_number_again_is_detected(store, kazoo, offset_path):
-    put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
-    row = only(store)
-    kazoo.set(offset_path, b"42")
-    assert only(store).anchor_lag == 0
-    result = store.write("g", [Change(KEY, row.version, StoredOffset(1))], reason="test", now_ms=NOW)
-    assert result.conflicts == (KEY,)
-
-
-@system
 def test_a_row_that_a_job_recreates_has_no_anchor(store, kazoo, offset_path):
     put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
     change(store, None)
