@@ -147,10 +147,7 @@ def test_a_version_changes_with_every_change_and_with_another_query(written):
     ("name", "text", "problem"),
     [
         ("offsets/1", "v3\n\n{}", "offsets/1 is not understood: it has version v3"),
-        ("offsets/1", "", "offsets/1 is not understood: it is empty"),
         ("offsets/1", 'v1\n\n{"o":{"0":-1}}', "offsets/1 has -1 for o-0, which is no offset: Spark takes"),
-        ("offsets/0", 'v1\n\n{"o":{"0":-2}}', "offsets/0 has -2 for o-0, which is no offset: Spark takes"),
-        ("offsets/0", "v1\n{", "offsets/0 is not understood: it is not JSON"),
         ("offsets/1", 'v1\n\n{"o":{"0":2}}\n{"p":{"0":2}}', "offsets/1 is not understood: it has 2 sources"),
         ("metadata", "x", "metadata is not understood: it is not JSON"),
     ],

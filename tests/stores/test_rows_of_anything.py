@@ -46,7 +46,6 @@ def _json(value: object) -> bytes:
 
 
 BYTES = st.binary(max_size=80) | JSON.map(_json) | st.text(max_size=40).map(lambda text: text.encode())
-LONGS = st.integers(-(2**63), 2**63 - 1).map(cdap.long)
 CELLS = st.dictionaries(
     st.sampled_from([b"d:o", b"d:t", b"d:nextOffset", b"d:maxEventTime", b"offsets:0", b"offsets:7", b"o:v"]),
     st.builds(

@@ -39,14 +39,12 @@ SHAPES = {
 
 
 IN_HBASE = ["anchored", "cloudera", "cloudera_anchors", "logsaver", "metrics", "flowlet"]
-IN_POSTGRESQL = ["own", "mapped", "grouped", "last"]
+IN_POSTGRESQL = ["own", "mapped", "grouped"]
 IN_ZOOKEEPER = ["consumers", "single", "apart"]
-OF_LAST_NUMBERS = ["zookeeper_last", "hbase_last"]
 ON_SERVERS = [*(f"zookeeper_{kind}" for kind in IN_ZOOKEEPER), *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
 ON_SERVERS += [*(f"hbase_{layout}" for layout in IN_HBASE), "files_hdfs"]
 """Each has a fixture ``…_case`` in its room's ``fixtures.py``."""
 REAL = [pytest.param(name, marks=pytest.mark.system) for name in ("kafka-group", *ON_SERVERS)]
-REAL += [pytest.param(name, marks=[pytest.mark.system, pytest.mark.thorough]) for name in OF_LAST_NUMBERS]
 
 
 HERE = ["files_local", "files_memory"]
@@ -55,7 +53,7 @@ ALL = ["memory", "sqlite", *HERE, "kafka-group", *ON_SERVERS]
 
 @pytest.fixture(params=["memory", "sqlite", "pair", *HERE, *REAL])
 def case(request, tmp_path) -> Case:
-    if request.param in (*HERE, *ON_SERVERS, *OF_LAST_NUMBERS):
+    if request.param in (*HERE, *ON_SERVERS):
         return request.getfixturevalue(f"{request.param}_case")
     if request.param == "memory":
         return memory_case()

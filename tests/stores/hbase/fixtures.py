@@ -92,13 +92,6 @@ def hbase_cloudera_anchors_case(hbase_shared: Callable[[str], str]) -> Case:
 
 
 @pytest.fixture
-def hbase_last_case(hbase_shared: Callable[[str], str]) -> Case:
-    address = hbase_shared("cloudera&anchor_family=anchors&number=last")
-    one_row = {"any_topic_name": False, "rows_apart": False, "whole_history": False}
-    return Case(lambda: open_store(address), TOPICS, sentinels=False, **one_row)
-
-
-@pytest.fixture
 def hbase_logsaver_case(hbase_shared: Callable[[str], str]) -> Case:
     address = hbase_shared("cdap-logsaver&prefix=100")
     own = address.replace("prefix=100", f"prefix={uuid.uuid4().int % 2**31}")

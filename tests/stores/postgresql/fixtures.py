@@ -94,11 +94,5 @@ def postgresql_mapped_case(psql: Any, tmp_path: Path, database: str) -> Case:
 
 
 @pytest.fixture
-def postgresql_last_case(psql: Any, tmp_path: Path, database: str) -> Case:
-    address = f"{database}&{MAPPED}&number=last&{PATIENT}"
-    return mapped_case(psql, tmp_path, address, groups=False, dates_rows=False, sentinels=False)
-
-
-@pytest.fixture
 def postgresql_grouped_case(psql: Any, tmp_path: Path, database: str) -> Case:
     return mapped_case(psql, tmp_path, f"{database}&{GROUPED}&{PATIENT}", dates_rows=False)

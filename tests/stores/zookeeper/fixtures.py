@@ -81,11 +81,6 @@ def zookeeper_single_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
 
 
 @pytest.fixture
-def zookeeper_last_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
-    return zookeeper_case(zookeeper, chroot, "single&number=last", groups=False, sentinels=False)
-
-
-@pytest.fixture
 def zookeeper_apart_case(zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> Case:
     anchors = f"sqlite:///{tmp_path}/anchors.db"
     return zookeeper_case(zookeeper, chroot, "consumers&anchors=apart", anchors)
