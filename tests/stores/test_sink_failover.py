@@ -81,16 +81,3 @@ def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clust
     assert {part: row["stored_offset"] for part, row in checked.items()} == {
         part: world.offset_of(count - 1, part) + 1 for part, count in enumerate(RECORDS)
     }
-
-
-def test_with_one_topic_name_on_both_sides_a_correction_is_refused(world: World, clusters: Any) -> None:
-    world.address = KINDS["delta commit"].format(world.folder / "table")
-    bare = BareJob(world, clusters.source, "identity")
-    config = bare.config()
-    job = Job("delta commit", world.folder, config, world.group, (bare.topic, bare.topic))
-    job.start("--accept", "new", last=",".join(map(str, PROCESSED)))
-    bare.track(config)
-    exits(world.run("check", "-c", config), 3)
-    ended = world.run("hook", "-c", config, "--plans", world.folder / "plans", "--to", "destination")
-    assert exits(ended, 2).err.count("has one name on both sides, and only the job writes its offsets") == 1
-    assert world.checked(config)[0]["verdict"] == "moved", "nothing was kept"

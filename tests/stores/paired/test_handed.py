@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Refused
-from reconciler.formats.anchor_lines import AnchorLine, dump_line
 from reconciler.ports import Change, HandsOver, OffsetStore, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.stores.store_cases import NOW
@@ -24,6 +22,7 @@ from tests.stores.sink_job import append_delta
 HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
 OLD = Anchor(41, 5, fingerprint=fingerprint(b"k", b"v"), cluster_id="source")
 NEW = Anchor(31, 5, fingerprint=fingerprint(b"k", b"v"), cluster_id="destination")
+HANDED = [Change(THERE, None, StoredOffset(32, NEW))]
 
 
 @pytest.fixture
@@ -42,30 +41,16 @@ def store(tmp_path: Path, table: Any) -> OffsetStore:
     return open_store(f"delta:{tmp_path}/t?layout=commit&number=next", anchors=f"sqlite:///{tmp_path}/anchors.db")
 
 
-def configured(folder: Path, store: OffsetStore) -> Path:
-    path = folder / "reconciler.toml"
-    path.write_text(
-        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "127.0.0.1:1"\n'
-        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n'
-        f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = {json.dumps(store.address)}\n'
-    )
-    return path
-
-
 def rows(store: OffsetStore) -> dict[TopicPartition, tuple[int, Anchor | None, int | None]]:
     return {row.key: (row.stored.offset, row.stored.anchor, row.anchor_lag) for row in store.read("g")}
 
 
-def handed(offset: int = 32, anchor: Anchor = NEW) -> list[Change]:
-    return [Change(THERE, None, StoredOffset(offset, anchor))]
-
-
 def test_what_is_handed_over_counts_from_the_jobs_next_transaction_on(store: Any, table: Any) -> None:
     assert isinstance(store, HandsOver)
-    assert store.unkept("g", handed()) == handed()
-    assert store.hand_over("g", handed(), reason="hook", now_ms=NOW).written == (THERE,)
+    assert store.unkept("g", HANDED) == HANDED
+    assert store.hand_over("g", HANDED, reason="hook", now_ms=NOW).written == (THERE,)
     assert rows(store) == {HERE: (42, None, None)}, "the job has not started yet"
-    assert (store.unkept("g", handed()), store.hand_over("g", handed(), reason="hook", now_ms=NOW).written) == ([], ())
+    assert (store.unkept("g", HANDED), store.hand_over("g", HANDED, reason="hook", now_ms=NOW).written) == ([], ())
     table({"a.events": {"0": 32}})
     assert rows(store) == {HERE: (42, None, None), THERE: (32, NEW, 0)}
     table({"a.events": {"0": 40}})
@@ -80,7 +65,7 @@ def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any)
         with pytest.raises(Refused, match="is the job's own, and read-only here"):
             store.write("g", [Change(HERE, row.version, new)], reason="import", now_ms=NOW)
     with pytest.raises(Refused, match="is the job's own, and read-only here"):
-        store.write("g", handed(), reason="apply", now_ms=NOW)
+        store.write("g", HANDED, reason="apply", now_ms=NOW)
     stale = [Change(HERE, "stale", StoredOffset(42, OLD))]
     assert store.write("g", stale, reason="import", now_ms=NOW).conflicts == (HERE,)
     assert rows(store) == {HERE: (42, None, None)}
@@ -89,20 +74,3 @@ def test_an_anchor_is_written_for_the_stored_offset_and_for_no_other(store: Any)
     assert rows(store) == {HERE: (42, OLD, 0)}
     with pytest.raises(Refused):
         store.check_writable("g")
-
-
-def test_derived_anchors_go_to_the_anchor_store_and_no_other_offset_is_taken(
-    tmp_path: Path, store: OffsetStore, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = configured(tmp_path, store)
-
-    def imported(offset: int) -> tuple[int, str]:
-        line = dump_line(AnchorLine("g", "events", 0, StoredOffset(offset, OLD)))
-        (tmp_path / "anchors.jsonl").write_text(line + "\n")
-        code = main(["anchors", "import", "-c", str(config), "--replace", str(tmp_path / "anchors.jsonl")])
-        return code, capsys.readouterr().err
-
-    code, said = imported(43)
-    assert (code, "is the job's own, and read-only here" in said) == (6, True), said
-    assert imported(42) == (0, "1 row written, 0 existed already.\n")
-    assert rows(store) == {HERE: (42, OLD, 0)}

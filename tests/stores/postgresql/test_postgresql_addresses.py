@@ -17,6 +17,8 @@ from tests.stores.postgresql.fixtures import MAPPED
         ("newest_by=at", "newest_by goes with table only"),
         ("table=t&topic=a&partition=b&offset=c&number=first", "number='first' is not one of next, last"),
         ("table=t&topic=a&partition=b&offset=c&written_by=me", "written_by='me' is not job"),
+        ("table=t&topic=a&topic=b", "topic is given twice"),
+        ("table=&topic=a", "table is empty"),
         ("timeout=0", "timeout='0' is not a time in seconds"),
         ("table=t&topic=a&partition=a&offset=c", "two of its columns are the same"),
         ("table=t&topic=a&partition=b&offset=c&group=d&of_group=g", "of_group says whose rows they are"),
