@@ -201,7 +201,7 @@ def test_a_partitions_first_offset_is_waited_for_while_its_transaction_is_open(c
             hasty.read(group, case.topics)
         for call in (
             lambda: hasty.read(group),
-            lambda: hasty.write(group, [Change(case.key(), None, StoredOffset(2))], reason="test", now_ms=NOW),
+            lambda: hasty.write(group, [Change(case.key(1), None, StoredOffset(2))], reason="test", now_ms=NOW),
         ):
             with pytest.raises(Unreachable, match="unstable offsets"):
                 call()
