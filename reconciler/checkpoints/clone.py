@@ -21,7 +21,7 @@ from reconciler import __version__, written
 from reconciler.checkpoints.copying import Copied, OnCopied, copy_tree
 from reconciler.checkpoints.files import Listed, Tree, changed
 from reconciler.checkpoints.log import rewritten
-from reconciler.checkpoints.needed import is_own, older_state, repeated_state, side_files, without_other_checkpoints
+from reconciler.checkpoints.needed import is_own, older_state, repeated_state, side_files
 from reconciler.checkpoints.reading import MANIFEST, anchors_field, read_checkpoint
 from reconciler.checkpoints.restart import END, NEXT, Checkpoint, LateLog, without_id
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
@@ -239,24 +239,19 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """The checkpoint that is copied, as it was read at ``path``. It must not change until the copy is complete.
-
-    ``others``: folders below it that are checkpoints of other queries, which are not in ``listed``.
-    """
+    """The checkpoint that is copied, as it was read at ``path``. It must not change until the copy is complete."""
 
     path: str
     tree: Tree
     listed: Listed
     found: Checkpoint
-    others: tuple[str, ...]
 
     @classmethod
     def read(cls, path: str, new_path: str) -> tuple[_Original, Tree]:
         """The original, and the place of its copy. Raises ConfigError, Refused and Unreachable for either."""
         tree, target = Tree(path), Tree(new_path)
         _refuse_unfit(tree, target)
-        listed, others = without_other_checkpoints(tree.listing())
-        return cls(path, tree, listed, read_checkpoint(path), others), target
+        return cls(path, tree, tree.listing(), read_checkpoint(path)), target
 
     def copy_of(self, placed: _Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
         """The copy that is to be made, and the files of older state, which are not in it."""
@@ -291,8 +286,6 @@ class _Original:
         return made, older
 
     def _notes(self) -> Iterator[str]:
-        for folder in self.others:
-            yield f"{folder} is a checkpoint of its own, and is not in the copy"
         if self.found.query_id is None:
             yield f"{self.path} {without_id(begun=self.found.last is not None)}; so does the copy"
         if self.found.lacks_entry_before:

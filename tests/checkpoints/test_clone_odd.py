@@ -58,27 +58,6 @@ def test_a_committed_batch_has_an_entry_right_before_it_in_the_copy(files: Files
 # ---------------------------------------------------------------- strangers
 
 
-@pytest.mark.parametrize("place", ["v1", "jobs/clicks/v2", "state-of-another"])
-def test_another_querys_checkpoint_is_not_copied_and_may_run(
-    files: Files, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inner = Files(files.path / place)
-    inner.batch(0, {"p": {0: 1}})
-    deeper = Files(files.path / place / "deeper")
-    deeper.batch(0, {"p": {0: 1}})
-
-    def run() -> None:
-        inner.batch(1, {"p": {0: 2}})
-        (inner.path / "offsets/0").unlink()
-
-    after_call(monkeypatch, "_copy_files", run)
-    made = cloned(files)
-    assert not (new(files) / place).exists()
-    assert [each for each in made.warnings if "checkpoint of its own" in each] == [
-        f"{place} is a checkpoint of its own, and is not in the copy"
-    ]
-
-
 def test_what_others_keep_in_the_folder_is_copied_and_may_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     files.put("_schemas/0", "v1\nneeded")
     files.put("notes.txt", "of a person")
@@ -91,9 +70,8 @@ def test_what_others_keep_in_the_folder_is_copied_and_may_change(files: Files, m
         files.put("run.log", "appeared")
 
     after_call(monkeypatch, "_copy_files", go_on)
-    made = cloned(files)
+    cloned(files)
     after = files.content(new(files))
     assert after["_schemas/0"] == b"v1\nneeded"
     assert after["notes.txt"] == b"of a person"
     assert {"offsets.bak/1", "sources/1/offsets/0"} <= set(after)
-    assert not [each for each in made.warnings if "of its own" in each]

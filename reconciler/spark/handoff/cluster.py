@@ -8,7 +8,6 @@ from contextlib import closing
 
 from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
 from reconciler.near import MOST_NAMES, near_topics
-from reconciler.spark.handoff.arguments import shown
 
 TIMEOUT_S = 10.0
 NO_TOPIC = "Correct the name, or create the topic first: Spark cannot subscribe to one that does not exist."
@@ -89,8 +88,6 @@ def near_topics_of(client: Client, absent: Sequence[str]) -> str:
 
 def compiled(pattern: str) -> re.Pattern[str]:
     """The compiled expression. Raises ConfigError if Python cannot read it."""
-    if not isinstance(pattern, str):
-        raise ConfigError(f"The pattern must be a text, not {shown(pattern)}.", hint=r'Like r"(a\.)?events".')
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:

@@ -36,8 +36,6 @@ def from_environment(
     where the job has moved or was corrected after this start; else as ``load`` does.
     """
     env = os.environ if environ is None else environ
-    if not isinstance(env, Mapping):
-        raise ConfigError(f"environ must be variables by name, not {arguments.shown(env)}.", hint="Leave it out.")
     if not env.get(START_VARIABLE):
         raise ConfigError(
             f"{START_VARIABLE} is not set in this process's environment.",

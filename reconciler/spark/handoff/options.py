@@ -131,7 +131,6 @@ class Handoff:
         """
         from reconciler.spark.handoff.cluster import partitions_of
 
-        arguments.topics(topics)
         start = _start_of(new)
         if not self.is_whole:
             return self.whole(kafka_client).also(*topics, new=new, kafka_client=kafka_client)
@@ -178,8 +177,6 @@ class Handoff:
         At the source, the partitions of both are looked up as in ``whole``. Raises as that does, and ConfigError if
         both have the same topic, or they are for different clusters.
         """
-        if not isinstance(other, Handoff):
-            raise ConfigError(f"joined() takes another hand-off, not {arguments.shown(other)}.", hint="Load its plan.")
         if self.bootstrap_servers != other.bootstrap_servers:
             raise ConfigError(
                 f"Jobs {self.job} and {other.job} start on two clusters ({self.bootstrap_servers} and "
@@ -319,9 +316,9 @@ def read_options(
     return load(plan, job).read_options(ending_offsets=ending_offsets, extra=extra)
 
 
-def _start_of(new: object) -> int:
-    if not isinstance(new, str) or new not in _POLICIES:
-        raise ConfigError(f"new = {arguments.shown(new)} is not known.", hint='Use "earliest" or "latest".')
+def _start_of(new: str) -> int:
+    if new not in _POLICIES:
+        raise ConfigError(f"new = {new!a} is not known.", hint='Use "earliest" or "latest".')
     return _POLICIES[new]
 
 
@@ -353,7 +350,7 @@ def _options(start: Handoff, extra: Mapping[str, str] | None) -> dict[str, str]:
     }
     if _needs_headers(start):
         options["includeHeaders"] = "true"
-    more = arguments.source_options(extra)
+    more = arguments.options(extra, "extra")
     own_cluster = any(name.lower() == "kafka.bootstrap.servers" for name in more)
     if not (start.vouched or own_cluster):
         raise proof.cluster_not_vouched_for(start.bootstrap_servers, 'extra={"kafka.bootstrap.servers": …}')

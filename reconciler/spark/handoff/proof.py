@@ -24,7 +24,6 @@ from reconciler.clock import stamp
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, PlanSource, parse_plan
-from reconciler.spark.handoff.arguments import file_path, key_paths
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ def cluster_not_vouched_for(bootstrap_servers: str, option: str) -> ConfigError:
 def keys_of(given: Keys, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The paths of the trusted keys: those given, else the environment's."""
     if given is not None:
-        return key_paths(given)
+        return tuple(os.fspath(key) for key in given)
     return tuple(filter(None, environ.get(KEYS_VARIABLE, "").split(os.pathsep)))
 
 
@@ -135,11 +134,10 @@ def _content(source: _Source) -> bytes:
             raise ConfigError(
                 f"The plan is not a decoded JSON object: {error}.", hint="Give what json.load returns."
             ) from error
-    path = file_path(source, "A plan")
     try:
-        return read_regular(Path(path))
-    except OSError as error:
+        return read_regular(Path(source))
+    except (OSError, ValueError) as error:  # a path with a NUL in it is a ValueError
         raise ConfigError(
-            f"The plan {path} cannot be read: {why(error)}.",
+            f"The plan {source!s} cannot be read: {why(error)}.",
             hint="Give the path of a file that `reconciler plan` or `reconciler hook` wrote.",
         ) from error
