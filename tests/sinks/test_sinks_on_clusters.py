@@ -20,9 +20,8 @@ import pytest
 from tests import ROOT
 from tests.sinks.program import At, Program
 from tests.sinks.queries import Flow
-from tests.spark.environments import python_with
+from tests.spark.environments import OURS, python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
-from tests.spark.test_other_pysparks import OURS
 from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system

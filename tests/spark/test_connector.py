@@ -36,10 +36,6 @@ def calm(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_jars_are_added():
-    assert connector.with_kafka(Builder())._options["spark.jars"] == ",".join(map(str, JARS))
-
-
 def test_jars_of_the_user_stay():
     built = connector.with_kafka(Builder(spark_jars="/my/a.jar,s3a://jars/b.jar"))
     assert built._options["spark.jars"].split(",") == ["/my/a.jar", "s3a://jars/b.jar", *map(str, JARS)]
@@ -77,11 +73,6 @@ def test_jars_of_the_command_line_would_take_the_place_of_the_sessions(monkeypat
     assert ",".join(map(str, JARS)) in str(refused.value.hint)
 
 
-def test_one_in_sparks_own_directory_is_enough(monkeypatch):
-    monkeypatch.setattr(connector, "_installed", lambda: ["spark-sql-kafka-0-10_2.13-4.2.0.jar"])
-    assert connector.with_kafka(Builder())._options == {}
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -115,19 +106,9 @@ def test_one_that_was_tried_with_another_spark_takes_its_place_and_that_is_said(
         connector.with_kafka(Builder(spark_jars_packages=FITS.replace("4.2.0", "4.3.0")))
 
 
-def test_a_cache_of_another_version_is_refused(monkeypatch):
-    monkeypatch.setattr(connector, "_pyspark_version", lambda: "4.1.3")
-    with pytest.raises(ConfigError, match=r"does not fit pyspark 4\.1\.3"):
-        connector.with_kafka(Builder())
-
-
 def test_a_connect_session_is_refused():
     with pytest.raises(ConfigError, match="Spark Connect"):
         connector.with_kafka(Builder(spark_remote="sc://localhost"))
-
-
-def test_a_connect_session_whose_server_starts_here_gets_jars():
-    assert "spark.jars" in connector.with_kafka(Builder(spark_remote="local[2]"))._options
 
 
 # ---------------------------------------------------------------- under spark-submit, whose JVM runs before the script

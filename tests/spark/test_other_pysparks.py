@@ -13,12 +13,11 @@ import pytest
 from reconciler import artifacts
 from reconciler.stores.registry import open_store
 from tests import ROOT
-from tests.spark.environments import python_with
+from tests.spark.environments import OURS, python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
-OURS = ("confluent-kafka>=2.12,<3", "happybase>=1.2,<2", "tenacity>=9,<10", "prometheus-client", "fsspec")
 CONNECTORS = {"3.5.7": None, "4.0.4": None, "4.1.4": None, "4.3.0": "4.2"}
 """The connector's version, where another one than PySpark's: there is none for 4.3.0, and 4.2's works with it."""
 ANCHORED_BY = {"3.5.7": "observing", "4.0.4": "track", "4.1.4": "observing", "4.3.0": "observing"}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,6 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.audit import Columns
-from reconciler.spark.columns import require_type
 from reconciler.stores.registry import open_store
 from tests.spark.audit.plans import BACK, SAME, THERE, plan, row
 
@@ -37,14 +33,6 @@ from tests.spark.audit.plans import BACK, SAME, THERE, plan, row
 def test_columns_that_do_not_identify_a_record_are_refused(given: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         Columns.named(given)
-
-
-@pytest.mark.parametrize("name", ["*", "raw.*"])
-def test_a_star_is_not_one_column(name: str) -> None:
-    several: Any = SimpleNamespace(select=lambda _: SimpleNamespace(dtypes=[("key", "binary"), ("value", "binary")]))
-    with pytest.raises(ConfigError, match=re.escape(f"{name!r} for the id is 2 columns")) as caught:
-        require_type(several, "id", name, ("binary", "string"), hint="Name the right one.")
-    assert caught.value.hint == "Name the right one."
 
 
 def configured(folder: Path, job: str = "", store: str = "memory:") -> Path:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.core.verdicts import Verdict
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.extents import Reach, ReachedLogs, look_at, uncompared
@@ -170,12 +169,6 @@ def test_a_topic_that_was_deleted_or_recreated_is_another_log(logs: dict[str, Me
         look(THERE_AND_BACK)
 
 
-def test_a_partition_that_the_source_never_had_is_not_missed(logs: dict[str, MemoryLog]) -> None:
-    found = stays([plan(1, "A", "B", row(SAME, 0, 7, 5), row(SAME, 2, None, 0))])
-    logs["B"] = log_of("B", 10, 3)
-    assert [[each.at.partition for each in log.reaches] for log in look(found).logs] == [[0], [0, 2]]
-
-
 @pytest.mark.parametrize(("stored", "value"), [(7, 1), (13, 12)], ids=["another record", "beyond the end"])
 def test_a_log_without_the_last_processed_record_is_another_one(
     logs: dict[str, MemoryLog], stored: int, value: int
@@ -214,22 +207,6 @@ def test_records_deleted_where_a_stay_began_are_a_gap_unless_the_log_that_it_lef
     assert reasons(THERE_AND_BACK, look(THERE_AND_BACK, "A")) == gap, "B was not given, and the stay on A began at 9"
 
 
-def test_deleted_records_that_a_person_has_left_out_by_time_are_no_gap(logs: dict[str, MemoryLog]) -> None:
-    logs["B"].partition("events", 0).delete_before(6)
-    assert reasons(THERE, look(THERE, "B", since_ms=6)), "the deleted ones may be later than that time"
-    assert reasons(THERE, look(THERE, "B", since_ms=8)) == []
-
-
-def test_where_partitions_do_not_correspond_every_partition_must_have_its_records(logs: dict[str, MemoryLog]) -> None:
-    logs["A"], logs["B"] = log_of("A", 10, 2), log_of("B", 10, 2)
-    rows = [row(SAME, number, number, 5, verdict=Verdict.REMAPPED) for number in range(2)]
-    found = stays([plan(1, "A", "B", *rows)])
-    logs["B"].partition("events", 0).delete_before(7)
-    assert reasons(found) == []
-    logs["A"].partition("events", 1).delete_before(2)
-    assert reasons(found) == [("records_deleted", "events-0")]
-
-
 @pytest.mark.parametrize("stored", [7, None])
 def test_without_an_output_deleted_records_that_the_job_had_not_read_are_a_gap(
     logs: dict[str, MemoryLog], stored: int | None
@@ -245,21 +222,3 @@ def test_without_an_output_deleted_records_that_the_job_had_not_read_are_a_gap(
     )
     logs["B"].partition("events", 0).delete_before(6)
     assert reasons(found, has_output=False) == [("records_deleted", "events-0")]
-
-
-@pytest.mark.parametrize(
-    ("options", "committed_only"), [({}, False), ({"kafka.isolation.level": "read_committed"}, True)]
-)
-def test_logs_end_where_spark_can_read_them(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], committed_only: bool
-) -> None:
-    """Behind an open transaction, Spark would wait for records that no consumer gets."""
-    asked: list[bool] = []
-
-    def reader(self: ClusterAccess, *_: object, committed_only: bool, **__: object) -> MemoryLog:
-        asked.append(committed_only)
-        return log_of("B", 10)
-
-    monkeypatch.setattr(ClusterAccess, "reader", reader)
-    look_at(THERE, {"destination": ClusterAccess.at("B", options=options)}, until=None, since_ms=None)
-    assert asked == [committed_only]

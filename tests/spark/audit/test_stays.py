@@ -64,18 +64,6 @@ def test_one_failover_is_two_stays(source: str | None) -> None:
     assert found.units == (Unit("events", 0), Unit("events", 1))
 
 
-def test_several_plans_of_one_way_are_one_failover_and_a_batchs_end_begins_no_stay() -> None:
-    plans = [
-        plan(1, "A", "B", row(SAME, 0, 10, 8, position="start"), row(SAME, 0, 14, 12, position="end")),
-        plan(2, "A", "B", row(SAME, 1, 20, 18)),
-        plan(3, "B", "A", row(SAME, 0, 30, 32), row(SAME, 1, 40, 42)),
-    ]
-    found = stays(plans)
-    a, b = found.clusters
-    assert a.intervals[AT] == (Interval(0, 0, 10), Interval(2, 32, None))
-    assert b.intervals[TopicPartition("events", 1)] == (Interval(1, 18, 40),)
-
-
 def test_a_partition_of_which_a_plan_is_silent_is_assumed_and_told() -> None:
     found = stays([plan(1, "A", "B", row(SAME, 0, 10, 8), row(SAME, 1, 6, None)), plan(2, "B", "A")])
     assert found.clusters[1].intervals == {AT: (Interval(1, 8, None),)}
@@ -173,11 +161,6 @@ def test_of_equal_records_only_as_many_are_surely_lost_as_both_logs_have() -> No
     assert judged((3,), 3, 0, 0)["lost"] == 1, "one log alone: the mirror's copies?"
     first = judged((2, 3), 3, 0, 3, from_first=True)
     assert (first["doubled"], first["possibly_doubled"]) == (1, 0), "the log that the job left knows how many there are"
-
-
-def test_where_a_log_is_missing_each_reading_may_be_the_second_one() -> None:
-    assert judged((1,), 1, 0, 2, all_read=False)["doubled_read_again"] == 1
-    assert judged((1,), 0, 0, 0, all_read=False)["lost_unread"] == 0, "not known"
 
 
 @pytest.mark.parametrize(

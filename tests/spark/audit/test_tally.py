@@ -44,14 +44,7 @@ def sample(seed: int) -> tuple[list[Any], Names]:
     return seen, names
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        Rules(unique=True),
-        Rules(from_first=True, all_read=False),
-        pytest.param(Rules(), marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("rules", [Rules(unique=True), Rules(from_first=True, all_read=False)])
 def test_spark_counts_by_partition_as_the_pure_function_does(spark: Any, rules: Rules) -> None:
     seen, names = sample(1)
     nameless = [(2, None, OUTPUT, 2, 0, 0, None)] * 3 + [(1, None, 1, 1, 1, 0, 7)] * 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +14,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, tally
 from reconciler.spark.audit.result import ComparedSide
 from reconciler.spark.target import ClusterAccess
-from tests.spark.audit.plans import BACK, THERE, anchored, plan, row
+from tests.spark.audit.plans import THERE, anchored, plan, row
 from tests.spark.sent import BASE_MS
 
 pytestmark = pytest.mark.system
@@ -224,28 +223,3 @@ def test_records_that_retention_took_before_the_job_read_them_are_not_clean_with
     assert (found.verdict, reasons(found)) == ("unknown", {"records_deleted"})
     assert audited(spark, rows).totals["lost"] == RECORDS - STORED
     assert audited(spark, ALL).verdict == "clean"
-
-
-def test_a_partition_without_an_offset_is_compared_up_to_where_the_job_left_it(spark: Any, logs: Logs) -> None:
-    logs.fill()
-    rows = [*put_out(0, range(RECORDS)), *put_out(1, range(STORED))]
-    found = audited(spark, rows, rows_planned=[planned(0), planned(1, resume=None)])
-    assert (found.verdict, reasons(found)) == ("unknown", {"no_offset"})
-
-
-def test_there_and_back_records_without_an_id_and_deleted_ones_are_not_clean(spark: Any, logs: Logs) -> None:
-    logs.fill(has_id=lambda partition: partition == 0)
-    back = [replace(planned(n, BACK, 15), anchor=None, stored_offset=15) for n in range(2)]
-    plans = [plan(1, "A", "B", planned(0), planned(1)), plan(3, "B", "A", *back)]
-    frame = spark.createDataFrame([(event,) for _, _, event in put_out(0, range(RECORDS))], "event string")
-
-    def found() -> AuditResult:
-        a, b = ({"bootstrap.servers": address} for address in logs.by_address)
-        return audit(spark, plans, destination=a, source=b, output=Output(frame, Columns(id="event")), id=ID)
-
-    before = found()
-    assert [(each.compared, each.not_compared) for each in before.clusters] == [(RECORDS, RECORDS)] * 2
-    assert (before.verdict, before.exit_code, reasons(before)) == ("unknown", ExitCode.NEEDS_PERSON, {"no_id"})
-    for log, topic in ((logs.source, "events"), (logs.destination, "a.events")):
-        log.partition(topic, 0).delete_before(12)
-    assert reasons(found()) == {"no_id", "records_deleted"}

@@ -21,10 +21,9 @@ from reconciler.cli.main import main
 from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ExitCode, Unreachable
-from reconciler.engine import Progress
 from reconciler.failover.check import check
 from reconciler.ports import Change, TopicPartition
-from reconciler.spark.distributed.run import SparkEngine, leaders_of
+from reconciler.spark.distributed.run import SparkEngine
 from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.lab.kafka import KafkaCluster
@@ -138,25 +137,6 @@ def test_a_plan_from_spark_equals_the_local_plan_byte_for_byte(jobs: Jobs, with_
     assert Counter(verdicts) == {"moved": PARTITIONS - 2, "new": 1, "behind": 1, "remapped": 2}
     by_hand = ("--set", f"{TOPIC}:3=11", "--accept", "skips")
     assert jobs.planned("spark-set.json", "--engine", "spark", *by_hand) == jobs.planned("local-set.json", *by_hand)
-
-
-def test_check_gives_the_same_result_and_reports_progress(jobs: Jobs, with_ids: Any) -> None:
-    assert main(["check", "-c", str(jobs.config()), "--engine", "spark"]) == ExitCode.CORRECTABLE
-    config, told, counts = load_config(jobs.config()), list[Progress](), list[dict[str, int]]()
-    engine = SparkEngine(lambda: with_ids, config.destination.client, per_task=5)
-    with context.outside(config) as outside:
-        outside = replace(outside, run=engine, on_progress=told.append, on_probes=lambda p: counts.append(dict(p)))
-        check(config, config.jobs, outside)
-    assert all(progress.done <= progress.partitions in (PARTITIONS, 2) for progress in told)
-    assert counts[0]["Edges"] >= PARTITIONS
-    assert sum(bool(each) for each in counts) == 2  # by their anchors, and one topic by time
-
-
-def test_leaders_are_read_from_the_cluster(estate: KafkaCluster) -> None:
-    client = {"bootstrap.servers": estate.bootstrap}
-    assert leaders_of(client, {TOPIC, "nobody"}, timeout_s=30) == {
-        TopicPartition(TOPIC, number): 1 + number % BROKERS for number in range(PARTITIONS)
-    }
 
 
 def test_a_cluster_whose_tasks_always_die_gives_one_clear_error(

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler import engine
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, ExitCode, ReconcilerError, Refused, Unreachable
 from reconciler.core.question import Question
@@ -30,7 +29,6 @@ from reconciler.spark.distributed.run import CheckJob, TaskReport, classic_sessi
 from reconciler.spark.distributed.tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of
 from tests.in_memory import BEGIN, Memory, stored
 
-SECOND_ID = "python:tests.spark.distributed.test_distributed_tasks:second_id"
 ORDERS = Orders({"bootstrap.servers": "b", "sasl.password": "hunter2"}, timeout_s=1.0, deadline_s=0.0, memory=0)
 
 
@@ -87,14 +85,6 @@ def test_remapped_partitions_and_offsets_set_by_hand_reach_the_tasks(dozen: Memo
     rows = {row["partition"]: row for row in there["jobs"][0]["partitions"]}
     assert rows[0]["verdict"] == "remapped"
     assert (rows[3]["set_by_hand"], rows[3]["resume_offset"]) == (True, 7)
-
-
-def test_probes_are_counted_as_by_the_local_engine(dozen: Memory) -> None:
-    counts: list[dict[str, int]] = []
-    outside = replace(dozen.outside, on_probes=lambda probes: counts.append(dict(probes)))
-    plans(dozen, outside)
-    here, there = counts[: len(counts) // 2], counts[len(counts) // 2 :]
-    assert [each for each in there if each] == [each for each in here if each]
 
 
 # ---------------------------------------------------------------- identities
@@ -176,14 +166,6 @@ def test_executors_with_another_version_are_refused() -> None:
         outcome_of(["only"], [answer])
 
 
-def test_executors_without_the_module_of_an_id_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = one_task(identity_from_spec(id=SECOND_ID))
-    gone = task.replace(b"test_distributed_tasks:second_id", b"test_distributed_nobody:secondid")
-    assert gone != task
-    with pytest.raises(ConfigError, match=r"test_distributed_nobody.*PYTHONPATH"):
-        outcome_of(["only"], [answered(gone, ORDERS, lambda _: MemoryLog("b"))])
-
-
 def test_executors_without_kafkas_client_name_the_package_to_install() -> None:
     def open_reader(_: Orders) -> Any:
         raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")
@@ -195,15 +177,6 @@ def test_executors_without_kafkas_client_name_the_package_to_install() -> None:
 def test_passwords_are_neither_in_tasks_nor_in_the_repr_of_orders() -> None:
     assert b"hunter2" not in one_task()
     assert "hunter2" not in repr(ORDERS)
-
-
-def test_a_task_that_runs_twice_gives_the_same_answer(dozen: Memory) -> None:
-    """Speculation, or a lost answer."""
-    config = dozen.config()
-    twice: Callable[[list[Answer]], list[Answer]] = lambda answers: answers + answers[:1]  # noqa: E731
-    here = check(config, config.jobs, dozen.outside)
-    there = check(config, config.jobs, replace(dozen.outside, run=elsewhere(dozen.log, 2, twice)))
-    assert settled(there.plan) == settled(here.plan)
 
 
 def test_a_task_without_an_answer_gives_no_plan(dozen: Memory) -> None:
@@ -224,15 +197,6 @@ def test_groups_have_one_leader_a_bound_and_everything_once(leaders: list[int | 
     for group in groups:
         by_leader.setdefault(leaders[group[0]], []).append(len(group))
     assert all(max(sizes) - min(sizes) <= 1 for sizes in by_leader.values())
-
-
-def test_the_first_groups_are_of_different_leaders() -> None:
-    groups = grouped(range(12), lambda number: number // 4, 2)
-    assert [group[0] // 4 for group in groups] == [0, 1, 2, 0, 1, 2]
-
-
-def test_the_engine_is_the_local_one_by_default(dozen: Memory) -> None:
-    assert dozen.outside.run is engine.run
 
 
 # ---------------------------------------------------------------- what Spark says
@@ -280,15 +244,3 @@ def test_the_first_task_that_fails_ends_the_run_while_others_still_wait() -> Non
     job = job_of(lambda _: waiting.set_result([]))
     with pytest.raises(Refused, match="No"):
         job._awaited(waiting, Reports(TaskReport(5, 2), TaskReport(0, 0, Answer(error=Refused("No.")))))
-
-
-def test_progress_is_reported_as_tasks_end() -> None:
-    told: list[Progress] = []
-    running: Future[list[Answer]] = Future()
-
-    def on_progress(progress: Progress) -> None:
-        told.append(progress)
-        running.set_result([])
-
-    assert job_of(on_progress)._awaited(running, Reports(TaskReport(5, 2), TaskReport(4, 3))) == []
-    assert told == [Progress(3, 9, 12)]

@@ -20,7 +20,7 @@ from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.place import LOCK
 from reconciler.spark.drill.reading import FirstRecord, FirstRecords, Ranges, by_client
 from tests.waiting import wait_until
-from tests.world import BASE, CommandResult, World, environment, free_port, source_record
+from tests.world import BASE, CommandResult, World, environment, source_record
 
 pytestmark = pytest.mark.system
 
@@ -57,18 +57,6 @@ def test_the_first_batch_is_the_records_after_the_anchors(settled: World) -> Non
         assert 1 <= row["read"] <= 5
 
 
-def test_the_text_describes_the_failover(settled: World) -> None:
-    ended = tried(settled, settled.config())
-    assert ended.code == 0, ended.output
-    lines = ended.out.splitlines()
-    assert lines[2] == "first batch: Kafka's client"
-    heads = lines[3].split()
-    assert heads[:6] == ["PARTITION", "VERDICT", "RESUME", "REPLAY", "READ", "FIRST"]
-    cells = lines[4].split()
-    assert cells[1:6] == ["moved", str(settled.offset_of(9) + 1), "0", "10", str(settled.offset_of(10))]
-    assert lines[-1] == "The job could fail over: 0 records would be read again. Nothing was written."
-
-
 def test_a_job_that_has_processed_every_record_has_nothing_to_read(world: World) -> None:
     world.deliver(4)
     world.processed(3)
@@ -88,12 +76,6 @@ def test_a_partition_that_needs_a_decision_ends_with_4(world: World) -> None:
     assert ended.out.splitlines()[-1].startswith("The job could not fail over")
     both = json.loads(tried(world, world.config(), "--format", "json").out)["partitions"]
     assert [(row["read"] > 0, row["stopped"] is None) for row in both] == [(True, True), (False, False)]
-
-
-def test_an_unreachable_cluster_ends_with_6(world: World) -> None:
-    world.processed(3)
-    config = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "1s"')
-    assert tried(world, config).code == 6
 
 
 @pytest.mark.parametrize(

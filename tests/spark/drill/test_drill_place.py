@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from reconciler.spark.drill.place import LOCK, NEVER_LOCKED_S, PREFIX, remove_leftovers, temporary_place
 from tests import ROOT
 
@@ -41,16 +39,6 @@ def ended(child: subprocess.Popen[str]) -> int:
     child.stdin.close()
     child.stdout.close()
     return child.wait(60)
-
-
-def test_the_place_is_gone_at_the_end_also_of_a_failure(tmp_path: Path) -> None:
-    with temporary_place(tmp_path) as place:
-        (place / "file").write_text("x")
-        assert place.parent == tmp_path
-        assert place.stat().st_mode & 0o077 == 0
-    with pytest.raises(ZeroDivisionError), temporary_place(tmp_path):
-        raise ZeroDivisionError
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_drill_removes_a_killed_ones_folder_and_keeps_a_running_ones(tmp_path: Path) -> None:

@@ -86,11 +86,6 @@ def test_the_record_that_the_plan_rests_on_is_told_from_another(
     assert found.faults == (f"a.events-0: the record at {place} is not the one that the plan rests on",)
 
 
-@TOLD
-def test_a_log_that_stays_as_it_was_has_no_fault(tmp_path: Path, by: str, names: str, changed: str, place: int) -> None:
-    assert drilled(tmp_path, by, names, then=names).faults == ()
-
-
 def drilled_here(folder: Path, offset: int, names: str, *, then: str) -> Drill:
     """A drill of a job that stored ``offset`` at the destination, with record d as its anchor."""
     anchor = Anchor(3, BEGIN + ord("d"), fingerprint=fingerprint(b"d", b"d"), cluster_id="b", topic_id="b/a.events")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -287,8 +285,3 @@ def test_two_jobs_that_disagree_are_not_joined():
 def test_outside_the_hook_the_error_says_how_to_start():
     with pytest.raises(ConfigError, match=r"RECONCILER_START is not set.*reconciler hook"):
         handoff.from_environment(environ={})
-
-
-def test_no_pyspark_is_needed():
-    script = "import sys, reconciler.spark.handoff.options; sys.exit('pyspark' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -133,15 +133,11 @@ def values(what: str, count: int) -> list[Sent]:
     return [Sent(0, b"k", b"%s-%d" % (what.encode(), n), BASE_MS + n) for n in range(count)]
 
 
-@pytest.mark.parametrize(
-    "by_pattern", [pytest.param(False, id="by name", marks=pytest.mark.thorough), pytest.param(True, id="by pattern")]
-)
 def test_a_job_reads_the_mirrored_and_the_local_topic_and_goes_back(
     spark: Any,
     clusters: Any,
     topic_name: str,
     tmp_path: Path,
-    by_pattern: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     two, events = Two(spark, clusters, topic_name, tmp_path), f"events-{topic_name[-8:]}"
@@ -159,7 +155,7 @@ def test_a_job_reads_the_mirrored_and_the_local_topic_and_goes_back(
     # On the other cluster: what was left of the mirrored topic, and all of the local one, each in a group of its own.
     monkeypatch.setenv(CLUSTER_VARIABLE, two.b.bootstrap)
     start = handoff.load(two.plan("a", two.b, {}, ("clicks", events)), "clicks")
-    start = start.matching(rf"(a\.)?{events}") if by_pattern else start.also(events)
+    start = start.matching(rf"(a\.)?{events}")
     groups = (("clicks", [f"a.{events}"]), ("local", [events]))
     there = two.run(two.b, start.read_stream_options(), *groups)
     assert there == {b"late-0", b"late-1", b"late-2", *(b"b-%d" % n for n in range(5))}

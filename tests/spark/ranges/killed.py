@@ -3,7 +3,7 @@
 Run as a program this is a server: it loads everything once, and forks a process for each requested job. That process
 attaches to the JVM of the tests' Spark as its driver, and only it is killed: the JVM's work continues, as after a
 driver's loss in a cluster. A step is a call that changes something outside the process, or is next to one; a job can be
-killed right before its n-th step. The last step is named "end".
+killed right before a step. The last step is named "end".
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self._server.communicate(timeout=PATIENCE_S)
 
-    def run(self, way: str, *, kill_at: int | str | None = None, after_s: float | None = None, **job: str) -> JobEnd:
-        """Run a job of this ``way`` until nothing is left; kill it right before a step (its number, or the first of its
-        name), or after some seconds."""
+    def run(self, way: str, *, kill_at: str | None = None, after_s: float | None = None, **job: str) -> JobEnd:
+        """Run a job of this ``way`` until nothing is left; kill it right before the first step of a name, or after some
+        seconds."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         self._count += 1
@@ -153,16 +153,14 @@ def _semantics(asked: dict[str, Any], step: _Steps) -> Any:
 
 
 class _Steps:
-    def __init__(self, kill_at: int | str | None, file: Path) -> None:
+    def __init__(self, kill_at: str | None, file: Path) -> None:
         self._kill_at = kill_at
-        self._count = 0
         self._file = file
 
     def __call__(self, name: str) -> None:
         with self._file.open("a") as file:
             file.write(f"{name}\n")
-        self._count += 1
-        if self._kill_at in (self._count, name):
+        if self._kill_at == name:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
