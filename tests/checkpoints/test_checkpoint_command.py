@@ -12,7 +12,6 @@ import pytest
 from reconciler.checkpoints import clone
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.checkpoints.show import describe
-from reconciler.clock import stamp
 from reconciler.core.verdicts import Verdict
 from tests.checkpoints.checkpoint_files import PLANNED, QUERY, Files, command, job, log, outside, plan, row
 
@@ -28,36 +27,6 @@ def files(tmp_path: Path) -> Files:
 def shown(files: Files, capsys: pytest.CaptureFixture[str], *options: str) -> str:
     assert command("checkpoint", "show", files.path, *options) == 0
     return capsys.readouterr().out
-
-
-def test_show_prints_a_checkpoint_in_words(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(files, capsys).splitlines()
-    assert lines == [
-        f"checkpoint {files.path}",
-        f"query      {QUERY}",
-        "batches    0 is committed: a restart runs 1",
-        f"planned    {stamp(PLANNED)}",
-        "formats    offset log v1 · commit log v1",
-        "state      dedupe (2 partitions) · provider not known",
-        "SOURCE  PARTITION   NEXT",
-        "0       o-0        1,234",
-        "0       o-1            5",
-        "source 1 is not Kafka's, or has no offset: 17",
-    ]
-
-
-def test_a_batch_within_which_the_query_stopped_has_a_start_and_an_end(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files.planned(4, {"o": {0: 1_300, 1: 9, 2: 3}}, "18")
-    out = shown(files, capsys)
-    assert "4 is not committed: a restart repeats it" in out
-    assert "missing    offsets/1 to offsets/3: left out by asynchronous progress tracking, or lost" in out
-    assert [line.split()[1:] for line in out.splitlines() if line.startswith("0 ")] == [
-        ["o-0", "1,234", "1,300"],
-        ["o-1", "5", "9"],
-        ["o-2", "-", "3"],
-    ]
 
 
 def test_show_prints_a_checkpoint_as_json(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,8 +152,3 @@ def test_a_log_behind_the_output_is_told_by_show_and_by_clone(
 def test_what_is_refused_has_its_exit_code(files: Files, tmp_path: Path, rows: list[Any], code: int) -> None:
     assert cloned(files, tmp_path, *rows) == code
     assert not (tmp_path / "new").exists()
-
-
-def test_a_taken_path_and_a_missing_plan_are_the_callers(files: Files, tmp_path: Path) -> None:
-    assert cloned(files, tmp_path / "checkpoint", row(0, 1_234, 3)) == 2
-    assert command("checkpoint", "clone", files.path, tmp_path / "new", "--plan", tmp_path / "none") == 2

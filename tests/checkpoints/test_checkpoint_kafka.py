@@ -11,7 +11,6 @@ import pytest
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.ports import TopicPartition
 from reconciler.stores.registry import open_store
-from tests.spark.environments import since_pyspark
 from tests.spark.fixtures import FEW_PROCESSES
 from tests.spark.sent import Kafka, Sent
 from tests.spark.sessions import set_for_now
@@ -29,14 +28,14 @@ class Stopped(Exception):
 class Query:
     """A streaming query over some sources, started again and again on one checkpoint."""
 
-    def __init__(self, spark: Any, kafka: Kafka, sources: list[str], home: Path, *, v2: bool) -> None:
-        self.spark, self.kafka, self.sources, self.home, self.v2 = spark, kafka, sources, home, v2
+    def __init__(self, spark: Any, kafka: Kafka, sources: list[str], home: Path) -> None:
+        self.spark, self.kafka, self.sources, self.home = spark, kafka, sources, home
 
-    def frame(self, topics: str, name: str) -> Any:
+    def frame(self, topics: str) -> Any:
         reader = self.spark.readStream.format("kafka")
         options = {"subscribe": topics, "startingOffsets": "earliest", "maxOffsetsPerTrigger": BATCH}
         reader = reader.options(**{"kafka.bootstrap.servers": self.kafka.bootstrap, **options})
-        return (reader.name(name) if self.v2 else reader).load().select("topic", "partition", "offset")
+        return reader.load().select("topic", "partition", "offset")
 
     def run(self, *, stop_in: int | None = None) -> dict[int, dict[Place, tuple[int, int]]]:
         """Read all there is; the first and last offset of each partition in each batch that was begun."""
@@ -50,7 +49,7 @@ class Query:
             if number == stop_in:
                 raise Stopped
 
-        frames = [self.frame(topics, f"source_{number}") for number, topics in enumerate(self.sources)]
+        frames = [self.frame(topics) for topics in self.sources]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
@@ -75,12 +74,12 @@ class Query:
 
 @pytest.fixture
 def query(spark: Any, kafka: Kafka, tmp_path: Path, topic_name: str) -> Callable[..., Query]:
-    def make(*sources: tuple[str, ...], v2: bool = False) -> Query:
+    def make(*sources: tuple[str, ...]) -> Query:
         names = [[f"{topic_name}-{topic}" for topic in topics] for topics in sources]
         for name in {name for each in names for name in each}:
             kafka.create(name, 2)
             kafka.send(name, [Sent(partition=number % 2) for number in range(12)])
-        return Query(spark, kafka, [",".join(each) for each in names], tmp_path / "checkpoint", v2=v2)
+        return Query(spark, kafka, [",".join(each) for each in names], tmp_path / "checkpoint")
 
     return make
 
@@ -136,28 +135,3 @@ def test_a_changed_digit_of_the_offset_log_is_believed_as_by_sparks_default(
     with set_for_now(spark, {"spark.sql.streaming.checkpointFileManagerClass": default}):
         begun = this.run()
     assert [begin for each in begun.values() for begin, _ in each.values()] == [5]
-
-
-@since_pyspark(4, 2)
-@pytest.mark.usefixtures("named_sources")
-def test_named_sources_in_the_second_format_of_the_offset_log_are_read(
-    query: Callable[..., Query], tmp_path: Path
-) -> None:
-    """Spark 4.2.0 itself fails when it is to repeat a batch of this format, so only what was planned is compared."""
-    this = query(("o",), ("p",), v2=True)
-    begun = this.run(stop_in=1)
-    ends = {place: last + 1 for place, (_, last) in begun[0].items()}
-    assert this.rows() == ends
-    found = read_checkpoint(str(this.home))
-    assert (found.last.version, found.last.batch, found.committed) == (2, 1, False)
-    assert {each.name for each in found.positions} == {"source_0", "source_1"}
-    assert {place: end for each in found.positions for place, end in (each.end or {}).items()} == {
-        place: last + 1 for place, (_, last) in begun[1].items()
-    }
-
-    whole = Query(this.spark, this.kafka, this.sources, tmp_path / "whole", v2=True)
-    whole.run()
-    assert whole.rows() == dict.fromkeys(places_of(whole), 6)
-    whole.send_more()
-    after = whole.run()
-    assert {place: begin for place, (begin, _) in after[min(after)].items()} == dict.fromkeys(places_of(whole), 6)

@@ -10,14 +10,12 @@ from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli.commands.failover.checkpoint import _made_text
 from reconciler.config.file import load_config
-from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.failover.positions import with_end_rows
 from reconciler.failover.totals import outcome
 from reconciler.kafka.memory import MemoryLog
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.taken import Taken
-from tests.checkpoints.checkpoint_files import PLANNED, Files, job, log, new, row
+from tests.checkpoints.checkpoint_files import PLANNED, Files, log, new
 from tests.checkpoints.test_clone_rules import below, keep, with_anchors, world_of
 from tests.sinks.world import Query, query
 
@@ -69,12 +67,6 @@ def test_a_batch_ends_where_it_starts_in_a_partition_that_is_new_at_the_destinat
     assert source.start == {("a.o", 0): 3, ("a.o", 1): 4, ("a.o", 2): 4}
     assert source.end == {("a.o", 0): 6, ("a.o", 1): 7, ("a.o", 2): 4}
     assert (made.repeats_empty, made.repeated_at_most) == (False, 0)
-
-
-def test_a_partition_that_came_with_the_batch_ends_behind_its_last_record() -> None:
-    ends = job(row(0, 5, 5), store="checkpoint:/c?position=end")
-    _, end = with_end_rows(job(row(0, None, 0, verdict=Verdict.NEW)), ends).partitions
-    assert (end.verdict, end.resume_offset) == (Verdict.MOVED, 5)
 
 
 # ---------------------------------------------------------------- records that come again behind a proven end

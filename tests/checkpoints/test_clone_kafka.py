@@ -21,7 +21,7 @@ from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
-from tests.spark.environments import PYSPARK
+from tests.spark.environments import PYSPARK, since_pyspark
 from tests.spark.sent import Kafka, Sent
 from tests.waiting import wait_until
 
@@ -86,7 +86,7 @@ def the_plan(kafka: Kafka, topic: str, at: PartitionPlan) -> tuple[Plan, Outside
 WHOLE = {"early": 3, "x": 1, "y": 2, "z": 1}
 
 
-@pytest.mark.thorough
+@since_pyspark(4, 2)
 @pytest.mark.usefixtures("named_sources")
 def test_a_query_with_named_sources_goes_on_in_its_copy_or_under_a_new_name(
     spark: Any, kafka: Kafka, topics: tuple[str, str], tmp_path: Path

@@ -19,7 +19,6 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.failover.positions import with_end_rows
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
@@ -275,17 +274,6 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
     assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
 
 
-@pytest.mark.parametrize("resume", [2, None])
-def test_an_end_in_front_of_its_start_or_not_proven_is_the_start_and_its_replay_is_the_whole_batch(
-    resume: int | None,
-) -> None:
-    verdict = Verdict.MOVED if resume else Verdict.UNRESOLVED
-    ends = job(row(0, 36, resume, verdict=verdict), store="checkpoint:/c?position=end")
-    start, end = with_end_rows(job(proven(0, 30, 3)), ends).partitions
-    assert (start.position, start.resume_offset) == ("start", 3)
-    assert (end.position, end.resume_offset, end.verdict, end.replay_at_most) == ("end", 3, Verdict.BOUNDED, 6)
-
-
 def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: Files) -> None:
     config, there = with_anchors(below), log(o=10)
     below.planned(1, {"o": {0: 36, 1: 37}})
@@ -332,8 +320,7 @@ def test_a_batch_whose_sources_end_at_different_offsets_of_a_partition_is_repeat
     assert rows[0, "end"] == (36, 3, 8)
     assert rows[1, "end"] == (37, 7, 0)
     assert "sources end at different offsets" in known.job().partitions[1].detail
-    earlier = plan_with_end(known, 6)  # of a release that took the lower end for proven
-    for to, given in (("new", known), ("newer", known.starts), ("newest", earlier)):
+    for to, given in (("new", known), ("newer", known.starts)):
         made = clone(below.path, below.path.with_name(to), given, config=config, outside=world)
         found = read_checkpoint(made.new_path)
         assert [each.end for each in found.positions] == [{("a.o", 0): 3, ("a.o", 1): 7}] * 2
@@ -352,30 +339,6 @@ def test_a_batch_that_has_records_of_one_source_alone_is_not_taken_for_a_whole_o
     assert (end.verdict, end.resume_offset, end.replay_at_most) == (Verdict.BOUNDED, 3, 8)
     made = clone(below.path, new(below), known, config=config, outside=world)
     assert (made.repeats_empty, made.repeated_at_most) == (True, 8)
-
-
-def plan_with_end(known: Plan, resume: int) -> Plan:
-    """The plan, with this end of partition 0 for a proven one."""
-    job = known.job()
-    rows = [
-        replace(row, verdict=Verdict.MOVED, resume_offset=resume, record_offset=resume - 1, record_fingerprint=None)
-        if (row.partition, row.position) == (0, "end")
-        else row
-        for row in job.partitions
-    ]
-    return replace(known, jobs=(replace(job, partitions=tuple(rows)),))
-
-
-def test_a_plan_of_other_ends_than_those_of_a_self_join_is_refused(below: Files) -> None:
-    config, there = with_anchors(below), log(o=10)
-    below.began({"o": {0: 0, 1: 0}}, "1")
-    below.batch(0, *[{"o": {0: 30, 1: 31}}] * 2)
-    below.planned(1, *[{"o": {0: 35, 1: 37}}] * 2)
-    world = world_of(config, there)
-    known = check(config, config.jobs, world).plan
-    below.planned(1, *SELF_JOIN)
-    with pytest.raises(Changed, match="had offset 35 when the plan was made, and has offset 36"):
-        clone(below.path, new(below), known, config=config, outside=world)
 
 
 def test_the_end_that_recording_has_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay(below: Files) -> None:

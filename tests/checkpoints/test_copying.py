@@ -95,13 +95,6 @@ def test_a_rewritten_file_is_looked_at_itself_whatever_its_time_and_size_say(
         cloned(files)
 
 
-def test_a_file_that_vanishes_while_it_is_copied_is_a_change(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    after_call(monkeypatch, "_begin", (files.path / "state/0/1/2.delta").unlink)
-    with pytest.raises(Changed, match=r"2\.delta vanished"):
-        cloned(files)
-    assert os.listdir(files.path.parent) == ["checkpoint"]
-
-
 # ---------------------------------------------------------------- the copy
 
 

@@ -311,25 +311,6 @@ def test_a_name_that_is_no_batchs_to_spark_is_none_here(name):
 # ---------------------------------------------------------------- other offsets
 
 
-def test_named_sources_keep_their_names_and_their_order():
-    data = f'v2\n{METADATA}\nord:{{"o":{{"0":30}}}}\npay:{{"p":{{"0":1}}}}\n'.encode()
-    changed = log.entry_with(4, data, {"pay": '{"a.p":{"0":9}}'})
-    assert changed == data.replace(b'pay:{"p":{"0":1}}', b'pay:{"a.p":{"0":9}}')
-
-
-def test_where_a_source_began_keeps_its_leading_nul():
-    data = b'\0v1\n{"o":{"0":30}}'
-    assert log.initial_with("0", data, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
-    for other in (data + b"\n", data.replace(b"\n", b"\r\n"), b'2{"o":{"0":30}}'):
-        assert log.initial_with("0", other, '{"a.o":{"0":3}}') == b'\0v1\n{"a.o":{"0":3}}'
-
-
-@pytest.mark.parametrize("offset", [-1, -2, 2**63])
-def test_a_number_that_is_no_offset_is_never_written(offset):
-    with pytest.raises(FieldError, match="which is not an offset"):
-        log.offsets_text({("o", 0): offset})
-
-
 def test_offsets_are_written_as_spark_writes_them():
     offsets = {("b", 10): 1, ("b", 9): 2, ("a", 0): 3, ("c", 0): 4}
     assert log.offsets_text(offsets, ["c", "gone"]) == '{"c":{"0":4},"a":{"0":3},"b":{"9":2,"10":1}}'

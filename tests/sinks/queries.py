@@ -72,13 +72,12 @@ class Flow:
 
     # ------------------------------------------------------------ within Spark
 
-    def start(self, spark: Any, bootstrap: str, topic: str, checkpoint: Path, *, once: bool = False) -> Any:
-        """The query, ten records a batch, up to the topic's end; ``once``: one batch only."""
+    def start(self, spark: Any, bootstrap: str, topic: str, checkpoint: Path) -> Any:
+        """The query, ten records a batch, up to the topic's end."""
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
         frame = spark.readStream.format("kafka").options(maxOffsetsPerTrigger=PER_BATCH, **options).load()
         frame = frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS id")
-        writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
-        writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         if self.kind == "app":
             out = self.out
 

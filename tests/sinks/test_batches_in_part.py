@@ -12,12 +12,10 @@ import pytest
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.log import Offsets
 from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
-from reconciler.cli.commands.failover.check import judged_code
 from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.core.errors import NeedsPerson
 from reconciler.failover.check import check
-from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import NOW, PLANNED
@@ -160,13 +158,3 @@ def test_a_topic_that_the_job_for_the_end_lacks_has_an_end_that_is_not_proven(fe
     made = fewer.clone()
     assert [start == end for start, end in positions(made.new_path)] == [True]
     assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
-
-
-def test_records_of_a_batch_that_the_sink_has_would_be_doubled(fewer: Query) -> None:
-    fewer.put_out(range(3, 4))
-    row = fewer.sink()
-    assert row.outcome is SinkOutcome.DOUBLES
-    assert "at most 7 of its records" in row.detail
-    assert judged_code(fewer.check(), fewer.config().policy.start) is ExitCode.NEEDS_PERSON
-    with pytest.raises(NeedsPerson, match="at most 7 of its records"):
-        fewer.clone()

@@ -6,7 +6,6 @@ batch ends four offsets later than at the destination.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,10 @@ from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli import context
 from reconciler.cli.commands.failover.check import judged_code, summary
-from reconciler.cli.commands.prepare.drill import to_json
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
 from reconciler.failover.writing.refusals import Refusal
@@ -31,8 +28,6 @@ from reconciler.ports import Change, TopicPartition
 from reconciler.spark.drill.drill import drill
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import open_store
-from reconciler.watch.checker import JobChecker
-from reconciler.watch.figures import CheckFigures
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.sinks.world import BEFORE, PER_BATCH, Query, under_one_name
 
@@ -196,16 +191,9 @@ def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_c
     assert "must not start" not in capsys.readouterr().out
     tried = drill(stopped.config(), stopped.config().jobs[0], stopped.outside, stopped.folder)
     assert (tried.copy, tried.may_start) == (None, True)
-    written = json.loads((stopped.folder / "plan.json").read_text())
-    assert to_json(tried, "", stopped.config())["plan"]["jobs"] == written["jobs"]
     copy, made = str(stopped.folder / "copy"), str(stopped.folder / "plan.json")
     with pytest.raises(NeedsPerson, match="whose end is not proven: at most 10 of its records"):
         clone(str(stopped.files.path), copy, made, job="clicks", config=file, outside=stopped.outside)
-
-    watched = JobChecker(stopped.config(), stopped.outside, check, every_s=60).check(stopped.config().chosen("clicks"))
-    result = watched["clicks"].result
-    assert isinstance(result, CheckFigures)
-    assert result.outcome == "ok"
 
 
 def test_a_batch_that_ends_elsewhere_stops_if_too_much_would_be_read_again(stopped: Query) -> None:

@@ -221,18 +221,6 @@ def test_expired_snapshots_are_not_taken_for_batches_that_never_were(iceberg: Ic
     assert "not known further back" in row.detail
 
 
-def test_a_rollback_to_before_all_batches_is_not_taken_for_expired_snapshots(iceberg: Iceberg, query: Query) -> None:
-    for _ in range(2):
-        iceberg.add({"operation": "replace"})
-    iceberg.batch(0)
-    iceberg.batch(1, expired=1)
-    iceberg.rolled_back(to=2)
-    query.sinks = [f"iceberg:{iceberg.folder}"]
-    row = query.sink()
-    assert (row.outcome, row.last_taken) == (SinkOutcome.UNSEEN, None)
-    assert "this query's snapshot 4 is no ancestor of the table's current one" in row.detail
-
-
 def test_a_table_of_no_catalog_is_a_fault_of_the_configuration(arrow: Any, tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg")
     with pytest.raises(ConfigError, match="names no table"):

@@ -13,7 +13,6 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Identity
-from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import Plan
 from reconciler.identity import identity_from_spec
@@ -37,14 +36,11 @@ class World:
     def __init__(self, spark: Any, clusters: Any, name: str) -> None:
         self.spark = spark
         self.a, self.b = Kafka(clusters.source.bootstrap), Kafka(clusters.destination.bootstrap)
-        self.many, self.one, self.clean = (f"{name}-{each}" for each in ("many", "one", "clean"))
+        self.many, self.one = (f"{name}-{each}" for each in ("many", "one"))
         self.worlds = histories(self.many, self.one)
-        self.good = {(self.clean, 0): faultless(), (self.clean, 1): faultless()}
-        write({**self.worlds, **self.good}, self.a, self.b)
+        write(self.worlds, self.a, self.b)
         self.plan = plan_of(self.worlds, self.a, self.b)
-        self.good_plan = plan_of(self.good, self.a, self.b)
         self.frame = output_frame(spark, self.worlds).cache()
-        self.good_frame = output_frame(spark, self.good).cache()
 
     def audit(self, plan: Plan | None = None, *, alive: bool = True, **more: Any) -> AuditResult:
         source = {"bootstrap.servers": self.a.bootstrap} if alive else None
@@ -100,18 +96,6 @@ def test_against_a_dead_source_every_figure_is_that_of_a_plain_count_and_the_mir
     # Ten records were sent twice: the destination alone cannot know that the job's second reading was one too many.
     assert figures(result, "possibly_doubled")[(world.one, 0)] == {"possibly_doubled": 10}
     assert any("a mirror has sent twice" in said for said in result.notes)
-
-
-def test_a_clean_failover_is_clean_and_its_result_is_the_same_again(world: World) -> None:
-    output = Output(world.good_frame, Columns(**BY_ID))
-    texts = set()
-    for _ in range(2):
-        result = world.audit(world.good_plan, output=output, exactly_once=True, now_ms=0)
-        assert (result.verdict, result.exit_code, result.examples) == ("clean", ExitCode.OK, ())
-        assert not any(result.totals.values())
-        assert (result.uncompared, result.notes) == ((), ())
-        texts.add(result.to_text())
-    assert len(texts) == 1
 
 
 def test_the_command_on_parquet_without_partitions_gives_figures_and_all_findings(

@@ -210,16 +210,3 @@ def test_a_source_that_does_not_answer_is_not_clean_and_one_that_is_gone_may_be(
         audited(spark, None, source=None)
     with pytest.raises(Unreachable, match="Nobody answers"):
         audited(spark, None, source="nobody:1")
-
-
-def test_records_that_retention_took_before_the_job_read_them_are_not_clean_without_the_source(
-    spark: Any, logs: Logs
-) -> None:
-    """With the source they are found in its log: as lost, or in the output."""
-    logs.fill()
-    logs.destination.partition("a.events", 1).delete_before(RECORDS)
-    rows = [*put_out(0, range(RECORDS)), *put_out(1, range(STORED))]
-    found = audited(spark, rows, source=None)
-    assert (found.verdict, reasons(found)) == ("unknown", {"records_deleted"})
-    assert audited(spark, rows).totals["lost"] == RECORDS - STORED
-    assert audited(spark, ALL).verdict == "clean"

@@ -66,7 +66,7 @@ def drilled_row(folder: Path, key: TopicPartition, row: StoredOffset, names: str
     return drill(config, config.jobs[0], outside, folder / "place", batch=batch)
 
 
-TOLD = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("by", "names", "changed", "place"),
     [
         pytest.param("id", ONCE, "abcDefgh", 3, id="an id"),
@@ -74,9 +74,6 @@ TOLD = pytest.mark.parametrize(
         pytest.param("id", AGAIN, "abcdaB", 5, id="a record sent again"),
     ],
 )
-
-
-@TOLD
 def test_the_record_that_the_plan_rests_on_is_told_from_another(
     tmp_path: Path, by: str, names: str, changed: str, place: int
 ) -> None:
