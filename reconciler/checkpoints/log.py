@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -197,6 +198,19 @@ def parse_initial(name: str, data: bytes) -> SourceOffset:
 def parse_query_id(data: bytes) -> str | None:
     """The query's id, from ``metadata``. Raises FieldError."""
     return json_fields.string(json_fields.json_object(decoded(data)), "id")
+
+
+def fits_checksum(data: bytes, checksum: bytes) -> bool:
+    """False if a file's content is certainly not what it was when Hadoop's checksum, ``.NAME.crc``, was made.
+
+    That is ``crc``, a NUL, the number of bytes in a chunk (int32, big-endian), and the CRC-32 of each chunk (Hadoop
+    3.4, ``ChecksumFs``). A checksum file of another form counts as none.
+    """
+    size = int.from_bytes(checksum[4:8], "big", signed=True)
+    if not checksum.startswith(b"crc\0") or len(checksum) < 8 or size <= 0:
+        return True
+    sums = [zlib.crc32(data[at : at + size]).to_bytes(4, "big") for at in range(0, len(data), size)]
+    return checksum[8:] == b"".join(sums)
 
 
 # ---------------------------------------------------------------- offsets

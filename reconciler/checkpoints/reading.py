@@ -9,7 +9,9 @@ name on both clusters has the original's there.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, sleep
@@ -21,7 +23,7 @@ from reconciler.checkpoints.log import OffsetEntry, SourceOffset, TornError, Unu
 from reconciler.checkpoints.restart import Checkpoint, LateLog, LogEntry, behind, refuse_unusable
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import NotCreated, NotNow, Refused
-from reconciler.folder import Folder, open_folder
+from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.json_fields import FieldError
 
@@ -61,10 +63,11 @@ def read_folder(folder: Folder) -> Checkpoint:
 
 
 class _Reading:
-    """One reading of a checkpoint's files."""
+    """One reading of a checkpoint's files. ``doubts`` as in ``Checkpoint``."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self._doubts: list[str] = []
 
     def checkpoint(self) -> Checkpoint:
         folder = self._folder
@@ -100,7 +103,9 @@ class _Reading:
         except FieldError as err:
             raise _not_understood(folder, f"offsets/{newest}", err) from err
         missing = restart.gaps(batches)
-        return replace(found, behind=_behind(folder, found, has_gaps=bool(missing)), missing=missing)
+        return replace(
+            found, behind=_behind(folder, found, has_gaps=bool(missing)), missing=missing, doubts=tuple(self._doubts)
+        )
 
     def _refuse_odd_names(self, below: str, names: Iterable[str], newest: int) -> None:
         for name in names:
@@ -134,10 +139,22 @@ class _Reading:
                 f"{self._folder.shown} is an unfinished copy of a checkpoint.",
                 hint="If no other process is making it, delete it, and make a new one.",
             )
+        if isinstance(self._folder, LocalFolder):
+            self._compare_checksum(name, data)
         try:
             return parse(data)
         except FieldError as err:
             raise _not_understood(self._folder, name, err, torn if isinstance(err, TornError) else None) from err
+
+    def _compare_checksum(self, name: str, data: bytes) -> None:
+        path, last = posixpath.split(name)
+        beside = posixpath.join(path, f".{last}.crc")
+        with suppress(FileNotFoundError):
+            if not log.fits_checksum(data, self._folder.read(beside)):
+                self._doubts.append(
+                    f"{name} does not fit its checksum {beside}: it was edited or damaged. Spark reads it, unless it "
+                    "is set to FileSystemBasedCheckpointFileManager: then remove the checksum"
+                )
 
 
 def _behind(folder: Folder, found: Checkpoint, *, has_gaps: bool) -> LateLog | None:

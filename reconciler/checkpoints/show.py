@@ -83,6 +83,7 @@ class Description:
             "state": {"provider": self.state_provider, "operators": [asdict(each) for each in self.operators]},
             "cloned_from": self.cloned_from,
             "behind": late and {"tracking": late.tracking.name.lower(), "step_ms": late.step_ms},
+            "warnings": list(found.doubts),
         }
 
 

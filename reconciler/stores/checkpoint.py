@@ -110,7 +110,7 @@ def _note(found: Checkpoint, key: TopicPartition, starts: Sequence[int], ends: S
         parts.append(found.missing_words())
     if found.behind is not None:
         parts.append(found.behind.words(_last_step(found, key)))
-    return "; ".join(parts)
+    return "; ".join([*parts, *found.doubts])
 
 
 def _last_step(found: Checkpoint, key: TopicPartition) -> int | None:
