@@ -56,25 +56,15 @@ def doubt_about(path: Path, opened: os.stat_result) -> Doubt | None:
 
 def first_doubt(file: FileEntry, folders: list[FileEntry], uid: int) -> Doubt | None:
     """The first reason to doubt it. ``uid`` is the user who runs the command."""
-    if file.owner not in (ROOT, uid):
-        return Doubt(
-            f"the file belongs to user {file.owner}, not to root or to the user who runs the command ({uid})",
-            f"Check its content, then let it belong to root: chown root {file.path}",
-        )
-    if not file.read_only and file.mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return Doubt(
-            "the file is writable by users other than its owner",
-            f"Check its content, then run: chmod go-w {file.path}",
-        )
-    for folder in folders:
-        if folder.read_only:
-            continue
-        if folder.owner not in (ROOT, uid):
-            why = f"its folder {folder.path} belongs to user {folder.owner}, who can replace it"
-            return Doubt(why, "Move the file into a folder that belongs to root or to the user who runs the command.")
-        if folder.mode & (stat.S_IWGRP | stat.S_IWOTH) and not folder.mode & stat.S_ISVTX:
-            why = f"its folder {folder.path} is writable by other users, who can replace it"
-            return Doubt(why, f"Check the file's content, then run: chmod go-w {folder.path}")
+    for entry in (file, *(folder for folder in folders if not folder.read_only)):
+        what = "the file" if entry is file else f"its folder {entry.path}"
+        if entry.owner not in (ROOT, uid):
+            why = f"{what} belongs to user {entry.owner}, not to root or to the user who runs the command ({uid})"
+            return Doubt(why, f"Check the file's content, then let it belong to root: chown root {entry.path}")
+        is_sticky = entry is not file and entry.mode & stat.S_ISVTX
+        if not (entry.read_only or is_sticky) and entry.mode & (stat.S_IWGRP | stat.S_IWOTH):
+            why = f"{what} is writable by other users, who can replace it"
+            return Doubt(why, f"Check the file's content, then run: chmod go-w {entry.path}")
     return None
 
 

@@ -46,7 +46,7 @@ TRUSTED = {
 DOUBTED = {
     "of another user": (FileEntry(FILE.path, OTHER, 0o100600), MINE, "belongs to user 1001"),
     "of another user, read-only": (FileEntry(FILE.path, OTHER, 0o100400, True), MINE, "belongs to user 1001"),
-    "writable by the group": (FileEntry(FILE.path, ME, 0o100664), MINE, "writable by users other than its owner"),
+    "writable by the group": (FileEntry(FILE.path, ME, 0o100664), MINE, "the file is writable by other users"),
     "in another user's folder": (FILE, folder(OTHER, 0o755), "/srv/r belongs to user 1001"),
     "in another user's folder like /tmp": (FILE, folder(OTHER, 0o1777), "/srv/r belongs to user 1001"),
     "in a folder that the group may write to": (FILE, folder(ME, 0o775), "/srv/r is writable by other users"),
