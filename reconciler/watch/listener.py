@@ -81,16 +81,14 @@ def check_tls(settings: WatchSettings) -> None:
 
 
 def _require_file(path: str) -> None:
-    """Raise ConfigError for a path without a file, and for one in a folder that this user may not enter."""
+    """Raise ConfigError for a path without a file, and for one that this user may not read."""
     try:
-        is_there = Path(path).is_file()
+        Path(path).open("rb").close()
     except OSError as error:
         raise ConfigError(
             f"[watch] names the file {path}, which cannot be read: {why(error)}.",
             hint="Let this user read it, or correct its path.",
         ) from error
-    if not is_there:
-        raise ConfigError(f"[watch] names the file {path}, which is not there.", hint="Correct its path.")
 
 
 def _no_password() -> str:

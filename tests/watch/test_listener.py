@@ -182,7 +182,7 @@ def test_unusable_files_are_a_usage_error(pair: Pair, tmp_path: Path) -> None:
     command = ["openssl", "ec", "-in", str(good.tls_key), "-aes256", "-passout", "pass:x", "-out", locked]
     subprocess.run(command, check=True, capture_output=True)
     for settings, why in (
-        (replace(good, tls_key=str(tmp_path / "none")), "which is not there"),
+        (replace(good, tls_key=str(tmp_path / "none")), "which cannot be read: No such file"),
         (replace(good, tls_key=str(tmp_path / ("k" * 300))), "which cannot be read"),  # as in another's folder
         (replace(good, tls_key=other.tls_key), "tls_key cannot be used"),
         (replace(good, tls_certificate=str(garbage)), "tls_key cannot be used"),
