@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.outside import ByHand, Outside, connect, describe_source
+from reconciler.failover.outside import ByHand, Outside, StoreOpener, connect, describe_source
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, parse_plan
 from reconciler.formats.snapshot import ENDING
@@ -114,6 +114,14 @@ def private_key(path: Path) -> PrivateKey:
 
 
 # ---------------------------------------------------------------- the world outside
+
+
+def stores(config: Config, client: Mapping[str, str] | None = None, **more: Any) -> StoreOpener:
+    """Opens stores by address. Groups are those of the destination, or of the cluster of ``client``."""
+    from reconciler.stores.registry import open_store
+
+    client = config.destination.client if client is None else client
+    return partial(open_store, kafka_client=client, timeout_s=config.search.request_timeout_s, **more)
 
 
 @contextmanager

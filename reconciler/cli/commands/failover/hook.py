@@ -225,9 +225,7 @@ def _refuse_running(start: Start, chosen: Chosen) -> None:
 
 
 def _store_on(config: Config, cluster: Cluster, address: str) -> OffsetStore:
-    from reconciler.stores.registry import open_store
-
-    return open_store(address, kafka_client=cluster.client, timeout_s=config.search.request_timeout_s)
+    return context.stores(config, cluster.client)(address)
 
 
 def _program(command: list[str]) -> str | None:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -27,7 +26,6 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import read_all
 from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
-from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.unlisted import UnlistedTopics
 from reconciler.failover.writing.apply import confirm, name_of, put
@@ -119,7 +117,7 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
 
 def _warn_of_none(config: Config, jobs: Sequence[Job], rows: Sequence[tuple[Job, Row]]) -> None:
     """Name the jobs of which there was nothing to export: an empty export looks like one that is right."""
-    there, open_store = {job.name for job, _ in rows}, _opener(config)
+    there, open_store = {job.name for job, _ in rows}, context.stores(config, anchors=config.anchor_store)
     for job in jobs:
         if job.name not in there and job.new is None:
             with closing(open_store(job.store)) as store:
@@ -157,16 +155,9 @@ def _print(lines: Sequence[AnchorLine], path: str | None, *, is_whole: bool = Tr
     return ExitCode.OK
 
 
-def _opener(config: Config) -> StoreOpener:
-    from reconciler.stores.registry import open_store
-
-    client, timeout_s = config.destination.client, config.search.request_timeout_s
-    return partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s)
-
-
 def _rows(config: Config, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Row]], dict[str, Exception]]:
     """The jobs' rows, in the jobs' order; and by a job's name, why its rows could not be read."""
-    read = read_all(config, jobs, _opener(config), time.monotonic)
+    read = read_all(config, jobs, context.stores(config, anchors=config.anchor_store), time.monotonic)
     failed = {name: failure.error for name, failure in read.failed.items()}
     for name, error in failed.items():
         if isinstance(error, UnlistedTopics):  # those that the job lists were read
@@ -185,7 +176,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
     total = 0
     concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
     with ExitStack() as until_the_end:
-        work, open_store = [], _opener(config)
+        work, open_store = [], context.stores(config, anchors=config.anchor_store)
         for job in concerned:
             store = open_store(job.store)
             until_the_end.callback(store.close)

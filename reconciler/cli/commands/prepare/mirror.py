@@ -70,10 +70,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def read_group(config: Config, group: str, topics: Sequence[str]) -> Sequence[Row]:
     """The offsets that a group has at the destination."""
-    from reconciler.stores.registry import open_store
-
-    client, timeout_s = config.destination.client, config.search.request_timeout_s
-    with closing(open_store("kafka-group:", kafka_client=client, timeout_s=timeout_s)) as store:
+    with closing(context.stores(config)("kafka-group:")) as store:
         return store.read(group, topics)
 
 

@@ -85,7 +85,6 @@ def run(options: argparse.Namespace) -> ExitCode:
 @contextmanager
 def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Iterator[Tracker]:
     from reconciler.kafka.apart import open_log
-    from reconciler.stores.registry import open_store
 
     if config.source is None:
         raise ConfigError(
@@ -97,10 +96,8 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
     reader = open_log(client, timeout_s=timeout_s, who="source", memory=memory)
     side = SourceSide(
         reader=reader,
-        open_store=partial(open_store, kafka_client=client, timeout_s=timeout_s),
-        open_anchors=partial(
-            open_store, config.anchor_store or "", kafka_client=config.destination.client, timeout_s=timeout_s
-        ),
+        open_store=context.stores(config, client),
+        open_anchors=partial(context.stores(config), config.anchor_store or ""),
         monotonic=time.monotonic,
         now_ms=clock_ms,
         stopping=lambda: signals.stopping,
