@@ -26,7 +26,17 @@ from reconciler.config.addresses import (
 from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
 from reconciler.config.places import place_of
 from reconciler.config.secrets import fill, hidden
-from reconciler.config.settings import MEANINGS, Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
+from reconciler.config.settings import (
+    MEANINGS,
+    Cluster,
+    Config,
+    Job,
+    MetricsSettings,
+    MirrorSettings,
+    PolicySettings,
+    SearchSettings,
+    TopicNames,
+)
 from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
@@ -166,8 +176,8 @@ class _Reader:
         self._judge_code(policy, source, destination)
         trust = sections.trust(root.table("trust"))
         watch = sections.watch(root.table("watch"))
-        metrics = sections.metrics(root.table("metrics"))
-        mirror = sections.mirror(root.table("mirror"))
+        metrics = sections.names(root.table("metrics"), MetricsSettings)
+        mirror = sections.names(root.table("mirror"), MirrorSettings)
         failover_state, is_named = sections.failover_state(root.table("failover"), self._path)
         self._refuse_unlisted("[anchors] store", anchor_store or "")
         jobs = self._jobs(topics)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields
 from pathlib import Path
+from typing import TypeVar
 
 from reconciler.config.file_systems import is_local
 from reconciler.config.settings import (
@@ -17,6 +19,7 @@ from reconciler.config.settings import (
 from reconciler.config.table import Faults, Table, Unknown
 from reconciler.core.policies import TOPIC_NAME, TopicPolicy, TopicTemplate
 
+S = TypeVar("S", MetricsSettings, MirrorSettings)
 _ONE_RULE = 'One rule for all topics is written like policy = "{topic}.replica".'
 
 
@@ -125,15 +128,9 @@ def watch(table: Table) -> WatchSettings:
     return settings
 
 
-def metrics(table: Table) -> MetricsSettings:
-    settings = MetricsSettings(table.filled_text("textfile"), table.filled_text("pushgateway"))
-    table.done()
-    return settings
-
-
-def mirror(table: Table) -> MirrorSettings:
-    topics = ("offset_syncs", "checkpoints", "offsets")
-    settings = MirrorSettings(*(table.filled_text(f"{name}_topic") for name in topics))
+def names(table: Table, kind: type[S]) -> S:
+    """The settings of a table whose keys are the fields of ``kind``, each a text or left out."""
+    settings = kind(**{field.name: table.filled_text(field.name) for field in fields(kind)})
     table.done()
     return settings
 
