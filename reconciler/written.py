@@ -49,11 +49,6 @@ def interrupt(number: int) -> None:
     check()
 
 
-def is_interrupted() -> bool:
-    """Whether a signal came, also if what it raised got lost."""
-    return _signal is not None
-
-
 def check() -> None:
     """Raise ``Interrupt`` if a signal came: called before each step that must not follow one."""
     if _signal is not None:
