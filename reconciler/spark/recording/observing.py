@@ -17,9 +17,9 @@ a killed driver may be lost. The store is then a batch behind the checkpoint: th
 ``bounded``, and the difference counts as replay. The next report after a restart corrects it. In a store of rows it
 does so for partitions that it has records of. A silent one keeps its row, and its records are read again uncounted: the
 report does not show whether a record between that row and the query's offset was processed, or skipped by a query that
-began elsewhere. A report that comes twice, or late, changes nothing. A report that could not be stored while the store
-or the cluster was away is stored after the next one that can be: a partition without records in the next batch would
-keep a row that is behind.
+began elsewhere. A report that comes twice, or late, changes nothing. If one could not be stored while the store or the
+cluster was away, the next one that can be is read from where that one began: a partition without records in it would
+else keep a row that is behind.
 
 For the anchors of a checkpoint, partitions that were silent since the query began, and those of sources that are not
 watched, are looked up in the cluster that the query reads: the last record before the reported offset.
@@ -29,10 +29,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from threading import RLock
 from time import monotonic
@@ -45,18 +43,19 @@ from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable, as
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.formats.decimal_text import some
 from reconciler.identity import identity_from_spec
-from reconciler.ports import ClusterInfo, OffsetStore, TopicPartition
+from reconciler.ports import OffsetStore, TopicPartition
 from reconciler.spark.last_records import LastRecord
 from reconciler.spark.recording.checkpoint import (
     BatchBounds,
     CheckpointRecorder,
+    Sides,
     changes_of_committed,
     ends_without_anchor,
     recorder_for,
     sides_of,
 )
 from reconciler.spark.recording.held_back import holder, output_mode, refusal
-from reconciler.spark.recording.range_ends import RangeEnds, without_recreated
+from reconciler.spark.recording.range_ends import RangeEnds
 from reconciler.spark.recording.store import Recorder
 from reconciler.spark.recording.watched import Matching, Watched, ranges_of, source_of
 from reconciler.spark.target import AnchorTarget, ClusterAccess
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_UP_S = 10.0
-MOST_UNSTORED = 100
-"""Reports that are kept for later while they cannot be stored: as many as Spark itself keeps of a query."""
 
 
 def observing(
@@ -124,10 +121,8 @@ class Observer:
         """The output mode of each run of a query: reports do not have it."""
         self._query: str | None = recorder.query_id() if isinstance(recorder, CheckpointRecorder) else None
         self._run: tuple[str, int] | None = None
-        self._unstored: deque[tuple[Any, ClusterInfo | None]] = deque(maxlen=MOST_UNSTORED)
-        """Reports, and what was known of the cluster before they came."""
-        self._reached: Mapping[TopicPartition, int] = {}
-        """Where the newest report says that the query is."""
+        self._starts: dict[tuple[str, int], int] = {}
+        """Where the first report that is not stored yet began, by topic and partition."""
         self._listener: Any = None
         self._lock = RLock()
         self.trouble: ReconcilerError | None = None
@@ -171,8 +166,6 @@ class Observer:
         """
         for progress in query.recentProgress:  # the last one may be of a trigger without new data
             self._hear(progress)
-        with self._lock:
-            self._catch_up()
         if self.trouble is not None:
             raise self.trouble
 
@@ -193,74 +186,50 @@ class Observer:
 
     def _hear(self, progress: Any) -> None:
         """Store one report. Never raises: a listener has no caller to raise to."""
-        with self._lock:
-            if self._is_stored(progress):
-                self._catch_up()
-
-    def _catch_up(self) -> None:
-        """Store the reports that could not be stored before."""
-        while self._unstored:
-            progress, then = self._unstored[0]
-            if not self._is_stored(progress, late=then) and self.trouble is not None and self.trouble.retryable:
-                return
-            self._unstored.popleft()
-
-    def _is_stored(self, progress: Any, *, late: ClusterInfo | None = None) -> bool:
-        """Store one report; False if it is not to be stored, or cannot be. Never raises.
-
-        ``late`` is what was known of the cluster before a kept report came.
-        """
         cluster = self._recorder.cluster
-        before = cluster.known
-        try:
-            return self._take(progress, late=late)
-        except Exception as error:
-            self.trouble = as_sentence(error, "the traceback in the log")
-            bug = None if self.trouble is error else error
-            about = progress["batchId"], self._group, self.trouble
-            log.error("batch %s of group %s is not stored: %s", *about, exc_info=bug)
-            # In a checkpoint's anchors, the next report makes up for it.
-            makes_up = isinstance(self._recorder, CheckpointRecorder) or not self.trouble.retryable
-            if late is None and not makes_up:
-                self._store_later(progress, _earliest(before, cluster.known))
-            if before is not None:
-                cluster.learn(before)  # the next report must find a topic recreated, too
-            return False
+        with self._lock:
+            before = cluster.known
+            try:
+                self._take(progress)
+            except Exception as error:
+                self.trouble = as_sentence(error, "the traceback in the log")
+                bug = None if self.trouble is error else error
+                about = progress["batchId"], self._group, self.trouble
+                log.error("batch %s of group %s is not stored: %s", *about, exc_info=bug)
+                if before is not None:
+                    cluster.learn(before)  # the next report must find a topic recreated, too
 
-    def _store_later(self, progress: Any, then: ClusterInfo) -> None:
-        if len(self._unstored) == MOST_UNSTORED:
-            about = self._unstored[0][0]["batchId"], self._group
-            log.warning("batch %s of group %s is given up: too many later ones could not be stored", *about)
-        self._unstored.append((progress, then))
-        self._run = _batch(progress)  # if this report comes again, it is a repeated one
-
-    def _take(self, progress: Any, *, late: ClusterInfo | None) -> bool:
+    def _take(self, progress: Any) -> None:
         observed_metrics = progress.get("observedMetrics") or {}  # a report in JSON leaves it out where there are none
         watched = [self._watched[name] for name in observed_metrics if name in self._watched]
         if not watched:
-            return False
-        run, number = _batch(progress)
+            return
+        run, number = str(progress["runId"]), int(progress["batchId"])
         self._require_one_query(str(progress["id"]))
+        if self._run is not None and self._run[0] == run and number <= self._run[1]:
+            return  # a repeated or late report
+        self._refuse_held_back(progress)
         sides = sides_of(progress["sources"])
         bounds = BatchBounds.reported(number, sides)
-        if late is None:
-            if self._run is not None and self._run[0] == run and number <= self._run[1]:
-                return False  # a repeated or late report
-            self._reached = bounds.ends
-            self._refuse_held_back(progress)
         elsewhere = self._elsewhere({at.topic for at in bounds.ends}, watched)
-        last, gone = self._ranges.last_records(ranges_of(sides, watched, without=elsewhere))
-        if late is not None:
-            last = self._still_true(last, late)
+        ranges = ranges_of(self._since_unstored(sides), watched, without=elsewhere)
+        last, gone = self._ranges.last_records(ranges)
         if isinstance(self._recorder, CheckpointRecorder):
             # Of records that are gone no anchor is made: in a recreated topic, their offsets are of others.
             self._keep(self._recorder, bounds.without(gone, topics=elsewhere), last, watched)
         else:
             self._recorder.batch(number, last)
-        if late is None:
-            self._run = run, number
+        self._run = run, number
+        self._starts.clear()
         self.trouble = None
-        return True
+
+    def _since_unstored(self, sides: Sequence[Sides]) -> list[Sides]:
+        """The sides of a report, begun where the first one began that is not stored yet."""
+        for start, end in sides:
+            for place in end or {}:
+                began = (start or {}).get(place, 0)
+                self._starts[place] = min(self._starts.get(place, began), began)
+        return [({place: self._starts[place] for place in end or {}}, end) for _, end in sides]
 
     def _elsewhere(self, topics: set[str], watched: Sequence[Watched]) -> set[str]:
         """The topics of a report that this cluster does not have: they are of a source elsewhere.
@@ -273,26 +242,10 @@ class Observer:
     def _refuse_held_back(self, progress: Any) -> None:
         if self._state_goes_along:
             return
-        run, _ = _batch(progress)
-        held_by = holder((each["operatorName"] for each in progress["stateOperators"]), self._modes.get(run))
+        mode = self._modes.get(str(progress["runId"]))
+        held_by = holder((each["operatorName"] for each in progress["stateOperators"]), mode)
         if held_by is not None:
             raise refusal(held_by, self._group)
-
-    def _still_true(self, ends: list[LastRecord], then: ClusterInfo) -> list[LastRecord]:
-        """The ends of a kept report that still say where the query is.
-
-        Those of a topic that was recreated since, or from before the query was set back, would name records that it has
-        not read.
-        """
-        if not ends:
-            return ends
-        topics = {end.at.topic for end in ends}
-        now = self._recorder.cluster.having(topics)
-        ends = without_recreated(ends, {name for name in topics if not now.numbers_as(then, name)}, self._group)
-        ahead = sorted({str(end.at) for end in ends if end.offset >= self._reached.get(end.at, 0)})
-        if ahead:
-            log.warning("group %s was set back in %s: an earlier report is not stored", self._group, ", ".join(ahead))
-        return [end for end in ends if end.offset < self._reached.get(end.at, 0)]
 
     def _keep(
         self,
@@ -369,15 +322,3 @@ def _as_mapping(progress: Any) -> Mapping[str, Any]:
     """A listener's report by field. PySpark 3.5 gives it as an object, and as JSON."""
     report: Mapping[str, Any] = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     return report
-
-
-def _batch(progress: Any) -> tuple[str, int]:
-    """The run and the number of the batch that a report is about."""
-    return str(progress["runId"]), int(progress["batchId"])
-
-
-def _earliest(before: ClusterInfo | None, now: ClusterInfo | None) -> ClusterInfo:
-    """The first that is known of each topic."""
-    if before is None or now is None or before.cluster_id != now.cluster_id:
-        return before or now or ClusterInfo("", {})
-    return replace(before, topics={**now.topics, **before.topics})
