@@ -14,12 +14,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from reconciler.kafka.connection import POINT_READS, Connection
+from reconciler.kafka.connection import Connection
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.kafka.records import Gathering
 from reconciler.ports import ReadRequest
 from tests.kafka.mock_cluster import PLACE, mock_cluster
-from tests.waiting import LIMIT_S
 
 GONE = 1_000
 
@@ -28,14 +26,6 @@ GONE = 1_000
 def client() -> Iterator[dict[str, Any]]:
     with mock_cluster() as bootstrap:
         yield {"bootstrap.servers": bootstrap, "log_level": 0}
-
-
-def read_by(connection: Connection, offset: int) -> Any:
-    """The first message, or error, that the client has for this offset."""
-    with closing(connection.consumer(POINT_READS)) as consumer:
-        consumer.assign([KafkaPartition(PLACE.topic, PLACE.partition, offset)])
-        (message,) = consumer.consume(1, LIMIT_S)
-    return message
 
 
 class ReportsTwice:
@@ -80,20 +70,3 @@ def test_the_next_read_is_not_told_that_its_position_is_gone(
             assert chunk.out_of_range is (offset >= GONE)
             assert [record.value for record in chunk.records] == ([] if offset >= GONE else [b"value %d" % offset])
     assert len(made) == 4, "a client stops fetching when it reports, also if that is late"
-
-
-def test_a_late_report_leaves_the_read_that_it_meets_as_it_is(client: dict[str, Any]) -> None:
-    """Where the read that asked had ended before the first report came, its client has read on."""
-    connection = Connection(client, timeout_s=10)
-    report, third = read_by(connection, GONE), read_by(connection, 3)
-    assert is_gone(report)
-    before, among, own = (Gathering([ReadRequest(PLACE, offset, 2)]) for offset in (3, 3, GONE))
-    assert not before.take([report], connection)
-    assert before.chunks() == {}
-    among.take([third, report], connection)
-    assert [message.value() for message in among.chunks()[PLACE].records] == [b"value 3"]
-    own.take([report], connection)
-    assert own.chunks()[PLACE].out_of_range
-    assert own.complete
-    assert not before.complete
-    assert not among.complete

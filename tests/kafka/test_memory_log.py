@@ -12,12 +12,10 @@ from tests.kafka.model.cleaner import Cleaner
 AHEAD = 10_000
 
 
-def written(*stamps: int, each_in_a_segment: bool = False) -> MemoryPartition:
+def written(*stamps: int) -> MemoryPartition:
     """One record each, all of one key."""
     made = MemoryPartition()
     for stamp in stamps:
-        if each_in_a_segment and made.end:
-            made.roll()
         made.append(stamp, b"k", b"v")
     return made
 
@@ -74,58 +72,6 @@ def test_a_lookup_names_the_record_itself_inside_a_batch_and_a_marker_by_its_own
     assert [log.lookup(stamp) for stamp in (3, 4, 9, 10)] == [0, 1, 1, None]
     log.compact([1])
     assert [log.lookup(stamp) for stamp in (3, 4, 6, 8)] == [0, 2, 3, None]
-
-
-def test_a_deleted_record_answers_none_for_later_segments_until_its_segment_is_removed() -> None:
-    log = written(1, AHEAD, 2, 3)
-    log.roll()
-    log.append(50)
-    log.delete_before(2)
-    assert (log.broker_lookup(3), log.broker_lookup(4), log.broker_lookup(50)) == (3, None, None)
-    assert (log.lookup(4), log.lookup(50)) == (2, 2)
-    assert log.lookup(AHEAD + 1) is None
-    log.delete_before(4)
-    log.retire()
-    assert (log.broker_lookup(50), log.lookup(50), log.lookup(51)) == (4, 4, None)
-
-
-def test_a_segment_that_the_cleaner_emptied_answers_none_for_all_times_up_to_its_files() -> None:
-    log = written(1, 2, 3, each_in_a_segment=True)
-    log.segments[0].written_ms = 100
-    Cleaner(log).clean(now_ms=0, bases=[1])
-    assert [record.offset for record in log.records] == [1, 2]
-    assert [log.broker_lookup(stamp) for stamp in (0, 1, 2, 100)] == [None] * 4
-    assert [log.lookup(stamp) for stamp in (0, 2, 3)] == [0, 0, 0]
-    assert log.lookup(4) is None
-
-
-def test_a_producers_last_batch_stays_when_it_is_emptied_and_its_time_with_it() -> None:
-    log = MemoryPartition()
-    log.append_batch(batch(AHEAD), producer="idempotent")
-    log.append_batch(batch(1))
-    log.roll()
-    log.append_batch(batch(2, key=b"other"))
-    Cleaner(log).clean(now_ms=0)
-    assert [record.offset for record in log.records] == [1, 2]
-    assert log.broker_lookup(2) is None
-    assert log.broker_latest_ms() is None
-    assert log.lookup(2) == 0
-
-
-def test_tombstones_and_abort_markers_go_at_the_cleaning_after_their_time() -> None:
-    log = MemoryPartition()
-    log.append(1, b"k", None)
-    log.append_batch(batch(2, key=b"aborted"), producer="t", transactional=True)
-    log.append_marker(3, producer="t", aborts=True)
-    log.append(4, b"other", b"v")
-    cleaner = Cleaner(log)
-    for round_ in range(4):
-        log.roll()
-        log.append(10 + round_, b"last", b"v")
-        cleaner.clean(now_ms=round_)
-    kept = [(b.base, len(b.records), b.control) for segment in log.segments for b in segment.batches]
-    # The aborted batch holds its producer's last sequence: its header stays, and so does the marker behind it.
-    assert kept == [(1, 0, False), (2, 0, True), (3, 1, False), (6, 1, False), (7, 1, False)]
 
 
 @pytest.mark.parametrize(("asked", "next_offset"), [(1, 1), (2, 2), (3, 3), (4, 5), (9, 5)])
