@@ -1,4 +1,4 @@
-"""Parts of the lab without clusters: ports, processes, archives of classes, and clusters that workers share."""
+"""Parts of the lab without clusters: ports, processes, and archives of classes."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Thread
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from reconciler.artifacts import java_executable
 from reconciler.core.errors import Unreachable
 from reconciler.lab import kafka
-from reconciler.lab.kafka import CLASSES, HOST, free_ports, is_free, java_command, sharing
+from reconciler.lab.kafka import CLASSES, HOST, free_ports, is_free, sharing
 from reconciler.lab.processes import Child, kill_all, processes_in
-from tests.lab import archives, real_clusters
-from tests.lab.real_clusters import SharedClusters
+from tests.lab import archives
 from tests.waiting import wait_until
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -118,7 +112,8 @@ def test_processes_are_found_by_their_program_and_their_folder_and_no_other_is_k
         sleeper(tmp_path, "less", place / "a" / "server.properties"),
     ]
     try:
-        assert processes_in(place, programs) == {child.pid: name for name, child in ours.items()}
+        known = {child.pid: name for name, child in ours.items()}
+        wait_until(lambda: processes_in(place, programs) == known, "the command lines of both")  # none within exec
         assert kill_all(place, programs, "a")
         assert [child.running for child in ours.values()] == [False, True]
         assert kill_all(place, programs)
@@ -160,99 +155,3 @@ def test_an_archive_is_made_once_and_again_when_the_jars_are_newer(
     archives.make_archive(jars, run)
     assert (jars / CLASSES).read_text() == "classes 3"
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
-
-
-@pytest.mark.system
-def test_a_broker_loads_its_classes_from_the_archive_although_the_cache_is_a_link(
-    kafka_jars: Path, tmp_path: Path
-) -> None:
-    if not sharing(kafka_jars):
-        pytest.skip("this JVM writes no archive, or another run is just making it")
-    (tmp_path / "linked").symlink_to(kafka_jars)
-    java, *options = java_command(tmp_path / "linked", "kafka.Kafka", "--version", heap="64m")
-    loaded = subprocess.run([java, "-Xlog:class+load", *options], capture_output=True, text=True, check=True).stdout
-    assert "kafka.Kafka source: shared objects file (top)" in loaded
-
-
-@pytest.mark.system
-def test_a_jvm_that_rejects_the_archive_says_nothing(kafka_jars: Path, tmp_path: Path) -> None:
-    if not sharing(kafka_jars):
-        pytest.skip("this JVM writes no archive, or another run is just making it")
-    (tmp_path / "other.jar").touch()
-    command = [str(java_executable()), "-XX:+UseSerialGC", *sharing(kafka_jars)]
-    command += ["-cp", str(tmp_path / "other.jar"), "-version"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout == ""
-    assert "archive" not in run.stderr
-
-
-# ---------------------------------------------------------------- clusters that workers share
-
-
-@pytest.fixture
-def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Starts and stops of clusters, which are none."""
-    monkeypatch.setattr(real_clusters, "await_coordinator", lambda _: None)
-    return []
-
-
-@pytest.fixture
-def listeners() -> list[socket.socket]:
-    """A socket for each of the clusters, in the order of their starts: all that they answer with."""
-    return []
-
-
-@pytest.fixture
-def worker(
-    events: list[str], listeners: list[socket.socket], tmp_path: Path
-) -> Callable[[], tuple[SharedClusters, ExitStack]]:
-    """What a worker has of the shared clusters, and how it ends."""
-
-    @contextmanager
-    def begin(name: str) -> Iterator[Any]:
-        events.append(f"start {name}")
-        cluster_id = f"id {len(events)}"
-        with socket.create_server((HOST, 0)) as listening:
-            listeners.append(listening)
-            yield SimpleNamespace(bootstrap=f"{HOST}:{listening.getsockname()[1]}", cluster_id=cluster_id)
-        events.append(f"stop {name}")
-
-    def make() -> tuple[SharedClusters, ExitStack]:
-        until_the_end = ExitStack()
-        return SharedClusters(begin, tmp_path, until_the_end), until_the_end
-
-    return make
-
-
-def test_workers_share_a_cluster_and_who_started_it_stops_it_after_the_last_use(
-    events: list[str], worker: Callable[[], tuple[SharedClusters, ExitStack]]
-) -> None:
-    (first, end_first), (second, end_second), (_, end_idle) = worker(), worker(), worker()
-    assert first.destination.cluster_id == second.destination.cluster_id == "id 1"
-    assert second.source.cluster_id == first.source.cluster_id == "id 2"
-    assert first.destination.bootstrap == second.destination.bootstrap != first.source.bootstrap
-    end_idle.close()
-    ending = Thread(target=end_second.close)
-    ending.start()  # it started one that the first still uses
-    ending.join(0.2)
-    assert ending.is_alive()
-    assert events == ["start b", "start a"]
-    end_first.close()  # and this one started the other: neither waits for the other for ever
-    ending.join()
-    assert sorted(events[2:]) == ["stop a", "stop b"]
-    late, end_late = worker()
-    with end_late:
-        assert late.destination.cluster_id == "id 5", "who comes later starts another one"
-    assert events[4:] == ["start b", "stop b"]
-
-
-def test_a_shared_cluster_that_has_ended_is_told_at_once_to_every_worker(
-    listeners: list[socket.socket], worker: Callable[[], tuple[SharedClusters, ExitStack]]
-) -> None:
-    (first, end_first), (second, end_second) = worker(), worker()
-    with end_first, end_second:  # who started it waits for the other
-        assert first.destination.bootstrap == second.destination.bootstrap
-        listeners[0].close()
-        for clusters in (first, second):
-            with pytest.raises(Unreachable, match=r"The shared cluster b of this run, at .* has ended"):
-                _ = clusters.destination
