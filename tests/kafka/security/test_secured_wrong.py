@@ -194,27 +194,12 @@ UNUSABLE = [
         code=2,
     ),
     Wrong(
-        "misspelt",
-        lambda secured, _: _with(secured.scram, sasl_password="", sasl_passwrod=secured.password),
-        'No such configuration property: "sasl.passwrod"',
-        "Did you mean sasl.password?",
-        code=2,
-    ),
-    Wrong(
-        "Java's own",
-        lambda secured, _: _with(secured.scram, sasl_jaas_config=f'ScramLoginModule password="{secured.password}";'),
-        "Java JAAS configuration is not supported",
-        "Correct [destination.client]",
-        code=2,
-    ),
-    Wrong(
         "value",
         scram(security_protocol="SASL-SSL"),
         'Invalid value "SASL-SSL" for configuration property "security.protocol"',
         "Correct [destination.client]",
         code=2,
     ),
-    Wrong("half a login", scram(sasl_username=""), "sasl.username", "Correct [destination.client]", code=2),
 ]
 """Settings that the client library does not accept."""
 
