@@ -1,15 +1,9 @@
-"""Logs from seeds: what is done to one partition, to be done to a real one and to one in memory alike.
-
-``python -m tests.kafka.model.seeded_logs --seed N`` prints a seed's operations; with ``--compare`` it carries them out
-on a broker of its own and in memory, and prints where the two differ.
-"""
+"""Logs from seeds: what is done to one partition, to be done to a real one and to one in memory alike."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 BEGIN = 1_700_000_000_000
@@ -223,39 +217,3 @@ class _Maker:
             return self._clock + self._rng.randrange(60)
         self._clock += self._rng.choice((0, 0, 0, 1) if self._order == "ties" else (0, 1, 2, 9))
         return self._clock + (self._rng.randint(-15, 15) if self._order == "bounded" else 0)
-
-
-# ---------------------------------------------------------------- the command
-
-
-def _lines(operations: Sequence[Operation], indent: str = "  ") -> Iterator[str]:
-    for operation in operations:
-        if isinstance(operation, Transaction):
-            yield f"{indent}transaction of {operation.by!r}, {'commits' if operation.commits else 'aborts'}:"
-            yield from _lines(operation.writes, indent + "  ")
-        elif isinstance(operation, Write):
-            yield f"{indent}write by {operation.by!r}:"
-            yield from (f"{indent}  +{m.timestamp_ms - BEGIN} ms {m.key!r} {m.value!r}" for m in operation.messages)
-        else:
-            yield f"{indent}{operation}"
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="Print a seeded log; compare it between a real broker and memory.")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--compare", action="store_true", help="carry it out on a broker and in memory, and compare")
-    options = parser.parse_args(arguments)
-    log = make_log(options.seed)
-    print(f"seed {log.seed}, topic {log.kind.name} {dict(log.kind.config)}, times from {BEGIN}")
-    print("\n".join(_lines(log.operations)))
-    if not options.compare:
-        return 0
-    from tests.kafka.model.twin_differences import differences_of
-
-    differences = differences_of(log)
-    print("\n".join(differences) or "no difference")
-    return 1 if differences else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,6 @@
 """The log in memory answers as a real broker does: seeded logs are carried out on both, and everything is compared.
 
-What simulations prove about searches, they prove of this model. A failure names a seed; that log alone is carried out
-and compared again by ``python -m tests.kafka.model.seeded_logs --seed N --compare``.
+What simulations prove about searches, they prove of this model. A failure names a seed.
 """
 
 from __future__ import annotations
@@ -10,15 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from reconciler.ports import LogReader, ReadRequest, TopicPartition
+from reconciler.ports import LogReader, ReadRequest
 from tests.kafka.bulk.readers import Both
 from tests.kafka.model import twin_differences
 from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, patient_reader
-from tests.kafka.model.seeded_logs import BEGIN, make_log
+from tests.kafka.model.seeded_logs import make_log
 from tests.kafka.model.twin_differences import Whole, first_since, times_of, told
 from tests.lab.kafka import KafkaCluster
 from tests.waiting import wait_until
@@ -45,14 +43,6 @@ def reader(broker: KafkaCluster) -> Iterator[LogReader]:
 @pytest.fixture(scope="module")
 def twins(broker: KafkaCluster) -> list[Twin]:
     return make_twins(broker, [make_log(seed) for seed in SEEDS])
-
-
-def never_compacted(twins: list[Twin]) -> list[Twin]:
-    return [twin for twin in twins if not twin.log.kind.is_cleaned]
-
-
-def compacted(twins: list[Twin]) -> list[Twin]:
-    return [twin for twin in twins if twin.log.kind.is_cleaned]
 
 
 def some_of(differences: Iterable[str]) -> str:
@@ -112,32 +102,7 @@ def test_ranges_are_the_same(reader: LogReader, twins: list[Twin]) -> None:
 
 
 def test_lookups_are_the_same_and_never_overlook_a_record(reader: LogReader, twins: list[Twin]) -> None:
-    assert some_of(twin_differences.in_lookups(reader, never_compacted(twins))) == ""
-
-
-def test_lookups_in_compacted_topics_are_the_same_and_never_overlook_a_record(
-    reader: LogReader, twins: list[Twin]
-) -> None:
-    assert some_of(twin_differences.in_lookups(reader, compacted(twins))) == ""
-
-
-def test_lookups_equal_the_admin_clients(broker: KafkaCluster, reader: LogReader, twins: list[Twin]) -> None:
-    from confluent_kafka import TopicPartition as KafkaPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    places = [twin.place for twin in never_compacted(twins) if twin.memory.start == 0]
-
-    def admin(spec: Any) -> list[int]:
-        asked = {KafkaPartition(tp.topic, tp.partition): spec for tp in places}
-        answers = broker.admin().list_offsets(asked, request_timeout=30)
-        found = {TopicPartition(tp.topic, tp.partition): answer.result(30).offset for tp, answer in answers.items()}
-        return [found[place] for place in places]
-
-    assert list(reader.log_starts(places).values()) == admin(OffsetSpec.earliest())
-    assert list(reader.log_ends(places).values()) == admin(OffsetSpec.latest())
-    for stamp in (BEGIN, BEGIN + 20, BEGIN + 2_000):
-        found = reader.offsets_for_times([(place, stamp) for place in places])
-        assert [-1 if offset is None else offset for offset in found] == admin(OffsetSpec.for_timestamp(stamp))
+    assert some_of(twin_differences.in_lookups(reader, twins)) == ""
 
 
 def test_reads_of_many_partitions_are_the_same_and_the_reference_is_rarely_asked(
@@ -180,13 +145,7 @@ def test_a_read_goes_over_batches_that_the_log_cleaner_emptied_again_and_again(
 
 
 def test_searches_find_the_same_with_the_same_number_of_probes(reader: LogReader, twins: list[Twin]) -> None:
-    assert some_of(twin_differences.in_findings(reader, never_compacted(twins))) == ""
-
-
-def test_searches_in_compacted_topics_find_the_same_with_the_same_number_of_probes(
-    reader: LogReader, twins: list[Twin]
-) -> None:
-    assert some_of(twin_differences.in_findings(reader, compacted(twins))) == ""
+    assert some_of(twin_differences.in_findings(reader, twins)) == ""
 
 
 # ---------------------------------------------------------------- topics

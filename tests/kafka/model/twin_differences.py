@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 from reconciler.core.anchors import (
@@ -27,9 +25,9 @@ from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.engine import EngineSettings, Inquiry, SearchResult, run
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
-from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, patient_reader
+from tests.kafka.model.broker_twins import Twin, memory_log
 from tests.kafka.model.log_files import layout
-from tests.kafka.model.seeded_logs import BEGIN, FAR_AHEAD, Message, Operation, SeededLog, Transaction, Write
+from tests.kafka.model.seeded_logs import BEGIN, FAR_AHEAD, Message, Operation, Transaction, Write
 from tests.lab.kafka import KafkaCluster
 
 SIZES = (1, 3, 1_000)
@@ -315,21 +313,3 @@ def in_findings(reader: LogReader, twins: Sequence[Twin]) -> Iterator[str]:
 
 def _found(found: SearchResult) -> str:
     return f"{found.finding} after {found.probes} probes in {found.rounds} rounds"
-
-
-# ---------------------------------------------------------------- all of it
-
-
-def differences_of(log: SeededLog) -> list[str]:
-    """Carry one log out on a broker of its own and in memory, and compare everything."""
-    from reconciler import artifacts
-
-    with tempfile.TemporaryDirectory() as directory, ExitStack() as until_the_end:
-        jars = artifacts.kafka_jars(print)
-        cluster = until_the_end.enter_context(KafkaCluster("model", Path(directory), jars, properties=BROKER))
-        twins = make_twins(cluster, [log])
-        reader = until_the_end.enter_context(closing(patient_reader(cluster)))
-        by_cluster = (on_disk, in_broker_lookups, in_largest_times)
-        by_reader = (in_edges, in_lookups, in_reads, in_findings)
-        found = [difference for compare in by_cluster for difference in compare(cluster, twins)]
-        return found + [difference for compare in by_reader for difference in compare(reader, twins)]
