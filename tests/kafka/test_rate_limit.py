@@ -58,15 +58,6 @@ def test_a_thread_that_waits_has_taken_its_requests() -> None:
     assert limit.taken == 3
 
 
-def test_unused_requests_expire_after_a_second() -> None:
-    time = Time()
-    limit = RateLimit(10, time, time.sleep)
-    time.now += 3_600
-    for _ in range(30):
-        limit.take(1)
-    assert time.now == pytest.approx(1_000 + 3_600 + 2.0)
-
-
 def test_a_call_of_more_than_a_seconds_worth_is_paid_for_by_the_next_one() -> None:
     time = Time()
     limit = RateLimit(1, time, time.sleep)

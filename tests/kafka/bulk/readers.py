@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconciler.core.probes import Chunk
@@ -11,7 +11,7 @@ from reconciler.kafka.bulk.reading import BulkReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.records import turns
 from reconciler.kafka.sent import frames, pack, unpack
-from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
+from reconciler.ports import ReadRequest, TopicPartition
 
 MOST_BYTES = 64 * 1024 * 1024
 
@@ -58,17 +58,8 @@ class Both:
         found |= zip(left, self._other.read([requests[index] for index in left]), strict=True) if left else {}
         return [found[index] for index in range(len(requests))]
 
-    def describe(self, topics: Iterable[str]) -> ClusterInfo:
-        return self._other.describe(topics)
-
-    def log_starts(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return self._other.log_starts(partitions)
-
     def log_ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._other.log_ends(partitions)
-
-    def offsets_for_times(self, asked: Sequence[tuple[TopicPartition, int]]) -> Sequence[int | None]:
-        return self._other.offsets_for_times(asked)
 
     def close(self) -> None:
         self._bulk.close()
