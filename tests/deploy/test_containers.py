@@ -122,17 +122,3 @@ def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(
     resumed = {row["partition"]: row["stored_offset"] for row in rows}
     assert resumed != stored
     assert ids_from(destination, mirrored, resumed) == unread
-
-
-def test_a_broker_in_a_container_comes_back_where_it_was_with_what_it_had(clusters: Clusters, topic_name: str) -> None:
-    cluster = clusters.destination
-    cluster.create_topic(topic_name)
-    address = cluster.bootstrap
-    written = traffic.produce(cluster, topic_name, traffic.events("kept", 50, 1, 1_700_000_000_000, seed=3), "kept")
-    cluster.kill()
-    cluster.start()
-    assert cluster.bootstrap == address
-    assert ids_from(cluster, topic_name, {0: 0}) == set(written)
-    cluster.pause()
-    cluster.resume()
-    assert cluster.end_offsets(topic_name)[0] >= len(written)

@@ -20,12 +20,7 @@ from tests import ROOT
 REPOSITORY = ROOT
 IMAGE = "reconciler-kafka:tests"
 START_SECONDS = 120
-_SETTINGS = {
-    # For a broker that is killed and comes back: it is let in again only when its last session has run out.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
-    "offsets.retention.minutes": "10000000",
-}
+_SETTINGS = {"offsets.retention.minutes": "10000000"}
 
 
 class CannotRun(Exception):
@@ -92,7 +87,7 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 class ContainerCluster(ClusterInUse):
-    """One broker in a container, reached at a port of this machine that stays the same."""
+    """One broker in a container, reached at a port of this machine."""
 
     def __init__(self, name: str, image: str) -> None:
         super().__init__(name)
@@ -108,36 +103,16 @@ class ContainerCluster(ClusterInUse):
     # ------------------------------------------------------------ life
 
     def start(self) -> Self:
-        """Start it and wait until it answers. The second start finds the first one's data."""
-        self.forget_admin()
-        if self._container is None:
-            self._container = self._new()
-            self._container.start()
-        else:
-            self._wrapped.start()
+        """Start it and wait until it answers."""
+        self._container = self._new()
+        self._container.start()
         self.wait_until(self._answers, START_SECONDS, "its first answer")
         return self
-
-    def stop(self) -> None:
-        """Orderly: everything is flushed."""
-        self._wrapped.stop(timeout=15)
 
     def kill(self) -> None:
         """The disaster: gone between two instructions."""
         self._wrapped.kill()
         self._wrapped.wait()
-
-    def restart(self) -> Self:
-        """Up again after ``stop`` or ``kill`` (or stopped first): the same address, the same data."""
-        self.stop()
-        return self.start()
-
-    def pause(self) -> None:
-        """Freeze it: connections stay open, nothing is answered."""
-        self._wrapped.pause()
-
-    def resume(self) -> None:
-        self._wrapped.unpause()
 
     @property
     def running(self) -> bool:
