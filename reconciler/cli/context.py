@@ -91,7 +91,12 @@ def private_key(path: Path) -> PrivateKey:
     """
     from reconciler.trust import signing
 
-    def asked() -> str:
+    return signing.private_key(path, partial(_passphrase, path))
+
+
+def _passphrase(path: Path) -> str:
+    found = os.environ.get(PASSPHRASE) or ""
+    if not found:
         if not sys.stdin.isatty():
             raise ConfigError(
                 f"The key {path} needs a passphrase, and stdin is not a terminal.", hint=f"Put it into {PASSPHRASE}."
@@ -99,18 +104,13 @@ def private_key(path: Path) -> PrivateKey:
         import getpass
 
         try:
-            typed = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
+            found = getpass.getpass(line(f"Passphrase of {path}: "), sys.stderr)
         except EOFError:
             hint = f"Run this again and type it, or put it into {PASSPHRASE}."
             raise ConfigError(f"No passphrase was given for the key {path}.", hint=hint) from None
-        if typed:
-            KNOWN.add(typed, f"${{{PASSPHRASE}}}")
-        return typed
-
-    passphrase = os.environ.get(PASSPHRASE) or None
-    if passphrase:
-        KNOWN.add(passphrase, f"${{{PASSPHRASE}}}")
-    return signing.private_key(path, passphrase, asked)
+    if found:
+        KNOWN.add(found, f"${{{PASSPHRASE}}}")
+    return found
 
 
 # ---------------------------------------------------------------- the world outside

@@ -7,6 +7,7 @@ the SHA-256 of its public key in DER: ``openssl pkey -pubin -in KEY -outform DER
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -76,23 +77,21 @@ def public_key(pem: bytes, name: str) -> PublicKey:
     return PublicKey(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
-def private_key(pem: bytes, name: str, passphrase: str | None) -> PrivateKey:
-    """Read a private key. Raises ConfigError for an unusable key, ``NeedsPassphrase`` for an encrypted one."""
+def private_key(pem: bytes, name: str, passphrase: Callable[[], str | None]) -> PrivateKey:
+    """Read a private key; ``passphrase`` is called if it is encrypted. Raises ConfigError for an unusable key."""
     if b"PUBLIC KEY" in pem:
         raise ConfigError(f"{name} is a public key, but only a private one can sign.", hint=MAKE_ONE)
+    given = None
     try:
-        key = load_pem_private_key(pem, passphrase.encode() if passphrase else None)
-    except TypeError as error:  # a passphrase where there is none, or none where there is one
-        if not passphrase:
-            raise NeedsPassphrase(f"{name} has a passphrase, but none was given.") from error
-        return private_key(pem, name, None)
+        try:
+            key = load_pem_private_key(pem, None)
+        except TypeError:  # it is encrypted
+            if not (given := passphrase()):
+                raise ConfigError(f"{name} has a passphrase, but none was given.") from None
+            key = load_pem_private_key(pem, given.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        what = "does not open with that passphrase" if passphrase else "is not a private key in PEM"
-        raise ConfigError(f"{name} {what}.", hint="Give the right passphrase." if passphrase else MAKE_ONE) from error
+        what = "does not open with that passphrase" if given else "is not a private key in PEM"
+        raise ConfigError(f"{name} {what}.", hint="Give the right passphrase." if given else MAKE_ONE) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(f"{name} is not an Ed25519 key.", hint=MAKE_ONE)
     return PrivateKey(key)
-
-
-class NeedsPassphrase(ConfigError):
-    """The key's file is encrypted."""

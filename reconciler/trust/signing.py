@@ -76,18 +76,12 @@ def _ed25519() -> Any:
     return importlib.import_module("reconciler.trust.ed25519")
 
 
-def private_key(path: Path, passphrase: str | None, ask: Callable[[], str] | None = None) -> PrivateKey:
-    """Read a private key, once. ``ask``: gives the passphrase of one that needs it, where none is given.
+def private_key(path: Path, passphrase: Callable[[], str | None] = lambda: None) -> PrivateKey:
+    """Read a private key; ``passphrase`` is called if it is encrypted.
 
     Raises ConfigError for an unusable key, also if its passphrase is missing or wrong.
     """
-    pem, module = _content(path, "key"), _ed25519()
-    try:
-        key: PrivateKey = module.private_key(pem, f"The key {path}", passphrase)
-    except module.NeedsPassphrase:
-        if ask is None:
-            raise
-        key = module.private_key(pem, f"The key {path}", ask())
+    key: PrivateKey = _ed25519().private_key(_content(path, "key"), f"The key {path}", passphrase)
     return key
 
 
@@ -98,7 +92,7 @@ def own_key(trust: TrustSettings) -> PrivateKey | None:
     """
     if trust.signing_key is None:
         return None
-    key = private_key(Path(trust.signing_key), trust.signing_passphrase)
+    key = private_key(Path(trust.signing_key), lambda: trust.signing_passphrase)
     if trust.trusted_keys and key.public.id not in trusted(trust):
         raise ConfigError(
             f"[trust] signing_key {trust.signing_key} is none of trusted_keys.",

@@ -34,7 +34,7 @@ class Key:
     public: Path
 
     def sign(self, plan: Path, content: bytes = CONTENT) -> signing.Signature:
-        return signing.sign(plan, content, SHA256, signing.private_key(self.private, None))
+        return signing.sign(plan, content, SHA256, signing.private_key(self.private))
 
 
 def openssl(*words: object, passphrase: str = "") -> bytes:
@@ -255,9 +255,9 @@ def test_an_unusable_key_is_reported(plan: Path, ada: Key, tmp_path: Path) -> No
     assert "is not a public key in PEM" in with_trusted(nonsense)
     assert "cannot be read: No such file" in with_trusted(missing)
     assert "cannot be read: Is a directory" in with_trusted(tmp_path)
-    assert "is a public key, but only a private one can sign" in usage(lambda: signing.private_key(ada.public, None))
-    assert "is not an Ed25519 key" in usage(lambda: signing.private_key(rsa.private, None))
-    assert "openssl genpkey -algorithm ed25519" in usage(lambda: signing.private_key(plan, None))
+    assert "is a public key, but only a private one can sign" in usage(lambda: signing.private_key(ada.public))
+    assert "is not an Ed25519 key" in usage(lambda: signing.private_key(rsa.private))
+    assert "openssl genpkey -algorithm ed25519" in usage(lambda: signing.private_key(plan))
 
 
 def test_a_key_with_a_passphrase_is_told_from_one_without(plan: Path, ada: Key, tmp_path: Path) -> None:
@@ -265,15 +265,11 @@ def test_a_key_with_a_passphrase_is_told_from_one_without(plan: Path, ada: Key, 
     openssl(
         "pkcs8", "-topk8", "-in", ada.private, "-out", locked, "-passout", "env:PASSPHRASE", passphrase="open sesame"
     )
-    assert (
-        signing.private_key(locked, None, lambda: "open sesame").public == signing.private_key(ada.private, None).public
-    )
-    assert signing.private_key(ada.private, None, Mock(side_effect=AssertionError)).public  # is not asked
-    assert signing.private_key(locked, "open sesame").public == signing.private_key(ada.private, None).public
-    assert signing.private_key(ada.private, "not needed").public == signing.private_key(ada.private, None).public
-    assert "does not open with that passphrase" in usage(lambda: signing.private_key(locked, "open barley"))
+    assert signing.private_key(locked, lambda: "open sesame").public == signing.private_key(ada.private).public
+    assert signing.private_key(ada.private, Mock(side_effect=AssertionError)).public  # is not asked
+    assert "does not open with that passphrase" in usage(lambda: signing.private_key(locked, lambda: "open barley"))
     for nothing in (None, ""):
-        assert "has a passphrase, but none was given" in usage(lambda: signing.private_key(locked, nothing))  # noqa: B023
+        assert "has a passphrase, but none was given" in usage(lambda: signing.private_key(locked, lambda: nothing))  # noqa: B023
 
 
 def test_a_passphrase_that_is_not_typed_is_no_bug(ada: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,14 +289,14 @@ def test_a_key_that_comes_through_a_pipe_is_read_once(ada: Key, tmp_path: Path) 
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as writer:
         writer.submit(pipe.write_bytes, ada.private.read_bytes())
-        assert context.private_key(pipe).public == signing.private_key(ada.private, None).public
+        assert context.private_key(pipe).public == signing.private_key(ada.private).public
 
 
 def test_a_private_key_is_not_shown(ada: Key) -> None:
     secret = "".join(ada.private.read_text().splitlines()[1:-1])
-    shown = repr(signing.private_key(ada.private, None))
+    shown = repr(signing.private_key(ada.private))
     assert secret not in shown
-    assert shown == f"PrivateKey({signing.private_key(ada.private, None).public.id[:16]})"
+    assert shown == f"PrivateKey({signing.private_key(ada.private).public.id[:16]})"
 
 
 def test_without_the_package_the_extra_is_named(plan: Path, ada: Key, monkeypatch: pytest.MonkeyPatch) -> None:

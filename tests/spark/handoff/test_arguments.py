@@ -121,7 +121,7 @@ def test_a_plan_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path, key = tmp_path / "plan.json", make(tmp_path, "ada")
     path.write_bytes(BOM + LASTS.to_text().encode())
     assert handoff.starting_offsets(path) == handoff.starting_offsets(LASTS)
-    signing.sign(path, path.read_bytes(), LASTS.sha256, signing.private_key(key.private, None))
+    signing.sign(path, path.read_bytes(), LASTS.sha256, signing.private_key(key.private))
     assert handoff.load(path, trusted_keys=[os.fspath(key.public)]).vouched
     path.write_text(LASTS.to_text())
     with pytest.raises(Changed, match="is not the one that was signed"):

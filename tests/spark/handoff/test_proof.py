@@ -60,7 +60,7 @@ def hooked(tmp_path: Path) -> dict[str, str]:
 
 def signed(path: Path, plan: Plan, key: Key) -> Path:
     path.write_text(plan.to_text())
-    trust.signed(path, plan, signing.private_key(key.private, None))
+    trust.signed(path, plan, signing.private_key(key.private))
     return path
 
 
