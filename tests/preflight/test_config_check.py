@@ -515,7 +515,7 @@ def test_a_certificate_that_is_none_is_a_failure(local: Callable[[str], Tries], 
     (tmp_path / "c.pem").write_text("nothing")
     found = local('[watch]\nlisten = "127.0.0.1:0"\ntls_certificate = "FOLDER/c.pem"\ntls_key = "FOLDER/none.pem"')
     assert found.exit_code is ExitCode.USAGE
-    assert "none.pem, which is not there" in found.messages(Level.FAIL, "watch")[0]
+    assert "none.pem, which cannot be read" in found.messages(Level.FAIL, "watch")[0]
 
 
 def make_keys(folder: Path) -> None:

@@ -273,5 +273,5 @@ def test_the_certificate_is_read_again_at_a_signal(world: World) -> None:
         assert watch.get("/metrics", after)[0] == 200
         used[1].unlink()
         reload(watch)
-        watch.until(lambda: [line for line in watch.lines if "tls.key, which is not there" in line], "the refusal")
+        watch.until(lambda: [line for line in watch.lines if "tls.key, which cannot be read" in line], "the refusal")
         assert watch.get("/metrics", after)[0] == 200
