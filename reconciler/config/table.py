@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from reconciler.core.errors import ConfigError
+from reconciler.near import near_names
 
 C = TypeVar("C", bound=str)
 
@@ -239,9 +240,7 @@ def _shown(value: Any) -> str:
 
 
 def _nearest(key: str, among: Iterable[str], alike: float = 0.6) -> str | None:
-    from difflib import get_close_matches  # noqa: PLC0415 - for faults only
-
-    return next(iter(get_close_matches(key, sorted(among), 1, alike)), None)
+    return next(iter(near_names(key, among, 1, alike)), None)
 
 
 def _milliseconds(text: str) -> int | None:

@@ -154,30 +154,26 @@ def _ids(spec: str, records: Iterable[Record]) -> set[bytes | None]:
 # ---------------------------------------------------------------- what records have
 
 
-def _places(records: Sequence[Record]) -> Iterator[tuple[str, object]]:
+def _places(record: Record) -> Iterator[tuple[str, object]]:
     """Every header and every field of a JSON value, as the configuration names it, with its content."""
-    for record in records:
-        yield from ((f"header:{name}", value) for name, value in record.headers)
-        yield from ((f"json:{path}", value) for path, value in _fields(record))
+    yield from ((f"header:{name}", value) for name, value in record.headers)
+    yield from ((f"json:{path}", value) for path, value in _fields(record))
 
 
 def _specs(records: Sequence[Record]) -> list[str]:
     """Every possible id of these records, each once; a time is none."""
     found = dict.fromkeys(
         spec
-        for spec, value in _places(records)
+        for record in records
+        for spec, value in _places(record)
         if isinstance(value, str | int | bytes)
         and value != b""
         and not isinstance(value, bool)
-        and not _is_like_a_time(spec)
+        and not _LIKE_A_TIME.search(_last(spec.partition(":")[2]))
     )
     if any(record.key for record in records):
         found["key"] = None
     return list(found)[:MOST_FIELDS]
-
-
-def _is_like_a_time(spec: str) -> bool:
-    return _LIKE_A_TIME.search(_last(spec.partition(":")[2])) is not None
 
 
 def _last(path: str) -> str:
