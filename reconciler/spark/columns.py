@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import ConfigError
 
@@ -17,11 +17,11 @@ WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 
 
 @contextmanager
-def kept(frame: DataFrame, level: Literal["MEMORY_AND_DISK", "DISK_ONLY"]) -> Iterator[DataFrame]:
-    """Keep what Spark computes of the frame on its executors until the block ends. ``level``: see ``StorageLevel``."""
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Keep what Spark computes of the frame on its executors' disks until the block ends."""
     from pyspark import StorageLevel
 
-    frame.persist(getattr(StorageLevel, level))
+    frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield frame
     finally:

@@ -184,7 +184,7 @@ def tallied(
     together = judged.groupBy("unit", f.when(is_finding, f.col("name")).alias("name")).agg(
         *(f.sum(name).alias(name) for name in sums), *(f.min(name).alias(name) for name in at)
     )
-    with kept(together.coalesce(SUMMING_TASKS), "DISK_ONLY") as names:
+    with kept(together.coalesce(SUMMING_TASKS)) as names:
         by_unit = names.groupBy("unit").agg(*(f.sum(name).alias(name) for name in sums)).collect()
         found = {row["unit"]: {name: int(row[name] or 0) for name in sums} for row in by_unit}
         yield Found(found, names.where(has_name))

@@ -16,7 +16,7 @@ The read runs beside the job's function. That it names the last record that Spar
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,7 +110,14 @@ class RangeEnds:
         self._cluster.learn(after)
         renumbered = {name for name in topics if not after.numbers_as(before, name)}
         gone |= {at for at in wanted if at.topic in renumbered}
-        return PointRead(without_recreated([found[at] for at in sorted(found)], renumbered, self._target.group), gone)
+        if renumbered:
+            log.warning(
+                "%s was deleted and recreated: this batch is not stored for group %s, since its offsets may be the "
+                "former topic's",
+                ", ".join(sorted(renumbered)),
+                self._target.group,
+            )
+        return PointRead([found[at] for at in sorted(found) if at.topic not in renumbered], gone)
 
     def _gone(self, empty: Mapping[TopicPartition, OffsetSpan]) -> frozenset[TopicPartition]:
         """The ranges in which no record was found, and in which the log begins now."""
@@ -156,15 +163,3 @@ class RangeEnds:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
-
-
-def without_recreated(ends: Sequence[LastRecord], recreated: Collection[str], group: str) -> list[LastRecord]:
-    """The last records without those of topics that were deleted and recreated; says which these are."""
-    if recreated:
-        log.warning(
-            "%s was deleted and recreated: this batch is not stored for group %s, since its offsets may be the "
-            "former topic's",
-            ", ".join(sorted(recreated)),
-            group,
-        )
-    return [end for end in ends if end.at.topic not in recreated]
