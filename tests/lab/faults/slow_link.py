@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from reconciler.lab.kafka import HOST, free_ports
 from tests.lab.kafka import KafkaCluster
@@ -56,8 +56,12 @@ class SlowLink:
                 except OSError:
                     client.close()
                     continue
-                for ends in ((client, server, lambda count: None), (server, client, self._take_time)):
-                    threading.Thread(target=_pass_on, args=ends, daemon=True).start()
+                self._join(client, server)
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        """Begin to pass on what the two say to each other."""
+        for ends in ((client, server, lambda count: None), (server, client, self._take_time)):
+            threading.Thread(target=_pass_on, args=ends, daemon=True).start()
 
     def _take_time(self, count: int) -> None:
         """Wait until the link has delivered so many bytes more."""
@@ -76,12 +80,20 @@ def _pass_on(giver: socket.socket, taker: socket.socket, take_time: Callable[[in
         taker.shutdown(socket.SHUT_RDWR)
 
 
+L = TypeVar("L", bound=SlowLink)
+
+
 @contextmanager
-def far_cluster(directory: Path, jars: Path) -> Iterator[tuple[KafkaCluster, SlowLink]]:
+def far_cluster(
+    directory: Path,
+    jars: Path,
+    properties: Mapping[str, str] | None = None,
+    link_to: Callable[[Callable[[], str]], L] = SlowLink,  # type: ignore[assignment]
+) -> Iterator[tuple[KafkaCluster, L]]:
     """A cluster, and the link by which all its clients reach it."""
     made: list[KafkaCluster] = []
-    with SlowLink(lambda: made[0].bootstrap) as link:
-        told = {"advertised.listeners": f"PLAINTEXT://{link.address}"}
+    with link_to(lambda: made[0].bootstrap) as link:
+        told = {"advertised.listeners": f"PLAINTEXT://{link.address}", **(properties or {})}
         made.append(KafkaCluster("b", directory, jars, heap="768m", properties=told))
         with made[0] as cluster:
             yield cluster, link
