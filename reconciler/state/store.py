@@ -1,0 +1,185 @@
+"""The state store: logs of numbered entries, appended and never changed.
+
+Theory of operation. An entry is appended under exactly the number after the newest that its writer has read. A back-end
+gives that number to one writer: the entry is there whole, or not at all.
+
+- S1  Of two writers of one number, one gets False. It has written nothing.
+- S2  Each entry has a nonce. A back-end whose reply is lost, or whose client repeated the request, is asked what the
+      number holds: the nonce decides. If that cannot be read either, the outcome is unknown (exit code 7).
+- S3  A pruned number is free again. A writer that comes so late takes its entry back: at least ``LEAST_KEPT`` newer
+      ones are there, and the one before is not.
+- S4  Creating a store appends one number twice. A system that accepts both cannot keep state, and is refused: some
+      S3-compatible stores ignore If-None-Match.
+- S5  A store has a random id, made with it. Reading one that was never created raises ``NotCreated``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+from reconciler.core.errors import NotCreated, OutcomeUnknown, ReconcilerError, Refused
+
+FIRST = 1
+"""The number of a log's first entry."""
+LEAST_KEPT = 16
+"""Pruning keeps at least so many entries."""
+_IDENTITY = "store"
+_NONCE = "nonce"
+
+
+class Held(NamedTuple):
+    """An entry as a back-end keeps it."""
+
+    number: int
+    entry: bytes
+
+
+class Backend(Protocol):
+    """One system that can keep state. A module of its own for each.
+
+    Raises Unreachable and Refused with nothing written, NotCreated if the store does not exist, and OutcomeUnknown if
+    an append may have happened.
+    """
+
+    @property
+    def shown(self) -> str:
+        """The address for messages, without secrets."""
+
+    def create(self) -> None:
+        """Make what holds the logs, unless it exists."""
+
+    def put(self, log: str, number: int, entry: bytes) -> bool:
+        """Write the entry if the number is free; False if it is taken."""
+
+    def read(self, log: str, newest: int) -> Sequence[Held]:
+        """At most ``newest`` entries, the newest first. Empty if nothing was appended."""
+
+    def read_one(self, log: str, number: int) -> Held | None: ...
+
+    def remove(self, log: str, number: int) -> None:
+        """Remove one entry, if it is there."""
+
+    def prune(self, log: str, upto: int) -> None:
+        """Remove the entries up to that number, the oldest first: a kill leaves no gap."""
+
+    def close(self) -> None: ...
+
+
+class Entry(NamedTuple):
+    """One entry of a log; ``fields`` is a JSON object."""
+
+    number: int
+    fields: Mapping[str, Any]
+
+
+class StateStore:
+    """The logs of one store. ``new_nonce`` gives 16 random bytes as text."""
+
+    def __init__(self, backend: Backend, *, new_nonce: Callable[[], str]) -> None:
+        self._backend = backend
+        self._new_nonce = new_nonce
+        self._id: str | None = None
+
+    @property
+    def shown(self) -> str:
+        return self._backend.shown
+
+    @property
+    def id(self) -> str:
+        """The store's id, by which an old copy of it or another one is told apart. Raises NotCreated."""
+        if self._id is None:
+            found = self.read(_IDENTITY, newest=1)
+            if not found:
+                raise NotCreated(
+                    f"{self.shown} is not a state store.",
+                    hint="Correct [state] store, mount it, or make a new one: reconciler init -c FILE",
+                )
+            self._id = str(found[0].fields["id"])
+        return self._id
+
+    def create(self) -> None:
+        """Make the store, unless it exists. Raises Refused where two writers could append the same number."""
+        self._backend.create()
+        if self.read(_IDENTITY, newest=1):
+            return
+        if not self.append(_IDENTITY, FIRST, {"id": self._new_nonce()}):
+            return  # another process is making it
+        if self._backend.put(_IDENTITY, FIRST, self._encoded(self._new_nonce(), {})):
+            raise Refused(
+                f"{self.shown} replaces what was written before, so two operators could move one job to two clusters.",
+                hint="Keep the state elsewhere: PostgreSQL, HBase, HDFS, a shared disk, S3, GCS or Azure.",
+            )
+
+    def append(self, log: str, number: int, fields: Mapping[str, Any]) -> bool:
+        """Append an entry under the number after the newest that was read. False if another entry has that number.
+
+        Raises OutcomeUnknown if the store does not say, Unreachable and Refused with nothing written.
+        """
+        nonce = self._new_nonce()
+        unknown: OutcomeUnknown | None = None
+        try:
+            put = self._backend.put(log, number, self._encoded(nonce, fields))
+        except OutcomeUnknown as error:
+            put, unknown = False, error
+        if not put and not self._is_mine(log, number, nonce, unknown):
+            return False
+        return not self._took_back(log, number)
+
+    def read(self, log: str, *, newest: int) -> list[Entry]:
+        """At most ``newest`` entries, the newest first."""
+        return [Entry(held.number, self._decoded(log, held)) for held in self._backend.read(log, newest)]
+
+    def prune(self, log: str, *, keep: int) -> None:
+        """Remove all entries but the ``keep`` newest; ValueError if these are fewer than ``LEAST_KEPT``."""
+        if keep < LEAST_KEPT:
+            raise ValueError(f"keep={keep}")
+        for held in self._backend.read(log, 1):
+            self._backend.prune(log, held.number - keep)
+
+    def close(self) -> None:
+        self._backend.close()
+
+    def _took_back(self, log: str, number: int) -> bool:
+        numbers = [held.number for held in self._backend.read(log, LEAST_KEPT)]
+        if number in numbers or len(numbers) < LEAST_KEPT or self._backend.read_one(log, number - 1) is not None:
+            return False
+        self._backend.remove(log, number)
+        return True
+
+    @staticmethod
+    def _encoded(nonce: str, fields: Mapping[str, Any]) -> bytes:
+        return json.dumps({_NONCE: nonce, **fields}, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def _is_mine(self, log: str, number: int, nonce: str, unknown: OutcomeUnknown | None) -> bool:
+        """Whether the number holds this writer's entry. ``unknown``: the append may still happen."""
+        try:
+            held = self._backend.read_one(log, number)
+        except ReconcilerError as error:
+            if unknown is not None:
+                raise unknown from error
+            raise
+        if held is not None:
+            return bool(self._decoded(log, held)[_NONCE] == nonce)
+        if unknown is not None:
+            raise unknown
+        return False
+
+    def _decoded(self, log: str, held: Held) -> Mapping[str, Any]:
+        try:
+            fields = json.loads(held.entry)
+            if isinstance(fields, dict) and isinstance(fields.get(_NONCE), str):
+                return fields
+        except ValueError:
+            pass
+        raise Refused(
+            f"Entry {held.number} of {log} in {self.shown} is damaged.",
+            hint="Restore the state store from a backup that is not older than the last move.",
+        )
+
+
+def log_name(kind: str, *parts: str) -> str:
+    """The name of a log, such as ``journal/clicks/2``: letters, digits, ``_.-%`` and slashes only."""
+    return "/".join((kind, *(quote(part, safe="").replace("~", "%7E") for part in parts)))

@@ -1,0 +1,234 @@
+"""What every state store promises (S1 to S5), over each system that can keep state."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
+from reconciler.state.memory import MemoryState
+from reconciler.state.opening import SCHEMES, open_state
+from reconciler.state.store import LEAST_KEPT, StateStore, log_name
+
+REAL = ["files-hdfs", "postgresql", "hbase"]
+KINDS = ["memory", "sqlite", "files-local", "files-memory", *(pytest.param(k, marks=pytest.mark.system) for k in REAL)]
+LOG = log_name("location", "clicks")
+
+
+def address_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    name = f"st{uuid.uuid4().hex[:12]}"
+    if kind == "files-hdfs":
+        return f"files:{request.getfixturevalue('hdfs').url(f'/{name}')}"
+    if kind == "postgresql":
+        return f"{request.getfixturevalue('database')}&timeout=60"
+    if kind == "hbase":
+        return f"hbase://{request.getfixturevalue('hbase').address}/{name}?timeout=60"
+    return {
+        "memory": f"memory:{name}",
+        "sqlite": f"sqlite:///{folder}/state.db",
+        "files-local": f"files:{folder}/state",
+        "files-memory": f"files:memory://{name}/state",
+    }[kind]
+
+
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return address_of(request.param, request, tmp_path)
+
+
+@pytest.fixture
+def store(address: str) -> Iterator[StateStore]:
+    opened = open_state(address)
+    opened.create()
+    yield opened
+    opened.close()
+
+
+def test_the_suite_runs_on_every_scheme() -> None:
+    kinds = [kind if isinstance(kind, str) else str(kind.values[0]) for kind in KINDS]
+    assert {kind.partition("-")[0] for kind in kinds} == set(SCHEMES)
+
+
+def test_entries_are_read_newest_first_and_apart_by_log(store: StateStore, address: str) -> None:
+    logs = [
+        LOG,
+        log_name("location", "clicks/2"),
+        log_name("journal", "clicks", "2"),
+        log_name("location", "klïcks~ %"),
+    ]
+    for log in logs:
+        assert store.read(log, newest=5) == []
+        for number in (1, 2, 3):
+            assert store.append(log, number, {"of": log, "number": number})
+    other = open_state(address)
+    for log in logs:
+        found = other.read(log, newest=2)
+        assert [entry.number for entry in found] == [3, 2]
+        assert [entry.fields["of"] for entry in found] == [log, log]
+    other.close()
+
+
+def test_a_number_that_is_taken_is_refused(store: StateStore) -> None:
+    assert store.append(LOG, 1, {"by": "first"})
+    assert not store.append(LOG, 1, {"by": "second"})
+    assert [entry.fields["by"] for entry in store.read(LOG, newest=5)] == ["first"]
+
+
+def test_of_many_writers_of_one_number_one_succeeds(store: StateStore, address: str) -> None:
+    def write(writer: int) -> list[bool]:
+        own = open_state(address)
+        try:
+            return [own.append(LOG, number, {"by": writer}) for number in range(1, 6)]
+        finally:
+            own.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(write, range(6)))
+    assert [sum(each) for each in zip(*results, strict=True)] == [1] * 5
+    winners = {number: results.index(next(r for r in results if r[number - 1])) for number in range(1, 6)}
+    assert {entry.number: entry.fields["by"] for entry in store.read(LOG, newest=9)} == winners
+
+
+def test_pruning_keeps_the_newest(store: StateStore) -> None:
+    for number in range(1, LEAST_KEPT + 6):
+        assert store.append(LOG, number, {})
+    store.prune(LOG, keep=LEAST_KEPT)
+    numbers = [entry.number for entry in store.read(LOG, newest=99)]
+    assert numbers == list(range(LEAST_KEPT + 5, 5, -1))
+    assert store.append(LOG, LEAST_KEPT + 6, {})
+    with pytest.raises(ValueError, match="keep=1"):
+        store.prune(LOG, keep=1)
+
+
+def test_a_writer_of_a_pruned_number_takes_its_entry_back(store: StateStore) -> None:
+    for number in range(1, LEAST_KEPT + 10):
+        store.append(LOG, number, {})
+    store.prune(LOG, keep=LEAST_KEPT)
+    assert not store.append(LOG, 3, {"by": "a slow writer"})
+    assert not any(entry.fields.get("by") for entry in store.read(LOG, newest=99))
+
+
+def test_a_store_that_was_never_made_says_so_and_is_not_made_by_use(address: str) -> None:
+    if address.startswith("memory:"):
+        pytest.skip("memory is empty at first")
+    store = open_state(address)
+    for use in (lambda: store.id, lambda: store.append(LOG, 1, {}), lambda: store.read(LOG, newest=1)):
+        with pytest.raises(NotCreated):
+            use()
+    store.create()
+    assert store.read(LOG, newest=1) == []
+    store.close()
+
+
+def test_a_store_keeps_its_id(store: StateStore, address: str) -> None:
+    again = open_state(address)
+    again.create()
+    assert again.id == store.id
+    assert len(store.id) == 32
+    again.close()
+
+
+# ---------------------------------------------------------------- back-ends that fail
+
+
+class Failing(MemoryState):
+    """``before`` and ``after``: the put of so many calls from now on fails before or after it has written."""
+
+    def __init__(self, *, before: int = 0, after: int = 0, silent: bool = False) -> None:
+        super().__init__("memory:failing")
+        self.before, self.after, self.silent = before, after, silent
+
+    def put(self, log: str, number: int, entry: bytes) -> bool:
+        self.before -= 1
+        self.after -= 1
+        if self.before == 0:
+            raise OutcomeUnknown("no answer")
+        done = super().put(log, number, entry)
+        if self.after == 0:
+            raise OutcomeUnknown("no answer")
+        return done
+
+    def read_one(self, log: str, number: int):  # type: ignore[no-untyped-def]
+        if self.silent:
+            raise Unreachable("away")
+        return super().read_one(log, number)
+
+
+def state_on(backend: MemoryState) -> StateStore:
+    nonces = count()
+    return StateStore(backend, new_nonce=lambda: f"nonce {next(nonces)}")
+
+
+def test_a_lost_reply_is_decided_by_reading_the_number_back() -> None:
+    store = state_on(Failing(after=1))
+    assert store.append(LOG, 1, {})
+
+
+def test_a_lost_reply_of_a_number_that_another_writer_has_is_a_refusal() -> None:
+    backend = Failing(after=2)
+    assert state_on(backend).append(LOG, 1, {"by": "other"})
+    assert not StateStore(backend, new_nonce=lambda: "mine").append(LOG, 1, {})
+
+
+def test_a_request_that_was_lost_may_still_come() -> None:
+    with pytest.raises(OutcomeUnknown):
+        state_on(Failing(before=1)).append(LOG, 1, {})
+
+
+def test_an_outcome_that_cannot_be_read_back_is_unknown() -> None:
+    with pytest.raises(OutcomeUnknown):
+        state_on(Failing(after=1, silent=True)).append(LOG, 1, {})
+
+
+def test_a_request_that_the_client_repeated_counts_once() -> None:
+    class Twice(MemoryState):
+        def put(self, log: str, number: int, entry: bytes) -> bool:
+            super().put(log, number, entry)
+            return super().put(log, number, entry) and False
+
+    assert state_on(Twice("memory:twice")).append(LOG, 1, {})
+
+
+def test_a_system_that_ignores_exclusive_writes_is_refused() -> None:
+    class Replaces(MemoryState):
+        def put(self, log: str, number: int, entry: bytes) -> bool:
+            self._logs.setdefault(log, {})[number] = entry
+            return True
+
+    with pytest.raises(Refused, match="replaces what was written"):
+        state_on(Replaces("memory:replaces")).create()
+
+
+def test_a_folder_without_exclusive_files_is_refused() -> None:
+    store = open_state("files:hdfs://nowhere/state")
+    with pytest.raises(Refused, match="both succeed"):
+        store.create()
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    store = open_state(f"files:{tmp_path}/state")
+    store.create()
+    store.append(LOG, 1, {})
+    (file,) = (tmp_path / "state" / LOG).iterdir()
+    file.write_text("{")
+    with pytest.raises(Refused, match="Entry 1 of location/clicks"):
+        store.read(LOG, newest=1)
+
+
+WRONG = (
+    *("", "clicks.db", "mysql://host/db", "kafka-topic:state", "files:", "sqlite:///"),
+    "postgresql://h/d?table=t&topic=a&partition=b&offset=c",
+    *("hbase://host:9090/", "hbase://host:x/table", "hbase://host/table?layout=anchored"),
+)
+
+
+@pytest.mark.parametrize("address", WRONG)
+def test_an_address_that_is_wrong_says_how_to_write_it(address: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        open_state(address)
+    assert raised.value.hint
