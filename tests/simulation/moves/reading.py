@@ -1,24 +1,15 @@
-"""How a stored number is read, and how a plan is made of it: the rules that the product must follow.
-
-Theory. In the stay that plan P began, the place holds under a key one of four things: a number that the job itself
-stored in this stay; what P replaced (the write has not happened, or only the job may do it, or it was put back); a
-number of another stay; nothing. The journal of the stay has the job's numbers, P has what it replaced. A number in
-neither may be the job's own, and is proven up to the entry below it. Where the key is used on one cluster only, or its
-row names the stay, it is the job's own. Elsewhere a driver that was not stopped, or a table that was put back, may have
-left it: the job starts at the entry below, which this stay has processed whoever wrote the number.
-"""
+"""How the model's places are read and its plans made: the world's part; the rules are the product's own code."""
 
 from __future__ import annotations
 
+from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, newest, plan_back, read_number
 from tests.simulation.moves.world import (
     Cluster,
-    Entry,
     Location,
     Place,
     Plan,
     Row,
     State,
-    Stored,
     Stream,
     World,
     behind,
@@ -29,63 +20,44 @@ from tests.simulation.moves.world import (
 )
 
 
-def read_stream(world: World, state: State, location: Location, stream: Stream) -> Stored | None:
+def read_stream(world: World, state: State, location: Location, stream: Stream) -> Stored[int] | None:
     """The stored number; None if a decision is needed (exit code 4)."""
-    journal = [each for each in state.journals[location.stay - 1] if each.stream == stream]
-    newest = [each for each in journal if each.processed or world.fault == "A14"][-1]
+    journal = [each.known for each in state.journals[location.stay - 1] if each.stream == stream]
+    if world.fault == "A14":
+        journal = [Known(each.number, each.record, each.again, each.older) for each in journal]
     if world.place is Place.JOURNAL:
-        return _from_entry(newest, journal, journal[-1].number)
+        return newest(journal, reached=journal[-1].number)
     if world.place is Place.GROUP and state.dead and location.cluster == "a":
-        return _from_entry(newest, journal, end(world, state, stream, "a"))
+        return newest(journal, reached=end(world, state, stream, "a"))
     later = any(each.stay > location.stay for _, each in state.place)
     if world.place is Place.CHECKPOINT and location.state == "lives" and later and world.fault != "A2":
         return None
     held = dict(state.place).get(place_key(world, location.cluster, location.folder, stream))
-    if held and world.marked and held.stay > location.stay and world.fault != "A2":
-        return None
-    foreign = bool(held and world.marked and held.stay < location.stay and world.fault != "A11")
-    value = held.value if held else None
-    if world.place is Place.JOB_ONLY and world.fault == "A9" and value is not None:
-        return _at_face_value(world, state, location, stream, value)
-    return _judge(world, state, location, stream, value, foreign, journal)
-
-
-def _judge(
-    world: World,
-    state: State,
-    location: Location,
-    stream: Stream,
-    value: int | None,
-    foreign: bool,
-    journal: list[Entry],
-) -> Stored | None:
-    exact = [each for each in journal if each.number == value]
-    if exact and not foreign:
-        return _from_entry(exact[-1], journal)
+    if held and _is_taken_at_face_value(world, location, held.value, journal):
+        return _at_face_value(world, state, location, stream, held.value)
+    of_stay = held.stay if held and world.marked else None
+    if world.fault == "A2" and of_stay is not None:
+        of_stay = min(of_stay, location.stay)
+    found = Found(
+        held.value if held else None,
+        None if world.fault == "A11" else of_stay,
+        _is_shared(world, location, stream),
+        held is not None and world.fault != "A19" and _is_of_mirror(world, state, location, stream, held.value),
+    )
     row = _row(state, location, stream)
-    if row and (value is None or value in row.replaced):
-        return _from_entry(journal[0], journal, 0 if value is None or foreign else value)
-    if value is None or foreign:
-        return None
-    key = world.keys[stream][location.cluster]
-    if world.place is Place.GROUP and (location.cluster, key, value) in state.synced and world.fault != "A19":
-        return _from_entry(journal[-1], journal, value)
-    if world.fault in ("A10", "A11"):
-        return _at_face_value(world, state, location, stream, value)
-    below = [each for each in journal if each.number < value]
-    if not below:
-        return None
-    proven = _from_entry(below[-1], journal, value)
-    if row and not world.marked and _is_shared(world, location, stream):
-        return proven
-    return Stored(value, proven.record, proven.furthest - value, proven.ahead)
+    read = read_number(found, journal, row.planned if row else None, location.stay)
+    return None if isinstance(read, Doubt) else read
 
 
-def _from_entry(entry: Entry, journal: list[Entry], reached: int = 0) -> Stored:
-    """The number of an entry. The job may have processed up to `reached`, or to any number that the journal has."""
-    furthest = max(reached, *(each.number + each.again for each in journal))
-    again = furthest - entry.number
-    return Stored(entry.number, entry.record, again, again + entry.older)
+def _is_taken_at_face_value(world: World, location: Location, value: int, journal: list[Known[int]]) -> bool:
+    """Whether the rule is gone by which the number would not be believed."""
+    if world.place is Place.JOB_ONLY and world.fault == "A9":
+        return True
+    return world.fault in ("A10", "A11") and location.plan >= 0 and all(each.number != value for each in journal)
+
+
+def _is_of_mirror(world: World, state: State, location: Location, stream: Stream, value: int) -> bool:
+    return (location.cluster, world.keys[stream][location.cluster], value) in state.synced
 
 
 def _is_shared(world: World, location: Location, stream: Stream) -> bool:
@@ -96,7 +68,7 @@ def _is_shared(world: World, location: Location, stream: Stream) -> bool:
     return world.keys[stream][location.cluster] in [keys[other] for keys in world.keys.values()]
 
 
-def _at_face_value(world: World, state: State, location: Location, stream: Stream, value: int) -> Stored:
+def _at_face_value(world: World, state: State, location: Location, stream: Stream, value: int) -> Stored[int]:
     value = min(value, end(world, state, stream, location.cluster))
     return Stored(value, record_before(world, state, stream, location.cluster, value), 0, 0)
 
@@ -125,7 +97,7 @@ def make_plan(world: World, state: State, to: Cluster) -> Plan | None:
         if world.fault != "A21":
             again += max([proven, *_reached_before(state, stream, to)]) - new
         replaced = frozenset({state.held(place_key(world, to, here.folder, stream))})
-        rows.append(Row(stream, new, record, replaced, again, 0, read))
+        rows.append(Row(stream, PlanRow(new, record, again, 0, replaced, read)))
     return Plan(here.cluster, to, tuple(rows))
 
 
@@ -134,9 +106,9 @@ def _reached_before(state: State, stream: Stream, cluster: Cluster) -> list[int]
     return [each.furthest for each in _left_before(state, stream, cluster)]
 
 
-def _left_before(state: State, stream: Stream, cluster: Cluster) -> list[Stored]:
+def _left_before(state: State, stream: Stream, cluster: Cluster) -> list[Stored[int]]:
     rows = [row for plan in state.plans if plan.leaves == cluster for row in plan.rows]
-    return [row.stored for row in rows if row.stream == stream]
+    return [row.planned.left for row in rows if row.stream == stream]
 
 
 def _undelivered(world: World, state: State, stream: Stream, to: Cluster, record: int | None) -> int:
@@ -156,16 +128,13 @@ def _never_delivered(world: World, state: State, stream: Stream, to: Cluster, ne
     return [each for each in between if records[each - start] not in elsewhere]
 
 
-def plan_back(world: World, state: State, plan: Plan) -> Plan:
-    """The plan that gives back exactly the numbers from which `plan` left: a cancel, or a rollback."""
-    written = {world.keys[each.stream][plan.to]: each for each in plan.rows}
+def give_back(world: World, state: State, plan: Plan) -> Plan:
+    """The plan that gives back exactly the numbers from which ``plan`` left: a cancel, or a rollback."""
+    written = {world.keys[each.stream][plan.to]: each.planned for each in plan.rows}
     rows = []
     for each in plan.rows:
         over = None if world.place is Place.GROUP else written.get(world.keys[each.stream][plan.leaves])
         held = state.held(place_key(world, plan.leaves, state.location.folder, each.stream))
-        replaced = frozenset({held, *({over.new, *over.replaced} if over else {each.stored.number})})
-        there = Stored(each.new, each.record, each.again, each.again + each.older)
-        stored = each.stored
-        older = stored.ahead - stored.again
-        rows.append(Row(each.stream, stored.number, stored.record, replaced, stored.again, older, there))
+        replaced = {held, *({over.number, *over.replaced} if over else {each.planned.left.number})}
+        rows.append(Row(each.stream, plan_back(each.planned, replaced)))
     return Plan(plan.to, plan.leaves, tuple(rows))

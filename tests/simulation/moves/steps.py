@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.simulation.moves.reading import make_plan, plan_back, read_stream
+from reconciler.state.stored import Known, Stored
+from tests.simulation.moves.reading import give_back, make_plan, read_stream
 from tests.simulation.moves.world import (
     MADE_BY,
     Driver,
@@ -20,7 +21,6 @@ from tests.simulation.moves.world import (
     Place,
     Plan,
     State,
-    Stored,
     World,
     beginning,
     end,
@@ -95,14 +95,16 @@ def _untouched(world: World, state: State) -> bool:
     if state.drivers or len(state.journals[here.stay - 1]) > len(plan.rows):
         return False
     stored = [read_stream(world, state, here, each.stream) for each in plan.rows]
-    return all(one and one.number == row.new and not one.again for one, row in zip(stored, plan.rows, strict=True))
+    return all(
+        one and one.number == row.planned.number and not one.again for one, row in zip(stored, plan.rows, strict=True)
+    )
 
 
 def _put_back(world: World, state: State, plan: Plan) -> State:
     """A cancel of half-written numbers, or a rollback, is a plan of its own; it starts nothing."""
     here = state.location
     number = len(state.plans)
-    back = plan_back(world, state, plan)
+    back = give_back(world, state, plan)
     writing = Location("writing", plan.leaves, here.stay, here.folder, plan.leaves, number)
     locations = (*state.locations, writing)
     hook = Hook("journal", len(locations), number, starts=False)
@@ -145,7 +147,7 @@ def _advance(world: World, state: State, hook: Hook) -> Iterator[Step]:
     stay = len({each.stay for each in state.locations[: hook.seen]}) + 1
     if hook.at == "plan":
         stored = [read_stream(world, state, state.location, each.stream) for each in plan.rows]
-        if stored == [each.stored for each in plan.rows]:
+        if stored == [each.planned.left for each in plan.rows]:
             yield "nothing has changed", state._replace(hooks=(*state.hooks, hook._replace(at="writing")))
     elif hook.at == "writing":
         writing = Location("writing", plan.to, stay - 1, state.location.folder, plan.to, hook.plan)
@@ -169,7 +171,7 @@ def _append(state: State, hook: Hook, entry: Location, then: str) -> Iterator[St
 
 
 def _open_journal(state: State, hook: Hook, stay: int, plan: Plan) -> State:
-    first = tuple(Entry(each.stream, each.new, each.record, each.again, each.older) for each in plan.rows)
+    first = tuple(Entry(each.stream, each.planned.first()) for each in plan.rows)
     journals = state.journals
     if len(state.locations) == hook.seen:
         journals = (*journals[: stay - 1], first)
@@ -193,11 +195,11 @@ def _write(world: World, state: State, hook: Hook, plan: Plan, stay: int) -> Ite
             # Its number there is a mirror's, whatever it is; Kafka refuses to change a group with members.
             refused = any(each.cluster == plan.to for each in state.drivers)
         else:
-            refused = held != row.new and held not in row.replaced
+            refused = held != row.planned.number and held not in row.planned.replaced
         if refused:
             yield "numbers refused", state
             return
-        place[key] = Number(row.new, stay)
+        place[key] = Number(row.planned.number, stay)
     last = world.place is Place.AT_ONCE or hook.row + 1 == len(plan.rows)
     after = done if last else hook._replace(row=hook.row + 1)
     yield "numbers", state._replace(place=tuple(sorted(place.items(), key=repr)), hooks=(*state.hooks, after))
@@ -210,7 +212,7 @@ def _copy(world: World, state: State, hook: Hook, plan: Plan, stay: int) -> Stat
     if world.fault == "A13" and plan.to == "b" and 1 in folders:
         return state._replace(hooks=(*state.hooks, hook._replace(folder=1)))
     for row in plan.rows:
-        place[place_key(world, plan.to, folder, row.stream)] = Number(row.new, stay)
+        place[place_key(world, plan.to, folder, row.stream)] = Number(row.planned.number, stay)
     place[folder, MADE_BY] = Number(hook.plan, stay)
     place_now = tuple(sorted(place.items(), key=repr))
     return state._replace(place=place_now, hooks=(*state.hooks, hook._replace(folder=folder)))
@@ -236,7 +238,7 @@ def _start(world: World, state: State, hook: Hook) -> State:
     return state._replace(drivers=(*state.drivers, driver))
 
 
-def _check(world: World, state: State, stream: str, cluster: str, stored: Stored) -> None:
+def _check(world: World, state: State, stream: str, cluster: str, stored: Stored[int]) -> None:
     start, records = log(world, state, stream, cluster)
     before = records[: max(stored.number - start, 0)]
     skipped = [each for each in before if (stream, each) not in state.processed]
@@ -271,9 +273,8 @@ def _work(world: World, state: State, driver: Driver) -> Iterator[Step]:
             continue
         if world.place is Place.JOURNAL and driver.begun != stream:
             if not driver.begun:
-                entry = Entry(
-                    stream, number + 1, _record_at(world, state, stream, driver.cluster, number), processed=False
-                )
+                record = _record_at(world, state, stream, driver.cluster, number)
+                entry = Entry(stream, Known(number + 1, record, processed=False))
                 yield f"begins {stream} {number}", _journal(state, driver, entry, driver._replace(begun=stream))
             continue
         yield f"processes {stream} {number}", _process(world, state, driver, stream, number, stray)
@@ -294,7 +295,7 @@ def _process(world: World, state: State, driver: Driver, stream: str, number: in
         disturbed=state.disturbed or stray,
     )
     if world.place is Place.JOURNAL:
-        return _journal(state, driver, Entry(stream, number + 1, record), after)
+        return _journal(state, driver, Entry(stream, Known(number + 1, record)), after)
     key = place_key(world, driver.cluster, driver.folder, stream)
     place = dict(state.place) | {key: Number(number + 1, driver.stay)}
     return state._replace(place=tuple(sorted(place.items(), key=repr)), drivers=(*state.drivers, after))
@@ -312,9 +313,9 @@ def _track(world: World, state: State, driver: Driver) -> Iterator[Step]:
         return
     journal = state.journals[driver.stay - 1]
     entries = tuple(
-        Entry(stream, number, behind_record)
+        Entry(stream, Known(number, behind_record))
         for stream, number in driver.next
-        if [each.number for each in journal if each.stream == stream][-1] != number
+        if [each.known.number for each in journal if each.stream == stream][-1] != number
         for behind_record in (_record_at(world, state, stream, driver.cluster, number - 1),)
     )
     if entries:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from reconciler.state.stored import Known, PlanRow
+
 Cluster = str
 Stream = str
 
@@ -78,38 +80,11 @@ class Location(NamedTuple):
     """The plan being written, or by which this stay began."""
 
 
-class Stored(NamedTuple):
-    """A stream's stored number where the job lives."""
-
-    number: int
-    record: int | None
-    """The last record that is proven to be processed."""
-    again: int
-    """Records from `number` on that may be processed: they are read again by a start here."""
-    ahead: int
-    """Records after `record` that may be processed: they are read again after a move."""
-
-    @property
-    def furthest(self) -> int:
-        """The number up to which the job can have processed."""
-        return self.number + self.again
-
-
 class Row(NamedTuple):
     """One stream of a plan."""
 
     stream: Stream
-    new: int
-    record: int | None
-    """The last processed record; None if the stream has none."""
-    replaced: frozenset[int | None]
-    """The numbers under this key that are not the job's: they mean `new`."""
-    again: int
-    """At most this many records from `new` on may be processed."""
-    older: int
-    """Records between `record` and `new` that may be processed: 0 if `record` is the one before `new`."""
-    stored: Stored
-    """The job's number on the cluster that it leaves."""
+    planned: PlanRow[int]
 
 
 class Plan(NamedTuple):
@@ -122,14 +97,7 @@ class Entry(NamedTuple):
     """One stream's part of a journal entry."""
 
     stream: Stream
-    number: int
-    record: int | None
-    """The record before `number`; an older one in a stay that gave back an unproven number."""
-    again: int = 0
-    """Records from `number` on that may be processed, as the plan has shown."""
-    older: int = 0
-    """Records between `record` and `number` that may be processed."""
-    processed: bool = True
+    known: Known[int]
 
 
 class Number(NamedTuple):
@@ -251,14 +219,14 @@ def place_key(world: World, cluster: Cluster, folder: int, stream: Stream) -> tu
 
 def beginning(world: World, left: Left) -> State:
     """A job that has just been placed at its home, with the first entry of its journal."""
-    starts = tuple(Entry(stream, log_start(world, stream), None) for stream in world.keys)
+    starts = tuple(Entry(stream, Known(log_start(world, stream), None)) for stream in world.keys)
     return State(
         locations=(Location("lives", "a", 1),),
         plans=(),
         journals=(starts,),
         place=()
         if world.place is Place.JOURNAL
-        else tuple(sorted((place_key(world, "a", 0, each.stream), Number(each.number, 1)) for each in starts)),
+        else tuple(sorted((place_key(world, "a", 0, each.stream), Number(each.known.number, 1)) for each in starts)),
         processed=frozenset(),
         strays=frozenset(),
         drivers=(),

@@ -1,0 +1,195 @@
+"""The journal of one stay: which record is before which number, entry by entry. Pure.
+
+Theory of operation. ``journal/JOB/STAY`` begins with the numbers of the plan that began the stay. While the job runs,
+its recorder appends an entry with the partitions that changed, one a second at most: batches between are merged.
+
+- J1  Every ``FULL_EVERY``-th entry is full: it has all partitions. So what is known of each is found in the newest
+      ``FULL_EVERY`` entries, however long the journal is.
+- J2  The newest ``KEPT`` entries stay. For numbers that are set back further, the first full entry of each day is also
+      in ``days/JOB/STAY``, which keeps ``KEPT_DAYS`` of them.
+- J3  One run of a recorder appends to a journal. The first entry of another run, and the closing entry, end it: an
+      append that is refused says so.
+- J4  An entry is true until its log is cut, or its topic is made anew: it has the topic's id, and is never looked up
+      again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from reconciler.core.anchors import Anchor
+from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats.json_fields import FieldError
+from reconciler.state.stored import Known
+
+FORMAT = "reconciler.journal/1"
+FULL_EVERY = 10
+KEPT = 100
+KEPT_DAYS = 16
+_DAY_MS = 24 * 3600 * 1000
+
+
+class StreamPartition(NamedTuple):
+    """A partition of a stream: the topic's name on the cluster that produces it, and that cluster."""
+
+    topic: str
+    origin: str
+    partition: int
+
+
+Numbers = Mapping[StreamPartition, Known[Anchor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry. ``at_ms`` is the recorder's clock: it decides on pruning alone."""
+
+    run: str
+    """Which run of a recorder wrote it."""
+    at_ms: int
+    numbers: Numbers
+    full: bool = False
+    closed_by: int | None = None
+    """The location's entry that ended the stay: nothing is appended after it."""
+    number: int = 0
+
+
+def opening(numbers: Numbers, run: str, at_ms: int) -> Entry:
+    """The first entry of a stay: the numbers of its plan, or of the place where the job was found."""
+    return Entry(run, at_ms, numbers, full=True)
+
+
+def closing(last: Entry, location: int, run: str, at_ms: int) -> Entry:
+    """The entry that ends the stay."""
+    return Entry(run, at_ms, last.numbers if last.full else {}, full=last.full, closed_by=location)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """What one run of a recorder appends; it holds no I/O and no clock."""
+
+    run: str
+    known: dict[StreamPartition, Known[Anchor]] = field(default_factory=dict)
+    _changed: set[StreamPartition] = field(default_factory=set)
+    _since_full: int = 0
+
+    def note(self, numbers: Numbers) -> None:
+        """What has been looked up since the last entry; later numbers of a partition replace earlier ones."""
+        for key, found in numbers.items():
+            if self.known.get(key) != found:
+                self.known[key] = found
+                self._changed.add(key)
+
+    def next_entry(self, at_ms: int) -> Entry | None:
+        """The entry to append now; None if nothing changed."""
+        if not self._changed:
+            return None
+        full = self._since_full + 1 >= FULL_EVERY
+        chosen = self.known if full else {key: self.known[key] for key in self._changed}
+        return Entry(self.run, at_ms, dict(chosen), full=full)
+
+    def appended(self, entry: Entry) -> None:
+        """The entry is in the journal."""
+        self._since_full = 0 if entry.full else self._since_full + 1
+        self._changed -= {key for key, found in entry.numbers.items() if self.known.get(key) == found}
+
+
+def known_of(entries: Iterable[Entry], key: StreamPartition) -> list[Known[Anchor]]:
+    """What the entries, oldest first, know of one partition, oldest first; a number once."""
+    found: dict[tuple[int, bool], Known[Anchor]] = {}
+    for entry in entries:
+        each = entry.numbers.get(key)
+        if each is not None:
+            found.pop((each.number, each.processed), None)
+            found[each.number, each.processed] = each
+    return list(found.values())
+
+
+def latest(entries: Sequence[Entry]) -> dict[StreamPartition, Known[Anchor]]:
+    """Each partition's newest number, of entries oldest first that reach back to a full one (J1)."""
+    numbers: dict[StreamPartition, Known[Anchor]] = {}
+    for entry in entries:
+        numbers.update(entry.numbers)
+    return numbers
+
+
+def is_of_new_day(entry: Entry, newest: Entry | None) -> bool:
+    """Whether a full entry goes to the days as well; ``newest`` is the last one there."""
+    return entry.full and (newest is None or entry.at_ms // _DAY_MS > newest.at_ms // _DAY_MS)
+
+
+# ---------------------------------------------------------------- its form
+
+
+def dump(entry: Entry) -> dict[str, Any]:
+    """The entry's fields; streams by name, partitions by number."""
+    streams: dict[str, dict[str, Any]] = {}
+    for key, known in sorted(entry.numbers.items()):
+        streams.setdefault(f"{key.topic}@{key.origin}", {})[str(key.partition)] = dump_known(known)
+    fields: dict[str, Any] = {"format": FORMAT, "run": entry.run, "at_ms": entry.at_ms, "streams": streams}
+    if entry.full:
+        fields["full"] = True
+    if entry.closed_by is not None:
+        fields["closed_by"] = entry.closed_by
+    return fields
+
+
+def load(number: int, fields: Mapping[str, Any]) -> Entry:
+    """Read an entry. Raises FieldError for what ``dump`` does not write."""
+    json_fields.no_unknown(fields, _FIELDS)
+    if json_fields.required_text(fields, "format") != FORMAT:
+        raise FieldError("format", f"is not {FORMAT}")
+    streams = fields.get("streams")
+    if not isinstance(streams, dict):
+        raise FieldError("streams", "is not an object")
+    numbers: dict[StreamPartition, Known[Anchor]] = {}
+    for stream, partitions in streams.items():
+        topic, at, origin = stream.rpartition("@")
+        if not (at and topic and origin and isinstance(partitions, dict)):
+            raise FieldError("streams", "is not TOPIC@CLUSTER with partitions")
+        for partition, known in partitions.items():
+            if not (partition.isascii() and partition.isdigit()):
+                raise FieldError("streams", f"has a partition {partition!r}")
+            numbers[StreamPartition(topic, origin, int(partition))] = load_known(known)
+    return Entry(
+        json_fields.required_text(fields, "run"),
+        json_fields.required(json_fields.integer(fields, "at_ms"), "at_ms"),
+        numbers,
+        json_fields.flag(fields, "full"),
+        json_fields.integer(fields, "closed_by", low=1),
+        number,
+    )
+
+
+def dump_known(known: Known[Anchor]) -> dict[str, Any]:
+    """A number with its record, in short names: a journal has many."""
+    fields: dict[str, Any] = {"number": known.number}
+    if known.record is not None:
+        fields |= anchor_fields.known(anchor_fields.dump(known.record, anchor_fields.SHORT))
+    for name in ("again", "older"):
+        if getattr(known, name):
+            fields[name] = getattr(known, name)
+    if not known.processed:
+        fields["begun"] = True
+    return fields
+
+
+def load_known(fields: object) -> Known[Anchor]:
+    """Raises FieldError."""
+    if not isinstance(fields, dict):
+        raise FieldError("streams", "has a partition that is not an object")
+    json_fields.no_unknown(fields, _KNOWN)
+    has_record = not anchor_fields.SHORT.all.isdisjoint(fields)
+    return Known(
+        json_fields.required(json_fields.integer(fields, "number", low=0), "number"),
+        anchor_fields.load(fields, anchor_fields.SHORT) if has_record else None,
+        json_fields.integer(fields, "again", low=0) or 0,
+        json_fields.integer(fields, "older", low=0) or 0,
+        not json_fields.flag(fields, "begun"),
+    )
+
+
+_FIELDS = frozenset(("format", "run", "at_ms", "streams", "full", "closed_by", "nonce"))
+_KNOWN = frozenset(("number", "again", "older", "begun")) | anchor_fields.SHORT.all
