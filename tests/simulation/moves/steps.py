@@ -144,13 +144,13 @@ def _advance(world: World, state: State, hook: Hook) -> Iterator[Step]:
         yield "start", _start(world, state, hook)
         return
     plan = state.plans[hook.plan]
-    stay = len({each.stay for each in state.locations[: hook.seen]}) + 1
+    stay = hook.plan + 2  # each plan's own: a cancelled plan's stay is never lived in
     if hook.at == "plan":
         stored = [read_stream(world, state, state.location, each.stream) for each in plan.rows]
         if stored == [each.planned.left for each in plan.rows]:
             yield "nothing has changed", state._replace(hooks=(*state.hooks, hook._replace(at="writing")))
     elif hook.at == "writing":
-        writing = Location("writing", plan.to, stay - 1, state.location.folder, plan.to, hook.plan)
+        writing = Location("writing", plan.to, state.location.stay, state.location.folder, plan.to, hook.plan)
         yield from _append(state, hook, writing, "journal")
     elif hook.at == "journal":
         yield "journal", _open_journal(state, hook, stay, plan)
@@ -172,9 +172,9 @@ def _append(state: State, hook: Hook, entry: Location, then: str) -> Iterator[St
 
 def _open_journal(state: State, hook: Hook, stay: int, plan: Plan) -> State:
     first = tuple(Entry(each.stream, each.planned.first()) for each in plan.rows)
-    journals = state.journals
-    if len(state.locations) == hook.seen:
-        journals = (*journals[: stay - 1], first)
+    journals = (*state.journals, *((),) * (stay - len(state.journals)))
+    if not journals[stay - 1]:
+        journals = (*journals[: stay - 1], first, *journals[stay:])
     return state._replace(journals=journals, hooks=(*state.hooks, hook._replace(at="numbers")))
 
 
