@@ -11,7 +11,8 @@ topic's name, no row.
       gets exit code 5.
 - L2  From ``writing`` until ``lives``, the job's stored numbers are the plan's. The place is compared with it.
 - L3  Every change of numbers begins a stay: a move, a correction where the job lives, a rollback, and a cancel in
-      ``writing``. A cancel in ``moving`` has changed none.
+      ``writing``. A cancel in ``moving`` has changed none. Each plan has a stay of its own (``stay_of``): that of a
+      cancelled plan is never lived in.
 - L4  A rollback gives back the numbers of the stay before, and only while the newer stay has processed nothing.
 """
 
@@ -92,11 +93,24 @@ def writing(here: Location, plan: int, stamp: Stamp) -> Location:
     return _stamped(replace(here, phase=Phase.WRITING, plan=plan), stamp)
 
 
-def lives(here: Location, stay: int, checkpoint: str | None, stamp: Stamp) -> Location:
-    """The entry after the last number is written: the next stay (L3)."""
-    if here.phase is not Phase.WRITING or here.to is None:
+def giving_back(here: Location, to: str, plan: int, stamp: Stamp) -> Location:
+    """The entry of a rollback, or of a cancel in ``writing``: numbers are written, those of the stay before (L4)."""
+    if here.phase is Phase.MOVING:
+        raise Changed("The job is moving.", hint="Cancel the move: reconciler move --cancel")
+    return _stamped(replace(here, phase=Phase.WRITING, to=to, plan=plan), stamp)
+
+
+def lives(here: Location, checkpoint: str | None, stamp: Stamp) -> Location:
+    """The entry after the last number is written: the plan's stay (L3)."""
+    if here.phase is not Phase.WRITING or here.to is None or here.plan is None:
         raise Changed("The job's numbers are not being written any more.", hint="See: reconciler status --history")
+    stay = stay_of(here.plan)
     return _stamped(Location(Phase.LIVES, here.to, stay, "", 0, plan=here.plan, checkpoint=checkpoint), stamp)
+
+
+def stay_of(plan: int | None) -> int:
+    """The stay that a plan begins; 1 is that of a job's home, which no plan began."""
+    return 1 if plan is None else plan + 1
 
 
 def cancelled(here: Location, began: int | None, stamp: Stamp) -> Location:

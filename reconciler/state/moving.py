@@ -1,0 +1,108 @@
+"""Carries out a change of a job's numbers, so that a kill between any two writes is finished by the next run.
+
+Theory of operation. The order is fixed: the plan, ``writing``, the journal's first entry, the numbers, ``lives``. Each
+step is repeated without harm: an append under a number that holds the same plan's entry, a compare-and-set whose key
+holds the new number already, a copy in a folder of its own. So a run that finds ``writing`` begins at the journal.
+
+- M1  Nothing is written before the plan is stored, and nothing by the plan before ``writing`` names it.
+- M2  A place is only compared while ``writing``: it holds the new number, what the plan replaced, or is refused.
+- M3  Only a run whose ``lives`` was appended starts the job.
+- M4  A cancel, and a rollback, are carried out in the same way: their plan gives back what the other one replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.core.anchors import Anchor
+from reconciler.core.errors import Changed
+from reconciler.ports import TopicPartition
+from reconciler.state import journal, locations
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import StreamPartition
+from reconciler.state.locations import Location, Phase, Stamp
+from reconciler.state.plans import Numbers, give_back
+from reconciler.state.stored import Found
+
+
+@dataclass(frozen=True, slots=True)
+class NewNumber:
+    """A number for one key. ``replaced``: what the key may hold now, beside ``number`` itself."""
+
+    number: int
+    replaced: frozenset[int | None]
+    record: Anchor | None
+    stay: int
+
+
+class Place(Protocol):
+    """Where a job keeps its numbers, by the topics' names on one cluster."""
+
+    def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
+        """What the keys hold; those that hold nothing are left out."""
+
+    def replace(self, numbers: Mapping[TopicPartition, NewNumber]) -> str | None:
+        """Write the numbers by compare-and-set. Returns the path of the copy, for a checkpoint.
+
+        A place that only its job writes does nothing. Raises Changed if a key holds neither its number nor one of
+        those replaced, and OutcomeUnknown if some may be written: the same call finishes it.
+        """
+
+
+PlaceOn = Callable[[str], Place]
+"""The job's place on a cluster."""
+
+
+def begin(job: JobState, here: Location, plan: Numbers, stamp: Stamp) -> Location:
+    """Store the plan, and say that its numbers are being written. Raises Changed if the job was moved meanwhile."""
+    return job.move_on(here, locations.writing(here, job.add_plan(plan), stamp))
+
+
+def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Location:
+    """From ``writing`` to ``lives``; raises Changed if another run has finished it, or it was cancelled."""
+    if here.phase is not Phase.WRITING or here.plan is None:
+        raise Changed("The job's numbers are not being written.", hint="See: reconciler status")
+    plan, stay = job.plan(here.plan), locations.stay_of(here.plan)
+    first = journal.opening(
+        {at: each.row.first() for at, each in plan.rows.items()}, f"plan {plan.number}", stamp.at_ms
+    )
+    job.append_journal(stay, 1, first)  # False: an earlier run of this plan has opened it
+    numbers = {
+        each.key: NewNumber(each.row.number, each.row.replaced, each.row.record, stay) for each in plan.rows.values()
+    }
+    checkpoint = place_on(plan.to).replace(numbers)
+    return job.move_on(here, locations.lives(here, checkpoint or here.checkpoint, stamp))
+
+
+def cancel(
+    job: JobState, here: Location, keys: Mapping[StreamPartition, TopicPartition], place_on: PlaceOn, stamp: Stamp
+) -> Location:
+    """Take a move back. ``keys``: the partitions' keys on the cluster that the job leaves."""
+    if here.phase is Phase.MOVING:
+        before = [each for each in job.history() if each.phase is Phase.LIVES]
+        return job.move_on(here, locations.cancelled(here, before[-1].plan, stamp))
+    if here.phase is Phase.LIVES or here.plan is None:
+        raise Changed("The job is not moving.", hint="See: reconciler status")
+    return _give_back(job, here, keys, place_on, stamp)
+
+
+def roll_back(
+    job: JobState, here: Location, keys: Mapping[StreamPartition, TopicPartition], place_on: PlaceOn, stamp: Stamp
+) -> Location:
+    """Give back the numbers of the stay before. The caller has made sure that this stay has processed nothing."""
+    if here.phase is not Phase.LIVES or here.plan is None:
+        raise Changed("No plan began this stay, so there is nothing to roll back.", hint="See: reconciler status")
+    return _give_back(job, here, keys, place_on, stamp)
+
+
+def _give_back(
+    job: JobState, here: Location, keys: Mapping[StreamPartition, TopicPartition], place_on: PlaceOn, stamp: Stamp
+) -> Location:
+    plan = job.plan(here.plan or 0)
+    held = {key: found.number for key, found in place_on(plan.leaves).read(keys.values()).items()}
+    back = give_back(plan, here.stay, keys, {key: number for key, number in held.items() if number is not None})
+    number = job.add_plan(back)
+    writing = job.move_on(here, locations.giving_back(here, plan.leaves, number, stamp))
+    return finish(job, writing, place_on, stamp)

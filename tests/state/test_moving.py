@@ -1,0 +1,217 @@
+"""Moves, cancels and rollbacks over a store and a place in memory: killed at every write, and finished."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from reconciler.core.anchors import Anchor
+from reconciler.core.errors import Changed, OutcomeUnknown
+from reconciler.ports import TopicPartition
+from reconciler.state import journal, locations, moving
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import StreamPartition
+from reconciler.state.locations import Location, Phase, Stamp
+from reconciler.state.moving import NewNumber
+from reconciler.state.opening import open_state
+from reconciler.state.plans import Numbers, Planned
+from reconciler.state.store import StateStore
+from reconciler.state.stored import Found, PlanRow, Stored
+
+HOOK = Stamp("hook", 1)
+ANA = Stamp("ana", 2)
+A, B = StreamPartition("events", "a", 0), StreamPartition("events", "b", 0)
+ON_A = {A: TopicPartition("events", 0), B: TopicPartition("b.events", 0)}
+ON_B = {A: TopicPartition("a.events", 0), B: TopicPartition("events", 0)}
+BEFORE = {ON_A[A]: 40, ON_A[B]: 7}
+AFTER = {ON_B[A]: 31, ON_B[B]: 12}
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Deadly:
+    """Counts writes, and kills at the one that is given: ``before`` it is made, or after."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.before = False
+
+    def write(self, act: Callable[[], Any]) -> Any:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                if not self.before:
+                    act()
+                self.left = None
+                raise Killed
+        return act()
+
+
+class Rows:
+    """A place whose rows are replaced one by one; both clusters' names are keys of it."""
+
+    def __init__(self, deadly: Deadly) -> None:
+        self.rows = dict(BEFORE)
+        self._deadly = deadly
+
+    def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
+        return {key: Found(self.rows[key]) for key in keys if key in self.rows}
+
+    def replace(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
+        for key, new in numbers.items():
+            held = self.rows.get(key)
+            if held != new.number and held not in new.replaced:
+                raise Changed(f"{key} holds {held}.")
+            self._deadly.write(lambda key=key, new=new: self.rows.__setitem__(key, new.number))
+
+
+class World:
+    def __init__(self) -> None:
+        self.deadly = Deadly()
+        store = open_state(f"memory:{uuid.uuid4().hex}")
+        store.create()
+        self.job = JobState(_Mortal(store, self.deadly), "clicks")  # type: ignore[arg-type]
+        self.place = Rows(self.deadly)
+        home = self.job.move_on(None, locations.first("a", ANA))
+        self.job.move_on(home, locations.moving(home, "b", ANA))
+
+    def run(self) -> Location:
+        """A hook: it begins the move, or finishes what another run began."""
+        here = self.here
+        if here.phase is Phase.MOVING:
+            here = moving.begin(self.job, here, the_plan(), HOOK)
+        if here.phase is Phase.WRITING:
+            here = moving.finish(self.job, here, lambda _: self.place, HOOK)
+        return here
+
+    def cancel(self) -> Location:
+        return moving.cancel(self.job, self.here, ON_A, lambda _: self.place, ANA)
+
+    @property
+    def here(self) -> Location:
+        found = self.job.location()
+        assert found is not None
+        return found
+
+    def held(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return {key: found.number for key, found in self.place.read(keys).items()}
+
+
+class _Mortal:
+    """A state store whose appends can be the last thing that a process does."""
+
+    def __init__(self, store: StateStore, deadly: Deadly) -> None:
+        self._store, self._deadly = store, deadly
+
+    def append(self, log: str, number: int, fields: Mapping[str, Any]) -> bool:
+        return bool(self._deadly.write(lambda: self._store.append(log, number, fields)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def the_plan() -> Numbers:
+    def row(at: StreamPartition) -> Planned:
+        left = Stored(BEFORE[ON_A[at]], Anchor(BEFORE[ON_A[at]] - 1), 0, 0)
+        number = AFTER[ON_B[at]]
+        return Planned(ON_B[at], PlanRow(number, Anchor(number - 1), 0, 0, frozenset({BEFORE.get(ON_B[at])}), left))
+
+    return Numbers("a", 1, "b", {A: row(A), B: row(B)})
+
+
+WRITES = [(count, before) for count in range(6) for before in (True, False)]
+"""Plan, writing, journal, two rows, lives."""
+
+
+@pytest.mark.parametrize(("count", "before"), WRITES)
+def test_a_move_that_was_killed_at_any_write_is_finished_by_the_next_run(count: int, before: bool) -> None:
+    world = World()
+    world.deadly.left, world.deadly.before = count, before
+    with pytest.raises(Killed):
+        world.run()
+    here = world.run()
+    assert (here.phase, here.cluster) == (Phase.LIVES, "b")
+    assert world.held(AFTER) == AFTER
+    first = journal.latest(world.job.journal(here.stay))
+    assert {at: known.number for at, known in first.items()} == {A: AFTER[ON_B[A]], B: AFTER[ON_B[B]]}
+
+
+@pytest.mark.parametrize(("count", "before"), WRITES)
+def test_a_move_that_was_killed_at_any_write_can_be_cancelled(count: int, before: bool) -> None:
+    world = World()
+    world.deadly.left, world.deadly.before = count, before
+    with pytest.raises(Killed):
+        world.run()
+    if world.here.phase is Phase.LIVES:
+        here = moving.roll_back(world.job, world.here, ON_A, lambda _: world.place, ANA)
+    else:
+        here = world.cancel()
+    assert (here.phase, here.cluster) == (Phase.LIVES, "a")
+    assert world.held(BEFORE) == BEFORE
+
+
+@pytest.mark.parametrize(("count", "before"), WRITES)
+def test_a_cancel_that_was_killed_is_finished_by_the_next_run(count: int, before: bool) -> None:
+    world = World()
+    world.deadly.left, world.deadly.before = 4, False
+    with pytest.raises(Killed):
+        world.run()
+    world.deadly.left, world.deadly.before = count, before
+    with pytest.raises(Killed):
+        world.cancel()
+    if world.here.to == "b":
+        world.cancel()
+    world.run()
+    assert (world.here.phase, world.here.cluster) == (Phase.LIVES, "a")
+    assert world.held(BEFORE) == BEFORE
+
+
+def test_a_hook_that_writes_late_does_not_start_the_job() -> None:
+    world = World()
+    begun = moving.begin(world.job, world.here, the_plan(), HOOK)
+    world.cancel()
+    with pytest.raises(Changed, match="moved the job"):
+        moving.finish(world.job, begun, lambda _: world.place, HOOK)
+    assert world.here.cluster == "a"
+    last = world.job.plan(world.here.plan or 0)
+    late = world.held(BEFORE)[ON_A[A]]
+    assert late in {last.rows[A].row.number, *last.rows[A].row.replaced}
+
+
+def test_two_hooks_at_once_begin_one_move() -> None:
+    world = World()
+    here = world.here
+    moving.begin(world.job, here, the_plan(), HOOK)
+    with pytest.raises(Changed):
+        moving.begin(world.job, here, the_plan(), HOOK)
+    assert world.run().cluster == "b"
+
+
+def test_a_row_that_changed_since_the_plan_stops_the_move_until_it_is_cancelled() -> None:
+    world = World()
+    world.place.rows[ON_B[A]] = 99
+    with pytest.raises(Changed):
+        world.run()
+    assert world.here.phase is Phase.WRITING
+    assert world.cancel().cluster == "a"
+    assert world.held(BEFORE) == BEFORE
+
+
+def test_a_lost_reply_of_the_place_is_finished_by_the_next_run() -> None:
+    world = World()
+    replace = world.place.replace
+
+    def lost(numbers: Mapping[TopicPartition, NewNumber]) -> None:
+        replace(numbers)
+        world.place.replace = replace  # type: ignore[method-assign]
+        raise OutcomeUnknown("no answer")
+
+    world.place.replace = lost  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown):
+        world.run()
+    assert world.run().cluster == "b"
