@@ -69,6 +69,9 @@ class Layout(Protocol):
     def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
         """The next offsets to read in a znode, by partition. Raises NotDecimal or NotAListing."""
 
+    def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
+        """The sound offsets of a znode that ``entries`` refuses, and the partitions of the others."""
+
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         """A znode's bytes after the edits, None for no znode. An offset that stays the same number keeps its bytes."""
 
@@ -105,6 +108,10 @@ class Consumers(Layout):
         assert partition is not None
         offset = self.number.offset(decimal_text.offset_of(data))
         return {partition: PartitionText(partition, offset, data.decode("ascii"))}
+
+    def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
+        assert partition is not None
+        return {}, [partition]
 
     def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
         ((_, edit),) = edits.items()
@@ -150,6 +157,16 @@ class Single(Layout):
 
     def entries(self, data: bytes, partition: int | None) -> dict[int, PartitionText]:
         return {entry.partition: self._meant(entry) for entry in single_text.parse(data).entries}
+
+    def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
+        sound, bad = single_text.salvage(data)
+        found: dict[int, PartitionText] = {}
+        for number, entry in sound.items():
+            try:
+                found[number] = self._meant(entry)
+            except NotDecimal:
+                bad.append(number)
+        return found, bad
 
     def _meant(self, entry: PartitionText) -> PartitionText:
         return replace(entry, offset=self.number.offset(entry.offset))

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from reconciler.core.anchors import UNKNOWN_PARTITION
+from reconciler.formats.decimal_text import partition_of
 from reconciler.formats.json_fields import INT32_MAX, INT64_MAX, INT64_MIN
 
 _ENTRY = re.compile(r"([0-9]{1,40})(\s*:\s*)([+-]?[0-9]{1,40})", re.ASCII)
@@ -130,11 +132,34 @@ def parse(text: str | bytes) -> Listing:
 
 
 def partitions(data: bytes) -> set[int]:
-    """The partitions that a text names; none for a text that is not a listing."""
+    """The partitions whose entries are sound."""
     try:
         return {entry.partition for entry in parse(data).entries}
     except NotAListing:
-        return set()
+        return set(salvage(data)[0])
+
+
+def salvage(data: bytes) -> tuple[dict[int, PartitionText], list[int]]:
+    """The sound entries of a text that is not a listing, and the partitions of the others.
+
+    ``UNKNOWN_PARTITION`` is among those where it is not certain which partition an entry is about.
+    """
+    entries: dict[int, PartitionText] = {}
+    bad: set[int] = set()
+    for part in data.decode("ascii", "replace").split(","):
+        text = part.strip(" \t\r\n\f\v")
+        try:
+            entry = parse_entry(text) if text else None
+        except NotAListing:
+            number = partition_of(text.partition(":")[0].strip())
+            bad.add(UNKNOWN_PARTITION if number is None else number)
+            if text.count(":") != 1:  # a cut number, or two entries
+                bad.add(UNKNOWN_PARTITION)
+            continue
+        if entry is not None:
+            bad |= {entry.partition} & entries.keys()
+            entries[entry.partition] = entry
+    return {number: entry for number, entry in entries.items() if number not in bad}, sorted(bad)
 
 
 def parse_entry(text: str) -> PartitionText:

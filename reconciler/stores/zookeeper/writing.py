@@ -23,7 +23,7 @@ from typing import TypeAlias, TypeVar
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.formats.decimal_text import NotDecimal
-from reconciler.ports import UNKNOWN_PARTITION, Change, Row, TopicPartition, WriteResult
+from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.zookeeper import anchor_node
 from reconciler.stores.zookeeper.anchor_node import PairedOffset, Znode
@@ -141,8 +141,8 @@ def snapshot(
             error = damaged(ensemble, path, err)
             if to_write:
                 raise error from err
-            faults[TopicPartition(key.topic, UNKNOWN_PARTITION if layout.shared else key.partition)] = error
-            continue
+            found, bad = layout.salvaged(node.data, None if layout.shared else key.partition)
+            faults |= {TopicPartition(key.topic, number): error for number in bad}
         if noted and noted.get(path) == (node.czxid, node.version):
             found = {number: entry for number, entry in found.items() if TopicPartition(key.topic, number) in wanted}
         entries |= {TopicPartition(key.topic, number): (entry, node) for number, entry in found.items()}

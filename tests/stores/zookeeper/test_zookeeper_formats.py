@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, Names, StoredOffset, fingerprint
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.stores.zookeeper import anchor_node, single_text
@@ -317,3 +317,22 @@ def test_a_row_without_an_anchor_has_a_note_where_a_znode_is_beside_it(data, not
     found = anchor_node.pair(10, znode(at=8), znode(data, at=7), shared=False)
     assert found.stored == StoredOffset(10, None, 1000)
     assert re.search(note or "^$", found.note)
+
+
+@pytest.mark.parametrize(
+    ("text", "sound", "bad"),
+    [
+        (b"0:5,1:x,2:7", {0: 5, 2: 7}, [1]),
+        (b"0:5,1:,2:99999999999999999999", {0: 5}, [1, 2]),
+        (b"0:5,1:6,1:7", {0: 5}, [1]),
+        (b"0:5 1:6,2:7", {2: 7}, [UNKNOWN_PARTITION, 0]),
+        (b"0:5,1:6,1", {0: 5}, [UNKNOWN_PARTITION, 1]),  # cut within 12:7, perhaps
+        (b"0:5,colour=blue", {0: 5}, [UNKNOWN_PARTITION]),
+        (b"0:5,99999999999:1", {0: 5}, [UNKNOWN_PARTITION]),
+        (b"0:5,\xff", {0: 5}, [UNKNOWN_PARTITION]),
+    ],
+)
+def test_damaged_entries_hide_no_sound_ones(text, sound, bad):
+    entries, faulty = single_text.salvage(text)
+    assert {number: entry.offset for number, entry in entries.items()} == sound
+    assert faulty == bad
