@@ -301,12 +301,13 @@ def _hold_lock(path: Path, held: ExitStack) -> bool:
     Raises ``OSError``.
     """
     until = time.monotonic() + LOCK_S
-    while time.monotonic() <= until:
+    while True:
         with ExitStack() as opened, suppress(BlockingIOError):
             descriptor = opened.enter_context(path.open("rb")).fileno()
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 held.push(opened.pop_all())
                 return True
+        if time.monotonic() > until:
+            return False
         time.sleep(0.01)
-    return False
