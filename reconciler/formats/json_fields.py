@@ -197,6 +197,13 @@ def no_unknown(fields: Mapping[str, object], known: frozenset[str]) -> None:
         raise FieldError(ascii(unknown[0][:_LONGEST_NAME])[1:-1], "is not a field of this format")
 
 
+def require_format(fields: Mapping[str, object], form: str, known: frozenset[str]) -> None:
+    """Raise FieldError for an object of another format than ``form``, or with a field that is not a known one."""
+    no_unknown(fields, known)
+    if required_text(fields, "format") != form:
+        raise FieldError("format", f"is not {form}")
+
+
 # ---------------------------------------------------------------- objects that have all fields of their format
 
 

@@ -64,7 +64,8 @@ class JobState:
 
     def add_plan(self, plan: Numbers) -> int:
         """Append a plan, and return its number. Raises Changed if another one was added meanwhile."""
-        number = max(self.plans(), default=FIRST - 1) + 1
+        newest = self._read(log_name("plan", self.job), plans.load, newest=1)
+        number = newest[0].number + 1 if newest else FIRST
         if not self.store.append(log_name("plan", self.job), number, plans.dump(plan)):
             raise Changed(f'Somebody else is moving the job "{self.job}"; nothing was written.', hint="Run this again.")
         return number

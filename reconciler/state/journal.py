@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.json_fields import FieldError
@@ -127,7 +128,7 @@ def dump(entry: Entry) -> dict[str, Any]:
     """The entry's fields; streams by name, partitions by number."""
     streams: dict[str, dict[str, Any]] = {}
     for key, known in sorted(entry.numbers.items()):
-        streams.setdefault(f"{key.topic}@{key.origin}", {})[str(key.partition)] = dump_known(known)
+        streams.setdefault(str(Stream(key.topic, key.origin)), {})[str(key.partition)] = dump_known(known)
     fields: dict[str, Any] = {"format": FORMAT, "run": entry.run, "at_ms": entry.at_ms, "streams": streams}
     if entry.full:
         fields["full"] = True
@@ -138,17 +139,18 @@ def dump(entry: Entry) -> dict[str, Any]:
 
 def load(number: int, fields: Mapping[str, Any]) -> Entry:
     """Read an entry. Raises FieldError for what ``dump`` does not write."""
-    json_fields.no_unknown(fields, _FIELDS)
-    if json_fields.required_text(fields, "format") != FORMAT:
-        raise FieldError("format", f"is not {FORMAT}")
+    json_fields.require_format(fields, FORMAT, _FIELDS)
     streams = fields.get("streams")
     if not isinstance(streams, dict):
         raise FieldError("streams", "is not an object")
     numbers: dict[StreamPartition, Known[Anchor]] = {}
     for stream, partitions in streams.items():
-        topic, at, origin = stream.rpartition("@")
-        if not (at and topic and origin and isinstance(partitions, dict)):
-            raise FieldError("streams", "is not TOPIC@CLUSTER with partitions")
+        try:
+            topic, origin = Stream.parse(stream)
+        except ValueError as err:
+            raise FieldError("streams", f"has a name that {err}") from err
+        if not isinstance(partitions, dict):
+            raise FieldError("streams", "has a stream without partitions")
         for partition, known in partitions.items():
             if not (partition.isascii() and partition.isdigit()):
                 raise FieldError("streams", f"has a partition {partition!r}")

@@ -143,9 +143,7 @@ def dump(location: Location) -> dict[str, Any]:
 
 def load(number: int, fields: Mapping[str, Any]) -> Location:
     """Read an entry. Raises FieldError for what ``dump`` does not write."""
-    json_fields.no_unknown(fields, _FIELDS)
-    if json_fields.required_text(fields, "format") != FORMAT:
-        raise FieldError("format", f"is not {FORMAT}")
+    json_fields.require_format(fields, FORMAT, _FIELDS)
     try:
         phase = Phase(json_fields.required_text(fields, "state"))
     except ValueError as err:

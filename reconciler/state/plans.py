@@ -84,9 +84,7 @@ def dump(plan: Numbers) -> dict[str, Any]:
 
 def load(number: int, fields: Mapping[str, Any]) -> Numbers:
     """Read an entry. Raises FieldError for what ``dump`` does not write."""
-    json_fields.no_unknown(fields, _FIELDS)
-    if json_fields.required_text(fields, "format") != FORMAT:
-        raise FieldError("format", f"is not {FORMAT}")
+    json_fields.require_format(fields, FORMAT, _FIELDS)
     rows = fields.get("rows")
     if not isinstance(rows, list):
         raise FieldError("rows", "is not a list")
