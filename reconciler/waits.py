@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
+from reconciler import written
+
 T = TypeVar("T")
 LeftS = Callable[[], float]
 """Seconds until a wait times out."""
@@ -45,7 +47,11 @@ _lock = threading.Lock()
 
 @contextmanager
 def waiting(place: str, left_s: LeftS, cause: Callable[[], str] = str) -> Iterator[Wait]:
-    """Note a wait for ``place`` while the block runs; an empty place is that of the waits within it."""
+    """Note a wait for ``place`` while the block runs; an empty place is that of the waits within it.
+
+    Raises Interrupt, and begins no wait, if a signal has interrupted the command.
+    """
+    written.check()
     wait = Wait(place, left_s, cause, monotonic())
     thread = threading.get_ident()
     with _lock:

@@ -19,6 +19,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from reconciler import written
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
 from reconciler.kafka.errors import (
     UNANSWERED,
@@ -136,6 +137,7 @@ class Connection:
                     return
                 except TimeoutError:
                     admin.poll(0)  # runs the callback
+                    written.check()  # a signal's exception that the callback had is lost in the client
                 except KafkaException as error:
                     admin.poll(0)
                     if error.args[0].code() > KafkaError.NO_ERROR:

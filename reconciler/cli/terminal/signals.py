@@ -2,8 +2,8 @@
 
 The handler notes the signal for ``written``, which begins no write after it, and raises ``Interrupt`` wherever the main
 thread is. Some of these places discard an exception: a finalizer, a broad ``except``, a callback of a client. Then the
-command continues to its next write at most. After the first signal the system's own handling is back, so that a second
-one kills the process, also within a call of a client that Python cannot interrupt.
+command continues to its next wait or write at most. After the first signal the system's own handling is back, so that
+a second one kills the process, also within a call of a client that Python cannot interrupt.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from reconciler.core.errors import ConfigError, OutcomeUnknown, ReconcilerError,
 from reconciler.fileio import write_whole
 from reconciler.kafka.connection import Connection
 from reconciler.spark import session
+from reconciler.waits import waiting
 
 PATIENCE_S = 30.0
 WENT_ON = 99
@@ -81,8 +82,13 @@ def to_a_file(folder: Path) -> None:
     write_whole(folder / "plan.json", "text")
 
 
-@pytest.mark.parametrize("write", [to_a_store, to_a_file])
-def test_nothing_is_written_after_an_interrupt_that_was_swallowed(
+def to_wait(_: Path) -> None:
+    with waiting("a cluster", lambda: 60.0):
+        raise AssertionError("it was waited for")
+
+
+@pytest.mark.parametrize("write", [to_a_store, to_a_file, to_wait])
+def test_nothing_is_written_or_waited_for_after_an_interrupt_that_was_swallowed(
     command: Any, tmp_path: Path, write: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def body() -> None:
