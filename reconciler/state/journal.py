@@ -11,12 +11,13 @@ its recorder appends an entry with the partitions that changed, one a second at 
       append that is refused says so.
 - J4  An entry is true until its log is cut, or its topic is made anew: it has the topic's id, and is never looked up
       again.
+- J5  The end of a batch that has begun is beside the numbers, not among them: it is not processed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from reconciler.config.streams import Stream
@@ -55,6 +56,8 @@ class Entry:
     closed_by: int | None = None
     """The location's entry that ended the stay: nothing is appended after it."""
     number: int = 0
+    begun: Numbers = field(default_factory=dict)
+    """Where the batch ends that has begun (J5)."""
 
 
 def opening(numbers: Numbers, run: str, at_ms: int) -> Entry:
@@ -64,7 +67,9 @@ def opening(numbers: Numbers, run: str, at_ms: int) -> Entry:
 
 def closing(last: Entry, location: int, run: str, at_ms: int) -> Entry:
     """The entry that ends the stay."""
-    return Entry(run, at_ms, last.numbers if last.full else {}, full=last.full, closed_by=location)
+    if not last.full:
+        return Entry(run, at_ms, {}, closed_by=location)
+    return replace(last, run=run, at_ms=at_ms, closed_by=location, number=0)
 
 
 @dataclass(slots=True)
@@ -73,11 +78,21 @@ class Recorder:
 
     run: str
     known: dict[StreamPartition, Known[Anchor]] = field(default_factory=dict)
+    begun: dict[StreamPartition, Known[Anchor]] = field(default_factory=dict)
     _changed: set[StreamPartition] = field(default_factory=set)
     _since_full: int = 0
 
-    def note(self, numbers: Numbers) -> None:
-        """What has been looked up since the last entry; later numbers of a partition replace earlier ones."""
+    @classmethod
+    def continuing(cls, run: str, entries: Sequence[Entry]) -> Recorder:
+        """The next run, after ``entries`` as ``latest`` needs them. Its first entry is full (J1)."""
+        known = latest(entries)
+        return cls(run, known, _changed=set(known), _since_full=FULL_EVERY)
+
+    def note(self, numbers: Numbers, begun: Numbers | None = None) -> None:
+        """What is known now of partitions that changed, and of all that the running batch reads (``begun``)."""
+        begun = dict(begun or {})
+        self._changed |= {key for key, end in begun.items() if self.begun.get(key) != end}
+        self.begun = begun
         for key, found in numbers.items():
             if self.known.get(key) != found:
                 self.known[key] = found
@@ -88,23 +103,26 @@ class Recorder:
         if not self._changed:
             return None
         full = self._since_full + 1 >= FULL_EVERY
-        chosen = self.known if full else {key: self.known[key] for key in self._changed}
-        return Entry(self.run, at_ms, dict(chosen), full=full)
+        keys = self.known.keys() | self.begun.keys() if full else self._changed
+        numbers = {key: self.known[key] for key in keys if key in self.known}
+        return Entry(self.run, at_ms, numbers, full, begun={key: self.begun[key] for key in keys if key in self.begun})
 
     def appended(self, entry: Entry) -> None:
         """The entry is in the journal."""
         self._since_full = 0 if entry.full else self._since_full + 1
-        self._changed -= {key for key, found in entry.numbers.items() if self.known.get(key) == found}
+        for key in entry.numbers.keys() | entry.begun.keys():
+            if (self.known.get(key), self.begun.get(key)) == (entry.numbers.get(key), entry.begun.get(key)):
+                self._changed.discard(key)
 
 
 def known_of(entries: Iterable[Entry], key: StreamPartition) -> list[Known[Anchor]]:
     """What the entries, oldest first, know of one partition, oldest first; a number once."""
     found: dict[tuple[int, bool], Known[Anchor]] = {}
     for entry in entries:
-        each = entry.numbers.get(key)
-        if each is not None:
-            found.pop((each.number, each.processed), None)
-            found[each.number, each.processed] = each
+        for each in (entry.numbers.get(key), entry.begun.get(key)):
+            if each is not None:
+                found.pop((each.number, each.processed), None)
+                found[each.number, each.processed] = each
     return list(found.values())
 
 
@@ -127,8 +145,11 @@ def is_of_new_day(entry: Entry, newest: Entry | None) -> bool:
 def dump(entry: Entry) -> dict[str, Any]:
     """The entry's fields; streams by name, partitions by number."""
     streams: dict[str, dict[str, Any]] = {}
-    for key, known in sorted(entry.numbers.items()):
-        streams.setdefault(str(Stream(key.topic, key.origin)), {})[str(key.partition)] = dump_known(known)
+    for key in sorted(entry.numbers.keys() | entry.begun.keys()):
+        known, end = entry.numbers.get(key), entry.begun.get(key)
+        partition = dump_known(known) if known is not None else {}
+        partition |= {_END: dump_known(end)} if end is not None else {}
+        streams.setdefault(str(Stream(key.topic, key.origin)), {})[str(key.partition)] = partition
     fields: dict[str, Any] = {"format": FORMAT, "run": entry.run, "at_ms": entry.at_ms, "streams": streams}
     if entry.full:
         fields["full"] = True
@@ -144,17 +165,13 @@ def load(number: int, fields: Mapping[str, Any]) -> Entry:
     if not isinstance(streams, dict):
         raise FieldError("streams", "is not an object")
     numbers: dict[StreamPartition, Known[Anchor]] = {}
+    begun: dict[StreamPartition, Known[Anchor]] = {}
     for stream, partitions in streams.items():
-        try:
-            topic, origin = Stream.parse(stream)
-        except ValueError as err:
-            raise FieldError("streams", f"has a name that {err}") from err
-        if not isinstance(partitions, dict):
-            raise FieldError("streams", "has a stream without partitions")
-        for partition, known in partitions.items():
-            if not (partition.isascii() and partition.isdigit()):
-                raise FieldError("streams", f"has a partition {partition!r}")
-            numbers[StreamPartition(topic, origin, int(partition))] = load_known(known)
+        for key, known in _partitions(stream, partitions):
+            if _END in known:
+                begun[key] = replace(load_known(known[_END]), processed=False)
+            if known.keys() - {_END}:
+                numbers[key] = load_known({name: value for name, value in known.items() if name != _END})
     return Entry(
         json_fields.required_text(fields, "run"),
         json_fields.required(json_fields.integer(fields, "at_ms"), "at_ms"),
@@ -162,7 +179,23 @@ def load(number: int, fields: Mapping[str, Any]) -> Entry:
         json_fields.flag(fields, "full"),
         json_fields.integer(fields, "closed_by", low=1),
         number,
+        begun,
     )
+
+
+def _partitions(stream: str, partitions: object) -> Iterator[tuple[StreamPartition, dict[str, Any]]]:
+    try:
+        topic, origin = Stream.parse(stream)
+    except ValueError as err:
+        raise FieldError("streams", f"has a name that {err}") from err
+    if not isinstance(partitions, dict):
+        raise FieldError("streams", "has a stream without partitions")
+    for partition, known in partitions.items():
+        if not (partition.isascii() and partition.isdigit()):
+            raise FieldError("streams", f"has a partition {partition!r}")
+        if not isinstance(known, dict):
+            raise FieldError("streams", "has a partition that is not an object")
+        yield StreamPartition(topic, origin, int(partition)), known
 
 
 def dump_known(known: Known[Anchor]) -> dict[str, Any]:
@@ -173,8 +206,6 @@ def dump_known(known: Known[Anchor]) -> dict[str, Any]:
     for name in ("again", "older"):
         if getattr(known, name):
             fields[name] = getattr(known, name)
-    if not known.processed:
-        fields["begun"] = True
     return fields
 
 
@@ -189,9 +220,9 @@ def load_known(fields: object) -> Known[Anchor]:
         anchor_fields.load(fields, anchor_fields.SHORT) if has_record else None,
         json_fields.integer(fields, "again", low=0) or 0,
         json_fields.integer(fields, "older", low=0) or 0,
-        not json_fields.flag(fields, "begun"),
     )
 
 
 _FIELDS = frozenset(("format", "run", "at_ms", "streams", "full", "closed_by", "nonce"))
-_KNOWN = frozenset(("number", "again", "older", "begun")) | anchor_fields.SHORT.all
+_KNOWN = frozenset(("number", "again", "older")) | anchor_fields.SHORT.all
+_END = "end"

@@ -22,13 +22,17 @@ def known(number: int, *, processed: bool = True) -> Known[Anchor]:
     return Known(number, anchor, processed=processed)
 
 
-def recorded(steps: list[dict[StreamPartition, Known[Anchor]]]) -> list[Entry]:
+Step = tuple[dict[StreamPartition, Known[Anchor]], dict[StreamPartition, Known[Anchor]]]
+"""The numbers that were looked up, and where the running batch ends."""
+
+
+def recorded(steps: list[Step]) -> list[Entry]:
     """A journal whose recorder looked up these numbers, one step a second."""
     recorder = Recorder("run")
     entries = [journal.opening({key: known(0) for key in KEYS}, "hook", 0)]
     recorder.known.update(entries[0].numbers)
     for second, step in enumerate(steps):
-        recorder.note(step)
+        recorder.note(*step)
         entry = recorder.next_entry(second * 1000)
         if entry is not None:
             entries.append(entry)
@@ -36,21 +40,38 @@ def recorded(steps: list[dict[StreamPartition, Known[Anchor]]]) -> list[Entry]:
     return [journal.load(number, journal.dump(each)) for number, each in enumerate(entries, 1)]
 
 
-STEPS = st.lists(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 50).map(known)), max_size=40)
+def _numbers(*, processed: bool) -> st.SearchStrategy[dict[StreamPartition, Known[Anchor]]]:
+    numbers = st.integers(1, 50).map(lambda number: known(number, processed=processed))
+    return st.dictionaries(st.sampled_from(KEYS), numbers)
+
+
+STEPS = st.lists(st.tuples(_numbers(processed=True), _numbers(processed=False)), max_size=40)
 
 
 @given(STEPS)
-def test_the_newest_entries_know_every_partition(steps: list[dict[StreamPartition, Known[Anchor]]]) -> None:
+def test_the_newest_entries_know_every_partition(steps: list[Step]) -> None:
     entries = recorded(steps)
     wanted = {key: known(0) for key in KEYS}
-    for step in steps:
-        wanted |= step
+    for numbers, _ in steps:
+        wanted |= numbers
     assert journal.latest(entries) == wanted
     assert journal.latest(entries[-FULL_EVERY:]) == wanted
+    for key, end in (steps[-1][1] if steps else {}).items():
+        assert end in journal.known_of(entries[-FULL_EVERY:], key)
 
 
 @given(STEPS)
-def test_an_entry_reads_back_as_it_was_written(steps: list[dict[StreamPartition, Known[Anchor]]]) -> None:
+def test_the_next_run_begins_with_all_that_is_known(steps: list[Step]) -> None:
+    entries = recorded(steps)
+    recorder = Recorder.continuing("next", entries[-FULL_EVERY:])
+    entry = recorder.next_entry(0)
+    assert entry == Entry("next", 0, journal.latest(entries), full=True)
+    recorder.appended(entry)
+    assert recorder.next_entry(1) is None
+
+
+@given(STEPS)
+def test_an_entry_reads_back_as_it_was_written(steps: list[Step]) -> None:
     for entry in recorded(steps):
         fields = json.loads(json.dumps(journal.dump(entry)))
         assert journal.load(entry.number, {**fields, "nonce": "n"}) == entry
@@ -69,7 +90,8 @@ def test_nothing_is_appended_if_nothing_changed() -> None:
 
 def test_a_number_is_known_once_with_the_newest_of_its_entries() -> None:
     first, again = known(5), Known(5, known(5).record, again=2)
-    entries = [Entry("r", 0, {KEYS[0]: each}) for each in (first, known(7), again, known(9, processed=False))]
+    entries = [Entry("r", 0, {KEYS[0]: each}) for each in (first, known(7))]
+    entries.append(Entry("r", 0, {KEYS[0]: again}, begun={KEYS[0]: known(9, processed=False)}))
     assert journal.known_of(entries, KEYS[0]) == [known(7), again, known(9, processed=False)]
 
 
