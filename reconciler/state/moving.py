@@ -5,7 +5,9 @@ step is repeated without harm: an append under a number that holds the same plan
 holds the new number already, a copy in a folder of its own. So a run that finds ``writing`` begins at the journal.
 
 - M1  Nothing is written before the plan is stored, and nothing by the plan before ``writing`` names it.
-- M2  A place is only compared while ``writing``: it holds the new number, what the plan replaced, or is refused.
+- M2  A place is only compared while ``writing``: it holds the new number, what the plan replaced, or is refused. The
+      location is read between the rows and their compare-and-set. So a run that was held up does not write over the
+      number of a job that another run has started, even where that number is equal to one replaced.
 - M3  Only a run whose ``lives`` was appended starts the job.
 - M4  A cancel, and a rollback, are carried out in the same way: their plan gives back what the other one replaced.
 """
@@ -43,11 +45,12 @@ class Place(Protocol):
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
         """What the keys hold; those that hold nothing are left out."""
 
-    def replace(self, numbers: Mapping[TopicPartition, NewNumber]) -> str | None:
+    def replace(self, numbers: Mapping[TopicPartition, NewNumber], check: Callable[[], None]) -> str | None:
         """Write the numbers by compare-and-set. Returns the path of the copy, for a checkpoint.
 
-        A place that only its job writes does nothing. Raises Changed if a key holds neither its number nor one of
-        those replaced, and OutcomeUnknown if some may be written: the same call finishes it.
+        A place that only its job writes does nothing. ``check`` raises Changed if the numbers are not being written any
+        more: it is called after the rows are read, before each write (M2). Raises Changed if a key holds neither its
+        number nor one of those replaced, and OutcomeUnknown if some may be written: the same call finishes it.
         """
 
 
@@ -72,7 +75,15 @@ def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Lo
     numbers = {
         each.key: NewNumber(each.row.number, each.row.replaced, each.row.record, stay) for each in plan.rows.values()
     }
-    checkpoint = place_on(plan.to).replace(numbers)
+
+    def check() -> None:
+        now = job.location()
+        if now is None or now.number != here.number:
+            raise Changed(
+                "Another run has finished this, or it was cancelled.", hint="See: reconciler status --history"
+            )
+
+    checkpoint = place_on(plan.to).replace(numbers, check)
     return job.move_on(here, locations.lives(here, checkpoint or here.checkpoint, stamp))
 
 

@@ -62,7 +62,8 @@ class Rows:
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
         return {key: Found(self.rows[key]) for key in keys if key in self.rows}
 
-    def replace(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
+    def replace(self, numbers: Mapping[TopicPartition, NewNumber], check: Callable[[], None]) -> None:
+        check()
         for key, new in numbers.items():
             held = self.rows.get(key)
             if held != new.number and held not in new.replaced:
@@ -175,7 +176,9 @@ def test_a_hook_that_writes_late_does_not_start_the_job() -> None:
     world = World()
     begun = moving.begin(world.job, world.here, the_plan(), HOOK)
     world.cancel()
-    with pytest.raises(Changed, match="moved the job"):
+    replace = world.place.replace
+    world.place.replace = lambda numbers, check: replace(numbers, lambda: None)  # type: ignore[method-assign]
+    with pytest.raises(Changed, match="moved the job"):  # held up right after the check
         moving.finish(world.job, begun, lambda _: world.place, HOOK)
     assert world.here.cluster == "a"
     last = world.job.plan(world.here.plan or 0)
@@ -192,6 +195,16 @@ def test_two_hooks_at_once_begin_one_move() -> None:
     assert world.run().cluster == "b"
 
 
+def test_a_run_that_was_held_up_does_not_write_over_the_number_of_a_started_job() -> None:
+    world = World()
+    held_up = moving.begin(world.job, world.here, the_plan(), HOOK)
+    world.run()
+    world.place.rows[ON_B[B]] = BEFORE[ON_A[A]]  # the job's own on b, and equal to a's under the same name
+    with pytest.raises(Changed, match="finished this"):
+        moving.finish(world.job, held_up, lambda _: world.place, HOOK)
+    assert world.place.rows[ON_B[B]] == BEFORE[ON_A[A]]
+
+
 def test_a_row_that_changed_since_the_plan_stops_the_move_until_it_is_cancelled() -> None:
     world = World()
     world.place.rows[ON_B[A]] = 99
@@ -206,8 +219,8 @@ def test_a_lost_reply_of_the_place_is_finished_by_the_next_run() -> None:
     world = World()
     replace = world.place.replace
 
-    def lost(numbers: Mapping[TopicPartition, NewNumber]) -> None:
-        replace(numbers)
+    def lost(numbers: Mapping[TopicPartition, NewNumber], check: Callable[[], None]) -> None:
+        replace(numbers, check)
         world.place.replace = replace  # type: ignore[method-assign]
         raise OutcomeUnknown("no answer")
 

@@ -191,7 +191,9 @@ def _write(world: World, state: State, hook: Hook, plan: Plan, stay: int) -> Ite
     for row in rows:
         key = place_key(world, plan.to, 0, row.stream)
         held = state.held(key)
-        if world.place is Place.GROUP:
+        if len(state.locations) != hook.seen and world.fault != "A51":
+            refused = True
+        elif world.place is Place.GROUP:
             # Its number there is a mirror's, whatever it is; Kafka refuses to change a group with members.
             refused = any(each.cluster == plan.to for each in state.drivers)
         else:

@@ -50,6 +50,7 @@ FAULTS = {
     "A19": (World(Place.GROUP, Names.TWO), Left(moves=1, syncs=1)),
     "A21": (World(Place.AT_ONCE, Names.TWO), Left(kills=0, at_once=1)),
     "A50": (World(Place.AT_ONCE, Names.TWO), Left(kills=0, at_once=1)),
+    "A51": (World(Place.AT_ONCE, Names.ONE), Left(kills=0)),
 }
 
 
