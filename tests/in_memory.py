@@ -78,9 +78,9 @@ class Memory:
         return Outside(self.log, lambda _: self.store, lambda: self.clock, lambda: NOW)
 
     def config(self, extra: str = "", jobs: str = "") -> Config:
-        job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+        job = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "memory:"\n'
         job += self.of_job
-        text = f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b"\n{extra}\n{jobs or job}'
+        text = f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b"\n{extra}\n{jobs or job}'
         path = self.folder / "reconciler.toml"
         path.write_text(text)
         return load_config(path, {})

@@ -203,20 +203,20 @@ class World:
         """A ``[[jobs]]`` table; with ``new`` the job is called new, and starts there."""
         lines = [f'{key} = "{value}"' for key, value in {"id": "header:message-id", **identity}.items()]
         return (
-            f"[[jobs]]\nname = {json.dumps(name)}\ngroup = {json.dumps(self.group)}\n"
+            f"[[jobs]]\nhome = 'a'\nname = {json.dumps(name)}\ngroup = {json.dumps(self.group)}\n"
             f"topics = {json.dumps(list(topics) or [self.topic])}\n"
-            f"store = {json.dumps(store or self.address)}\n"
+            f"offsets = {json.dumps(store or self.address)}\n"
             + (f"new = {json.dumps(new)}\n" if new else "")
             + (f"sink = {json.dumps(sink)}\n" if sink else "")
             + "[jobs.identity]\n"
             + "\n".join(lines)
         )
 
-    def config(self, *jobs: str, bootstrap: str | None = None, extra: str = "", source: str = 'alias = "a"') -> Path:
+    def config(self, *jobs: str, bootstrap: str | None = None, extra: str = "", source: str = "") -> Path:
         """Write the configuration: ``extra`` is more TOML between the clusters and the jobs."""
         path = self.folder / f"reconciler-{time.monotonic_ns()}.toml"
         servers = json.dumps(bootstrap or self.cluster.bootstrap)
-        head = f"[source]\n{source}\n[destination]\nbootstrap_servers = {servers}"
+        head = f"[clusters.a]\n{source}\n[clusters.b]\nbootstrap_servers = {servers}"
         text = "\n".join([head, extra, *(jobs or (self.job(),)), ""])
         path.write_text(secrets_in_files(text, self.folder), encoding="utf-8")
         return path

@@ -49,6 +49,12 @@ def _add_config(
     parser.add_argument("-c", "--config", metavar="FILE", type=Path, default=found, required=required, help=told)
 
 
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """--to, the cluster that jobs move to."""
+    help = "the cluster that the jobs move to (default: the one that is not their home)"
+    parser.add_argument("--to", metavar="CLUSTER", dest="toward", help=help)
+
+
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """--job, as often as there are jobs to choose."""
     add_repeatable(parser, "--job", "only this job of the configuration", "NAME")

@@ -38,7 +38,9 @@ _APPLIED = (
 
 
 def read_config(options: argparse.Namespace) -> Config:
-    return load_config(options.config)
+    """The configuration, for a move to the cluster that ``--to`` names, if the command has that option."""
+    config, there = load_config(options.config), getattr(options, "toward", None)
+    return config if there is None else config.toward(there)
 
 
 def config_if_named(options: argparse.Namespace) -> Config | None:

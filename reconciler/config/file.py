@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from itertools import combinations
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from reconciler.clock import zoned_ms
 from reconciler.config import sections
@@ -36,7 +37,10 @@ from reconciler.config.settings import (
     PolicySettings,
     SearchSettings,
     TopicNames,
+    cluster_table,
+    job_on,
 )
+from reconciler.config.streams import Naming
 from reconciler.config.table import UNITS, Faults, Table, Unknown
 from reconciler.config.twins import faults_beside
 from reconciler.core.anchors import RECORD_TIME_ONLY, Identity
@@ -57,6 +61,8 @@ _RUN_CODE = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.provi
 """Properties of the Kafka client that load libraries, or start a command."""
 _ENDLESS_KEY = re.compile(r"""(?<![\w-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){40}""")
 """A dotted key of so many parts; the parser's time and memory grow with the square of their number."""
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""It is a part of topics' names."""
 _GIVEN_TWICE = ("Cannot overwrite a value", "Cannot declare", "Duplicate inline table key")
 """How the parser's messages begin for what stands there already."""
 
@@ -154,50 +160,51 @@ class _Reader:
 
     def config(self) -> Config:
         root = self._root
-        source_table, destination_table = root.table("source"), root.table("destination")
-        alias = source_table.text("alias")
-        if alias == "":
-            source_table.fault("alias", "is empty.", "Give the name MirrorMaker gives the source.")
-        source = self._cluster(source_table, source_table.text("bootstrap_servers"))
-        if not destination_table.is_there and not root.is_faulty("destination"):
-            self._faults.add("[destination] is missing.", 'Add it with bootstrap_servers = "host:port".')
-        destination = self._cluster(destination_table, destination_table.required_text("bootstrap_servers"))
-        if source is not None:
-            self._refuse_one_cluster(source.bootstrap_servers, destination.bootstrap_servers)
-        topic_table = root.table("topics")
-        if root.is_faulty("source", "topics") or (alias is None and source_table.is_faulty("alias")):
-            alias = Unknown()
-        topics = sections.topics(topic_table, alias, self._faults)
+        clusters = self._clusters(root.table("clusters"))
+        naming = sections.naming(root.table("topics"), clusters)
+        state = sections.state(root.table("state"))
         anchors = root.table("anchors")
         anchor_store = anchors.filled_text("store")
         anchors.done()
         search = sections.search(root.table("search"))
         policy = self._policy(root.table("policy"))
-        self._judge_code(policy, source, destination)
+        self._judge_code(policy, *clusters.values())
         trust = sections.trust(root.table("trust"))
         watch = sections.watch(root.table("watch"))
         metrics = sections.names(root.table("metrics"), MetricsSettings)
         mirror = sections.names(root.table("mirror"), MirrorSettings)
         failover_state, is_named = sections.failover_state(root.table("failover"), self._path)
         self._refuse_unlisted("[anchors] store", anchor_store or "")
-        jobs = self._jobs(topics)
+        jobs = self._jobs(naming, clusters)
         root.done()
-        main = (source, destination, topics, anchor_store, search, policy, jobs)
+        topics = self._direction(naming, tuple(clusters), jobs)
+        jobs = tuple(job_on(job, naming, topics.here) for job in jobs)
         settings = {key: value for key, value in self._faults.taken.items() if key in MEANINGS}
         settings["failover.state"] = failover_state
-        return Config(*main, trust, watch, metrics, failover_state, is_named, mirror, settings)
+        main = (clusters, topics, anchor_store, search, policy, jobs)
+        return Config(*main, trust, watch, metrics, failover_state, is_named, mirror, state, settings)
 
     # ------------------------------------------------------------ clusters and topics
 
-    @overload
-    def _cluster(self, table: Table, servers: str) -> Cluster: ...
+    def _clusters(self, table: Table) -> dict[str, Cluster | None]:
+        if not table.is_there and not self._root.is_faulty("clusters"):
+            example = (
+                'Add [clusters.NAME] for each, with bootstrap_servers = "host:port"; NAME is what MirrorMaker says.'
+            )
+            self._faults.add("[clusters] is missing.", example)
+        found = {name: self._cluster(name, each) for name, each in table.tables_by_name()}
+        if table.is_there and len(found) < 2:
+            table.fault(next(iter(found), "NAME"), "is alone.", "Add the cluster where jobs go on after a failover.")
+        for one, other in combinations(filter(None, found.values()), 2):
+            self._refuse_one_cluster(one, other)
+        return found
 
-    @overload
-    def _cluster(self, table: Table, servers: str | None) -> Cluster | None: ...
-
-    def _cluster(self, table: Table, servers: str | None) -> Cluster | None:
+    def _cluster(self, name: str, table: Table) -> Cluster | None:
+        servers = table.filled_text("bootstrap_servers")
         client = table.mapping("client")
         table.done()
+        if CLUSTER_NAME.fullmatch(name) is None:
+            self._faults.add(f"{cluster_table(name)} is no name that MirrorMaker could use.", "Correct the name.")
         if BROKERS_TOO in client:
             problem = f"{BROKERS_TOO} is another name for the brokers, and would replace bootstrap_servers."
             self._faults.add(f"{table.where('client')}: {problem}", "Give the brokers as bootstrap_servers only.")
@@ -208,18 +215,25 @@ class _Reader:
             table.fault("bootstrap_servers", "is not a list of brokers.", 'Write it like "kafka-1:9092,kafka-2:9092".')
         if "bootstrap.servers" in client:
             self._faults.add("bootstrap.servers is given twice.", "Give it as bootstrap_servers only.")
-        return Cluster(servers, {"bootstrap.servers": servers, **client})
+        return Cluster(name, servers, {"bootstrap.servers": servers, **client})
 
-    def _refuse_one_cluster(self, source: str, destination: str) -> None:
-        if isinstance(source, Unknown) or isinstance(destination, Unknown):
+    def _refuse_one_cluster(self, one: Cluster, other: Cluster) -> None:
+        servers, others = one.bootstrap_servers, other.bootstrap_servers
+        if isinstance(servers, Unknown) or isinstance(others, Unknown):
             return
-        if source == destination:
-            self._faults.add("[source] and [destination] have the same bootstrap_servers.", "Correct one of them.")
-        elif are_brokers(source) and are_brokers(destination) and (shared := shared_brokers(source, destination)):
-            problem = (
-                f"[source] and [destination] both have {shared[0]} in bootstrap_servers: a broker is in one cluster."
-            )
+        both = f"{one.table} and {other.table}"
+        if servers == others:
+            self._faults.add(f"{both} have the same bootstrap_servers.", "Correct one of them.")
+        elif are_brokers(servers) and are_brokers(others) and (shared := shared_brokers(servers, others)):
+            problem = f"{both} both have {shared[0]} in bootstrap_servers: a broker is in one cluster."
             self._faults.add(problem, "Correct one of them.")
+
+    def _direction(self, naming: Naming, clusters: tuple[str, ...], jobs: Sequence[Job]) -> TopicNames:
+        """Away from the jobs' home, until a command says otherwise (``Config.between``)."""
+        homes = dict.fromkeys(job.home for job in jobs if not isinstance(job.home, Unknown))
+        here = next(iter(homes), next(iter(clusters), Unknown()))
+        there = next((name for name in clusters if name != here), Unknown())
+        return TopicNames(naming, here, there, clusters)
 
     # ------------------------------------------------------------ policy, and what it allows to run
 
@@ -259,10 +273,10 @@ class _Reader:
 
     # ------------------------------------------------------------ jobs
 
-    def _jobs(self, names: TopicNames) -> tuple[Job, ...]:
+    def _jobs(self, naming: Naming, clusters: Collection[str]) -> tuple[Job, ...]:
         tables = self._root.tables("jobs", "job")
         if not tables and not self._root.is_faulty("jobs"):
-            self._faults.add("It defines no job.", "Add a [[jobs]] table with name, group, topics and store.")
+            self._faults.add("It defines no job.", "Add a [[jobs]] table with name, home, topics and offsets.")
         jobs: list[Job] = []
         for number, values in enumerate(tables, start=1):
             if not isinstance(values, dict):
@@ -270,16 +284,19 @@ class _Reader:
                 continue
             name = values.get("name", number)
             title = f"jobs {number if isinstance(name, Unknown) else name}"
-            job = self._job(Table(values, title, self._faults))
-            self._faults.found += faults_beside(job, jobs, names, self._place_of)
+            job = self._job(Table(values, title, self._faults), naming, clusters)
+            self._faults.found += faults_beside(job, jobs, naming, clusters, self._place_of)
             jobs.append(job)
         return tuple(jobs)
 
-    def _job(self, table: Table) -> Job:
+    def _job(self, table: Table, naming: Naming, clusters: Collection[str]) -> Job:
+        name = table.required_text("name")
         topics = sections.job_topics(table)
+        home = sections.home_of(table, clusters)
+        origins = sections.origins_of(table, home, clusters)
         identity = table.table("identity")
-        store = table.required_text("store")
-        self._refuse_unlisted(table.where("store"), store)
+        store = table.required_text("offsets")
+        self._refuse_unlisted(table.where("offsets"), store)
         sinks = table.one_or_more("sink", 'must be an address, or a list of addresses, like "files:/data/clicks".')
         for sink in sinks:
             if scheme_of(sink) == "hudi":
@@ -295,11 +312,13 @@ class _Reader:
         if sink_columns and not (sinks or table.is_faulty("sink")):
             table.fault("sink_columns", "describes a sink, and there is none.", "Add sink.")
         job = Job(
-            name=table.required_text("name"),
-            group=table.required_text("group"),
+            name=name,
+            group=table.filled_text("group") or name,
             topics=topics,
             store=store,
             identity=self._identity(identity),
+            home=home,
+            streams=naming.streams(topics, home, origins),
             new=_start_at(table),
             sinks=sinks,
             ignore_topics=sections.ignored_topics(table, topics),

@@ -186,11 +186,14 @@ def _replaced(content: Any, replace: Callable[[str, Any], Any], key: str = "") -
     return replace(key, content)
 
 
+_NESTED = re.compile(r"(clusters\.[^.]+(?:\.client)?|topics\.names(?:\.[^.]+)?|jobs\.identity)\.")
+"""The tables within tables, at the front of a key."""
+
+
 def _where(key: str) -> str:
-    """``[destination.client] sasl.password``, as other faults name a key."""
-    for table in ("source.client", "destination.client", "jobs.identity"):
-        if key.startswith(f"{table}."):
-            return f"[{table}] {key.removeprefix(f'{table}.')}"
+    """``[clusters.b.client] sasl.password``, as other faults name a key."""
+    if nested := _NESTED.match(key):
+        return f"[{nested[1]}] {key[nested.end() :]}"
     table, _, name = key.partition(".")
     return f"[{table}] {name}" if name else f"[{key}]"
 

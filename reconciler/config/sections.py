@@ -12,11 +12,11 @@ from reconciler.config.settings import (
     MetricsSettings,
     MirrorSettings,
     SearchSettings,
-    TopicNames,
     TrustSettings,
     WatchSettings,
 )
-from reconciler.config.table import Faults, Table, Unknown
+from reconciler.config.streams import Naming, Stream
+from reconciler.config.table import Table, Unknown
 from reconciler.core.policies import TOPIC_NAME, TopicPolicy, TopicTemplate
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)
@@ -61,50 +61,68 @@ def _path(table: Table, key: str) -> str | None:
     return found
 
 
-def topics(table: Table, alias: str | None, faults: Faults) -> TopicNames:
-    """``alias`` is the source's; the default policy cannot do without."""
-    names = table.mapping("names")
-    if nameless := [topic for topic, name in names.items() if name == ""]:
-        table.fault("names", f'has no name for "{nameless[0]}".', "Give the destination's topic, or leave it out.")
-    if wrong := [each for pair in names.items() for each in pair if each and not _may_be_topic(each)]:
-        table.fault("names", f'has "{wrong[0]}", which is no topic\'s name.', f"List each topic. {_ONE_RULE}")
-    policy = TopicPolicy.NAMES if names else TopicPolicy.DEFAULT
-    rule: str = table.text("policy", policy)
-    template = None
+def naming(table: Table, clusters: Collection[str]) -> Naming:
+    """``[topics]``: how the mirrors between ``clusters`` name topics."""
+    rule: str = table.text("policy", TopicPolicy.DEFAULT)
+    policy, template = TopicPolicy.DEFAULT, ""
     if "{" in rule:
-        policy, template = TopicPolicy.NAMES, _template(table, rule, alias)
-    elif rule in [*TopicPolicy]:
+        template = _template(table, rule, clusters)
+    elif rule in (TopicPolicy.DEFAULT, TopicPolicy.IDENTITY):
         policy = TopicPolicy(rule)
-    else:
-        table.fault("policy", f'= "{rule}" is not one of {", ".join(TopicPolicy)}.', _ONE_RULE)
+    elif not isinstance(rule, Unknown):
+        table.fault("policy", f'= "{rule}" is not one of default, identity.', _ONE_RULE)
     separator = table.text("separator", ".")
+    names = {name: _names(each, clusters) for name, each in table.table("names").tables_by_name(clusters)}
     table.done()
-    if alias is None and table.is_faulty("policy", "names"):
-        alias = Unknown()
-    if alias is None and policy is TopicPolicy.DEFAULT:
-        alias = Unknown()
-        faults.add(
-            '[source] alias is missing: the default topic policy names a mirrored topic "ALIAS.topic".',
-            'Add the name MirrorMaker gives the source, or set [topics] policy = "identity".',
-        )
-    return TopicNames(policy, alias, separator, names, template)
+    return Naming(policy, separator, template, names)
+
+
+def _names(table: Table, clusters: Collection[str]) -> dict[Stream, str]:
+    """The exceptions on one cluster: ``"TOPIC@ORIGIN" = "its name there"``."""
+    found: dict[Stream, str] = {}
+    for text, name in table.all_texts():
+        try:
+            stream = Stream.parse(text)
+        except ValueError as error:
+            table.fault(text, f"{error}.", 'Write it like "events@a" = "other-name".')
+            continue
+        if stream.origin not in clusters:
+            table.fault(text, f'names the cluster "{stream.origin}".', f"Known are {', '.join(clusters)}.")
+        elif not _may_be_topic(stream.topic) or not _may_be_topic(name):
+            table.fault(text, f'= "{name}" has what is no topic\'s name.', f"List each topic. {_ONE_RULE}")
+        else:
+            found[stream] = name
+    return found
 
 
 def _may_be_topic(name: str) -> bool:
     return isinstance(name, Unknown) or TOPIC_NAME.fullmatch(name) is not None
 
 
-def _template(table: Table, rule: str, alias: str | None) -> TopicTemplate | None:
-    if isinstance(alias, Unknown):
-        return None
-    if alias is None and "{cluster}" in rule:
-        table.fault("policy", f'= "{rule}" has {{cluster}}, and [source] alias is missing.', "Add it.")
-        return None
+def _template(table: Table, rule: str, clusters: Collection[str]) -> str:
     try:
-        return TopicTemplate.of(rule, alias or "")
+        for cluster in clusters:
+            TopicTemplate.of(rule, cluster)
     except ValueError as error:
         table.fault("policy", f'= "{rule}" {error}.', _ONE_RULE)
-        return None
+        return ""
+    return rule
+
+
+def home_of(table: Table, clusters: Collection[str]) -> str:
+    """A job's ``home``."""
+    return table.one_of("home", clusters, "the cluster where its topics are produced while nothing has failed")
+
+
+def origins_of(table: Table, home: str, clusters: Collection[str]) -> tuple[str, ...]:
+    """A job's ``origins``, its home among them."""
+    origins = table.texts("origins", "must be a list of clusters.", 'For example origins = ["a", "b"].') or (home,)
+    for name in origins:
+        if name not in clusters and not isinstance(name, Unknown):
+            table.fault("origins", f'has "{name}", which is no cluster.', f"Known are {', '.join(clusters)}.")
+    if home not in origins and not isinstance(home, Unknown) and not table.is_faulty("origins"):
+        table.fault("origins", f'lacks the job\'s home, "{home}".', "Add it.")
+    return origins
 
 
 def watch(table: Table) -> WatchSettings:
@@ -133,6 +151,13 @@ def names(table: Table, kind: type[S]) -> S:
     settings = kind(**{field.name: table.filled_text(field.name) for field in fields(kind)})
     table.done()
     return settings
+
+
+def state(table: Table) -> str | None:
+    """The state store's address."""
+    address = table.filled_text("store")
+    table.done()
+    return address
 
 
 def failover_state(table: Table, config: Path) -> tuple[str, bool]:

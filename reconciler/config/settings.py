@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
-from reconciler.core.policies import NoAnchor, TopicPolicy, TopicTemplate
+from reconciler.core.policies import NoAnchor, TopicTemplate
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
 from reconciler.near import known_names
 
 DAY_MS = 86_400_000
+
+
+def cluster_table(name: str) -> str:
+    """The configuration's table of a cluster, for messages."""
+    return f"[clusters.{name}]"
+
+
 MEANINGS: Mapping[str, str] = {
     "anchors.store": "the address of a store for the anchors of rows that have none of their own",
     "search.max_disorder": "if a record stands before another in a source partition, its time is at most this much "
@@ -46,45 +54,54 @@ reference, whose rows begin with these words."""
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How to reach a cluster: ``client`` holds librdkafka properties, ``bootstrap.servers`` among them."""
+    """How to reach a cluster: ``client`` holds librdkafka properties, ``bootstrap.servers`` among them.
 
+    ``name`` is what MirrorMaker calls it.
+    """
+
+    name: str
     bootstrap_servers: str
     client: Mapping[str, str]
+
+    @property
+    def table(self) -> str:
+        """Its table in the file, for messages."""
+        return cluster_table(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """How MirrorMaker names a source topic on the destination."""
+    """The topics' names on two clusters: the one that jobs leave (the source), and the one they move to."""
 
-    policy: TopicPolicy
-    alias: str | None
-    separator: str
-    names: Mapping[str, str]
-    template: TopicTemplate | None = None
-    """The rule, where the file gives one of its own instead of MirrorMaker's two."""
+    naming: Naming
+    here: str
+    there: str
+    clusters: tuple[str, ...]
+
+    @property
+    def alias(self) -> str:
+        """MirrorMaker's name of the source."""
+        return self.here
+
+    @property
+    def separator(self) -> str:
+        return self.naming.separator
+
+    @property
+    def template(self) -> TopicTemplate | None:
+        """The rule, where the file gives one of its own instead of MirrorMaker's two."""
+        return TopicTemplate.of(self.naming.template, self.here) if self.naming.template else None
 
     def destination_of(self, topic: str) -> str:
-        """The destination's name of a source topic. Raises ConfigError if the table of names lacks it."""
-        if topic in self.names:
-            return self.names[topic]
-        if self.template is not None:
-            return self.template.name_of(topic)
-        if self.policy is TopicPolicy.IDENTITY:
+        """The destination's name of a source topic."""
+        if self.naming.is_identity and not self.naming.names:
             return topic
-        if self.alias is None:
-            raise ConfigError(f'[topics.names] has no name for "{topic}".', hint="Add it, or give [source] an alias.")
-        return f"{self.alias}{self.separator}{topic}"
+        return self.naming.name_on(self.naming.stream_of(topic, self.here, self.clusters), self.there)
 
     def source_of(self, name: str) -> str:
-        """The source's name of a topic of the destination; the same name for one that is not mirrored."""
-        listed = next((topic for topic, there in self.names.items() if there == name), None)
-        if listed is not None:
-            return listed
-        if self.template is not None:
-            return self.template.source_of(name) or name
-        if self.policy is TopicPolicy.IDENTITY or self.alias is None:
-            return name
-        return name.removeprefix(f"{self.alias}{self.separator}")
+        """The source's name of a topic of the destination; the same name for one that is not mirrored from there."""
+        stream = self.naming.stream_of(name, self.there, self.clusters)
+        return name if stream.origin == self.there else self.naming.name_on(stream, self.here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +151,20 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One streaming job: where its offsets are, and how its records are identified."""
+    """One streaming job: where its offsets are, and how its records are identified.
+
+    ``topics`` are the names on the cluster that jobs leave (``Config.here``).
+    """
 
     name: str
     group: str
     topics: tuple[str, ...]
     store: str
     identity: Identity
+    home: str = ""
+    """The cluster that produces its topics while nothing has failed."""
+    streams: tuple[Stream, ...] = ()
+    """What it reads, under whatever names."""
     new: StartAt | None = None
     """Written out for this job: it is known to be new, and its partitions without an offset start here."""
     sinks: tuple[str, ...] = ()
@@ -194,8 +218,8 @@ class MetricsSettings:
 class Config:
     """A whole configuration file, checked."""
 
-    source: Cluster | None
-    destination: Cluster
+    clusters: Mapping[str, Cluster | None]
+    """By name; None for one without an address: nothing connects to it."""
     topics: TopicNames
     anchor_store: str | None
     search: SearchSettings
@@ -209,8 +233,52 @@ class Config:
     failover_state_is_named: bool = False
     """True if the file names it: then it exists before the first mark."""
     mirror: MirrorSettings = field(default_factory=MirrorSettings)
+    state: str | None = None
+    """The state store's address."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """The values of ``MEANINGS``' keys as the file has them, or by default."""
+
+    @property
+    def here(self) -> str:
+        """The cluster that jobs leave: the source."""
+        return self.topics.here
+
+    @property
+    def there(self) -> str:
+        """The cluster that jobs move to: the destination."""
+        return self.topics.there
+
+    @property
+    def source(self) -> Cluster | None:
+        return self.clusters[self.here]
+
+    @property
+    def destination(self) -> Cluster:
+        """Raises ConfigError if it has no address."""
+        found = self.clusters[self.there]
+        if found is None:
+            raise ConfigError(
+                f"{cluster_table(self.there)} bootstrap_servers is missing.",
+                hint='Jobs can only move to a cluster that has an address: add bootstrap_servers = "host:port".',
+            )
+        return found
+
+    def toward(self, there: str) -> Config:
+        """The configuration for a move to ``there``. Raises ConfigError if there is no such cluster."""
+        if there == self.there:
+            return self
+        if there not in self.clusters:
+            known = list(self.clusters)
+            raise ConfigError(
+                f'The configuration has no cluster "{there}".', hint=f"It has: {known_names(there, known)}."
+            )
+        others = [name for name in self.clusters if name != there]
+        return self.between(self.here if self.here in others else others[0], there)
+
+    def between(self, here: str, there: str) -> Config:
+        """The configuration for a move from ``here`` to ``there``."""
+        topics = replace(self.topics, here=here, there=there)
+        return replace(self, topics=topics, jobs=tuple(job_on(job, topics.naming, here) for job in self.jobs))
 
     def new_of(self, job: Job) -> StartAt:
         """Where a job's partitions without a stored offset start."""
@@ -225,3 +293,8 @@ class Config:
                     f'The configuration has no job "{name}".', hint=f"It has: {known_names(name, known)}."
                 )
         return tuple(job for job in self.jobs if not names or job.name in names)
+
+
+def job_on(job: Job, naming: Naming, cluster: str) -> Job:
+    """The job with its topics as they are named on ``cluster``."""
+    return replace(job, topics=tuple(dict.fromkeys(naming.name_on(stream, cluster) for stream in job.streams)))

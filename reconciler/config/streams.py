@@ -59,6 +59,29 @@ class Naming:
             return TopicTemplate.of(self.template, stream.origin).name_of(stream.topic)
         return f"{stream.origin}{self.separator}{stream.topic}"
 
+    def stream_of(self, topic: str, cluster: str, clusters: Iterable[str]) -> Stream:
+        """The stream that is ``topic`` on ``cluster``. ``clusters``: all that may be origins.
+
+        Under one name, the origin is not known by the topic: it is said to be ``cluster``.
+        """
+        for stream, name in self.names.get(cluster, {}).items():
+            if name == topic:
+                return stream
+        for origin in sorted(clusters, key=len, reverse=True):
+            plain = None if origin == cluster else self._mirrored_as(topic, origin)
+            if plain is not None:
+                return Stream(plain, origin)
+        return Stream(topic, cluster)
+
+    def _mirrored_as(self, topic: str, origin: str) -> str | None:
+        """The topic's name at its origin; None if no mirror of ``origin`` gives it this name."""
+        if self.is_identity:
+            return None
+        if self.template:
+            return TopicTemplate.of(self.template, origin).source_of(topic)
+        front = f"{origin}{self.separator}"
+        return topic.removeprefix(front) if topic.startswith(front) and topic != front else None
+
     def streams(self, topics: Iterable[str], home: str, origins: Sequence[str]) -> tuple[Stream, ...]:
         """The streams of a job: its topics of each origin. Under one name, an origin adds nothing."""
         found = [Stream(topic, origin) for topic in topics for origin in (origins or [home])]

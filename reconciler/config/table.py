@@ -7,7 +7,7 @@ says so, so that no second complaint follows from the first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -219,6 +219,31 @@ class Table:
 
         walk(self.take(key, dict, {}), "")
         return flat
+
+    def one_of(self, key: str, names: Collection[str], what: str) -> str:
+        """One of ``names``, required; an ``Unknown`` if it is none. ``what`` says what it is, for the hint."""
+        value = self.required_text(key)
+        if isinstance(value, Unknown) or value in names:
+            return value
+        self.fault(key, f'= "{value}" is not one of {", ".join(names)}.', f"It is {what}.")
+        return Unknown()
+
+    def tables_by_name(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Table]]:
+        """The tables in this one, by name; with ``names``, a fault for each other one."""
+        for name in list(self._values):
+            if names is not None and name not in names:
+                self.fault(name, "names no cluster.", f"Known are {', '.join(names)}.")
+                del self._values[name]
+            else:
+                yield name, self.table(name)
+        self.done()
+
+    def all_texts(self) -> Iterator[tuple[str, str]]:
+        """All keys of this table, each with its text."""
+        for key in list(self._values):
+            text: str | None = self.filled_text(key)
+            if text is not None and not self.is_faulty(key):
+                yield key, text
 
     def done(self) -> None:
         """Add a fault for each key that was not taken."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 from reconciler.config.places import has_groups, one_store
-from reconciler.config.settings import Job, TopicNames
+from reconciler.config.settings import Job
+from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Unknown
 from reconciler.core.errors import ConfigError
 
 
 def faults_beside(
-    job: Job, others: Sequence[Job], topics: TopicNames, place_of: Callable[[str], Hashable]
+    job: Job,
+    others: Sequence[Job],
+    naming: Naming,
+    clusters: Collection[str],
+    place_of: Callable[[str], Hashable],
 ) -> Iterator[ConfigError]:
     """What is wrong with a job beside the ``others``, and with the names of its topics."""
-    yield from _among(job, topics)
+    yield from _among(job, naming, clusters)
     has_own = isinstance(job.store, Unknown) or has_groups(job.store)
     mine = None if has_own else place_of(job.store)
     for other in others:
@@ -24,10 +29,10 @@ def faults_beside(
         if (
             (other.group == job.group or (not has_own and place_of(other.store) == mine))
             and _are_one(other.store, job.store, place_of)
-            and (common := _names(job, topics) & _names(other, topics))
+            and (common := _names(job, naming, clusters) & _names(other, naming, clusters))
         ):
             shared = "of a topic" if {*job.topics} & {*other.topics} else f'under the name "{min(common)}"'
-            of_store, own = ("one group", "group") if has_own else ("which has no groups", "store")
+            of_store, own = ("one group", "group") if has_own else ("which has no groups", "place for its offsets")
             yield ConfigError(
                 f'Jobs "{other.name}" and "{job.name}" share the stored offsets {shared}: one store, {of_store}.',
                 hint=f"Give one of them a {own} of its own, or make them one job.",
@@ -35,37 +40,34 @@ def faults_beside(
             return
 
 
-def _among(job: Job, topics: TopicNames) -> Iterator[ConfigError]:
-    """Two topics of one job that have, or come to have, one name."""
-    try:
-        names = {topic: topics.destination_of(topic) for topic in job.topics if not isinstance(topic, Unknown)}
-    except ConfigError as error:
-        yield error
-        return
-    given = list(names.values())
-    twice = next((name for name in given if given.count(name) > 1), None)
-    if twice is not None:
-        yield ConfigError(
-            f'Two topics of job "{job.name}" have the name "{twice}" at the destination.',
-            hint="Correct [topics.names]: each needs a name of its own.",
-        )
-    for topic, name in names.items():
-        if name != topic and name in names:
+def _among(job: Job, naming: Naming, clusters: Collection[str]) -> Iterator[ConfigError]:
+    """Two topics of one job that have one name on a cluster, or a name that is another's on another cluster."""
+    streams = [each for each in job.streams if not isinstance(each.topic, Unknown)]
+    owners: dict[str, Stream] = {}
+    for cluster in clusters:
+        try:
+            named = naming.by_name(streams, cluster)
+        except ValueError as error:
             yield ConfigError(
-                f'Topic "{topic}" of job "{job.name}" is called "{name}" at the destination, and "{name}" is another '
-                "topic of the job at the source: an offset that is stored under this name could be of either.",
-                hint="Let two jobs read them, each with a group of its own.",
+                f'Two topics of job "{job.name}" have one name: {error}.',
+                hint="Correct [topics]: each needs a name of its own.",
             )
             return
+        for name, stream in named.items():
+            other = owners.setdefault(name, stream)
+            if other != stream:
+                yield ConfigError(
+                    f'Topics {other} and {stream} of job "{job.name}" are both called "{name}", on different clusters: '
+                    "an offset that is stored under this name could be of either.",
+                    hint="Let two jobs read them, each with a group of its own.",
+                )
+                return
 
 
-def _names(job: Job, topics: TopicNames) -> set[str]:
+def _names(job: Job, naming: Naming, clusters: Collection[str]) -> set[str]:
     """The names under which the job may have rows."""
-    known = [topic for topic in job.topics if not isinstance(topic, Unknown)]
-    try:
-        return {*known, *map(topics.destination_of, known)}
-    except ConfigError:  # ``_among`` says it
-        return {*known}
+    known = [each for each in job.streams if not isinstance(each.topic, Unknown)]
+    return {naming.name_on(stream, cluster) for stream in known for cluster in clusters}
 
 
 def _are_one(store: str, other: str, place_of: Callable[[str], Hashable]) -> bool:

@@ -305,7 +305,7 @@ def check_each(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: B
         raise bug
     if any(part.plan.cluster_id != cluster_id for part in each.parts):
         raise Changed(
-            f"[destination] was another cluster than {cluster_id} during the check.",
+            f"The destination was another cluster than {cluster_id} during the check.",
             hint="Run this again when it has settled.",
         )
     return _merged(config, jobs, outside, each, cluster_id)

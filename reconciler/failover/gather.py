@@ -219,11 +219,12 @@ def _no_topic(topic: str, name: str, near: NearTopics) -> ConfigError:
     there = near.of(name, topic)
     if there:
         return ConfigError(
-            f"{message}; the destination has {there}.", hint="Correct the job's topics, [topics] or [source] alias."
+            f"{message}; the destination has {there}.",
+            hint="Correct the job's topics or home, [topics], or the clusters' names.",
         )
     return ConfigError(
         f"{message}.",
-        hint="Check the job's topics, [topics] and [source] alias, that the mirror has run, and that the user may "
+        hint="Check the job's topics and home, [topics], that the mirror has run, and that the user may "
         "describe the topic.",
     )
 
@@ -239,9 +240,9 @@ def _refuse_source(job: Job, name: str, rows: Sequence[Row], cluster: ClusterInf
     sound = [row for row in rows if row.malformed is None]
     if any(row.stored.anchor and row.stored.anchor.cluster_id == cluster.cluster_id for row in sound):
         raise ConfigError(
-            f'[destination] has no topic "{name}", and reports the cluster id {cluster.cluster_id}, as the anchors of '
+            f'The destination has no topic "{name}", and has the cluster id {cluster.cluster_id}, as the anchors of '
             f'job "{job.name}" do.',
-            hint="If they are of that cluster, point [destination] at the other one. If both clusters report one id, "
+            hint="If they are of that cluster, swap the addresses under [clusters]. If both clusters report one id, "
             "let the mirror make the topic first.",
         )
 

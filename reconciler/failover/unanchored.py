@@ -99,7 +99,7 @@ def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
     from reconciler.mirror.positions import read_positions
 
     alias = config.topics.alias
-    if not known.syncs or known.is_one_way or alias is None:
+    if not known.syncs or known.is_one_way:
         return known
     return replace(known, delivered=read_positions(reader, alias, own_topics(config).offsets).delivered)
 
@@ -111,8 +111,8 @@ def own_topics(config: Config) -> OwnTopics:
     from reconciler.mirror.topics import USUAL_SEPARATORS, checkpoints_topic, own_names
 
     alias, marks = config.topics.alias, dict.fromkeys((config.topics.separator, "."))
-    usual = [own_names(alias, mark) for mark in marks] if alias else []
-    others = tuple(checkpoints_topic(alias, mark) for mark in USUAL_SEPARATORS if mark not in marks) if alias else ()
+    usual = [own_names(alias, mark) for mark in marks]
+    others = tuple(checkpoints_topic(alias, mark) for mark in USUAL_SEPARATORS if mark not in marks)
     named = config.mirror
 
     def names(key: str) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def own_topics(config: Config) -> OwnTopics:
         names("offset_syncs_topic"),
         names("checkpoints_topic"),
         _heartbeats(config, marks),
-        (named.offsets_topic,) if named.offsets_topic else usual_topics(alias) if alias else (),
+        (named.offsets_topic,) if named.offsets_topic else usual_topics(alias),
         is_one_way=named.offset_syncs_topic is not None,
         other_checkpoints=() if named.checkpoints_topic else others,
     )
@@ -131,7 +131,7 @@ def own_topics(config: Config) -> OwnTopics:
 def _heartbeats(config: Config, marks: Iterable[str]) -> tuple[str, ...]:
     """The source's heartbeats, mirrored: by MirrorMaker's own policies, which both add the alias, or by a template."""
     rule = config.topics.template
-    by_alias = [f"{config.topics.alias}{mark}heartbeats" for mark in marks] if config.topics.alias else []
+    by_alias = [f"{config.topics.alias}{mark}heartbeats" for mark in marks]
     return (*by_alias, *([rule.name_of("heartbeats")] if rule is not None else []))
 
 

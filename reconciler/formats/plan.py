@@ -33,7 +33,8 @@ _PLAN = frozenset(
 _GROWN = frozenset(("not_judged", "policy"))
 """Fields that were added later. They are left out where they say nothing, so that older readers accept the plan."""
 _NOT_JUDGED = frozenset(("name", "reason"))
-_SOURCE, _DESTINATION = frozenset(("alias", "cluster_id")), frozenset(("bootstrap_servers", "cluster_id"))
+_SOURCE = frozenset(("name", "cluster_id"))
+_DESTINATION = frozenset(("name", "bootstrap_servers", "cluster_id"))
 _JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
 _JOB_GROWN = frozenset(("sinks",))
 
@@ -158,7 +159,8 @@ class Plan:
     tool_version: str
     created_at: str
     expires_at: str
-    source_alias: str | None
+    source_name: str
+    destination_name: str
     source_cluster_id: str | None
     bootstrap_servers: str
     cluster_id: str
@@ -210,8 +212,12 @@ class Plan:
             "tool_version": self.tool_version,
             "created_at": self.created_at,
             "expires_at": self.expires_at,
-            "source": {"alias": self.source_alias, "cluster_id": self.source_cluster_id},
-            "destination": {"bootstrap_servers": self.bootstrap_servers, "cluster_id": self.cluster_id},
+            "source": {"name": self.source_name, "cluster_id": self.source_cluster_id},
+            "destination": {
+                "name": self.destination_name,
+                "bootstrap_servers": self.bootstrap_servers,
+                "cluster_id": self.cluster_id,
+            },
             "jobs": [],
         }
         if self.not_judged:  # the field is absent where every job was judged
@@ -293,8 +299,9 @@ def _plan(content: Mapping[str, Any]) -> Plan:
         tool_version=fields.text("tool_version"),
         created_at=fields.matching("created_at", _TIME, _A_TIME),
         expires_at=fields.matching("expires_at", _TIME, _A_TIME),
-        source_alias=source.text_or_null("alias"),
+        source_name=source.text("name"),
         source_cluster_id=source.text_or_null("cluster_id"),
+        destination_name=destination.text("name"),
         bootstrap_servers=destination.any_text("bootstrap_servers"),
         cluster_id=destination.text("cluster_id"),
         jobs=tuple(JobPlan.from_json(job, f"jobs[{number}]") for number, job in enumerate(fields.items("jobs"))),
@@ -358,7 +365,7 @@ _NO_ROWS = (
 )
 _ADVICE = {
     Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
-    Verdict.MISSING: "correct the job's topics, [topics], [source] alias or the mirror; if the job is not to read it, "
+    Verdict.MISSING: "correct the job's topics or home, [topics], or the mirror; if the job is not to read it, "
     "--accept missing",
     Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
 }

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from reconciler.config.file import Config, Job
+from reconciler.config.settings import cluster_table
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Unreachable
 from reconciler.core.policies import StartPlace
 from reconciler.failover.gather import job_topics
@@ -274,7 +275,7 @@ def _elsewhere(job: Job, held: Held, names: Mapping[str, str]) -> NeedsPerson:
     return NeedsPerson(
         f'Job "{job.name}" has stored offsets under the names that topics have at the destination, in the numbering of '
         f"{' and '.join(numberings(rows))}, which is another cluster: on which side the job lives is not clear.",
-        hint="If [destination] names the wrong cluster, correct it. If the destination was rebuilt, move the job to "
+        hint="If [clusters] has the wrong address, correct it. If the destination was rebuilt, move the job to "
         f"the new one: hook --to destination; or take it to the source by a failback ({FAILBACK}).",
     )
 
@@ -326,7 +327,7 @@ def offsets_at_source(config: Config, job: Job, held: Held, *, may_be_new: bool)
     """
     if config.source is None:
         raise ConfigError(
-            f'Job "{job.name}" starts at the source, and [source] bootstrap_servers is missing.',
+            f'Job "{job.name}" starts at the source, and {cluster_table(config.here)} bootstrap_servers is missing.',
             hint="Add it. If the source is lost, move the job: reconciler failover start, or hook --to destination.",
         )
     rows = {key: row for key, row in held.rows.items() if key.topic in job.topics}

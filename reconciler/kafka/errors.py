@@ -18,7 +18,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refuse
 from reconciler.near import near_names
 from reconciler.waits import none_resolves, waited_s
 
-SECTION = "[destination.client]"
+SECTION = "[clusters.NAME.client]"
 
 LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 ON_TOPIC = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED})

@@ -104,8 +104,6 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
         by_destination.setdefault(each.destination, []).append(each)
     syncs = _Pairs[Sync](read_sync, by_source)
     checkpoints = _Pairs[MirrorCheckpoint](read_checkpoint, by_destination)
-    if not topics.offset_syncs and not topics.checkpoints:
-        return Known(note="the mirror's own topics are not known: give [source] alias or [mirror]", is_whole=False)
     notes = {}
     if topics.offset_syncs:
         notes[topics.offset_syncs[0]] = _read(reader, topics.offset_syncs, syncs)

@@ -102,11 +102,11 @@ def _topic(reader: LogReader, info: TopicInfo, trials: Trials) -> None:
 def _no_topic(config: Config, name: str, world: World, trials: Trials) -> None:
     sources = {config.topics.destination_of(topic): topic for job in config.jobs for topic in job.topics}
     source = sources[name]
-    next_step = "See that the job's topics, [source] alias and [topics] are as in the mirror, and that it has run."
+    next_step = "See that the job's topics and home, and [topics], are as in the mirror, and that it has run."
     if near := _near(name, source, config.destination.client, world):
         rule = next((each for each in near if each.startswith(source) and each != source), None)
         example = f' (for example policy = "{rule.replace(source, "{topic}", 1)}")' if rule else ""
-        next_step = f"It has {', '.join(near)}: correct the job's topics, [source] alias, or [topics]{example}."
+        next_step = f"It has {', '.join(near)}: correct the job's topics or home, or [topics]{example}."
     message = f'The destination has no topic "{name}", or this user may not describe it.'
     trials.fail(f"topic {name}", message, next_step)
 
@@ -168,9 +168,6 @@ def _is_one(reader: LogReader, destination: ClusterInfo) -> bool:
 def _mirror(config: Config, reader: LogReader, trials: Trials) -> None:
     """Whether offset syncs, checkpoints and heartbeats are here. None is needed for jobs that have anchors."""
     own = own_topics(config)
-    if not own.checkpoints:
-        trials.ok(MIRROR, "MirrorMaker's own topics are not known without [source] alias or [mirror]; none is read")
-        return
     with trials.trying(MIRROR, only_warn=True):
         kinds = {"offset syncs": own.offset_syncs, "checkpoints": own.checkpoints, "heartbeats": own.heartbeats}
         here = [kind for kind, names in kinds.items() if _holds(reader, names)]

@@ -254,7 +254,7 @@ def client_without_secrets(client: Mapping[str, str]) -> tuple[dict[str, str], d
     safe: dict[str, str] = {}
     needed: dict[str, str] = {}
     for name, value in client.items():
-        if holds_plain_secret(f"destination.client.{name}", value):
+        if holds_plain_secret(f"clusters.client.{name}", value):
             variable = "RECONCILER_" + re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
             needed[variable], value = value, f"${{{variable}}}"
         safe[name] = value

@@ -41,12 +41,14 @@ def on_this_machine(config: Config, jobs: tuple[Job, ...], marked: Marked, trial
 
 def _unread_names(config: Config, trials: Trials) -> None:
     """Names of topics that no job reads: the topic that was meant has the name that the policy gives it."""
-    read = {topic for job in config.jobs for topic in job.topics}
-    for name in sorted({*config.topics.names} - read):
-        near = next(iter(near_names(name, read - {*config.topics.names})), None)
-        meant = f"Did you mean {near}? " if near else ""
-        problem = f'[topics.names] names "{name}", which no job reads.'
-        trials.warn("topics", problem, f"{meant}Otherwise remove it.")
+    read = {str(stream) for job in config.jobs for stream in job.streams}
+    for cluster, named in config.topics.naming.names.items():
+        names = {str(stream) for stream in named}
+        for name in sorted(names - read):
+            near = next(iter(near_names(name, read - names)), None)
+            meant = f"Did you mean {near}? " if near else ""
+            problem = f'[topics.names.{cluster}] names "{name}", which no job reads.'
+            trials.warn("topics", problem, f"{meant}Otherwise remove it.")
 
 
 def _watch(config: Config, trials: Trials, *, offline: bool) -> None:

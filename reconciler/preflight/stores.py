@@ -185,7 +185,7 @@ def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPar
 def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row], trials: Trials) -> None:
     names = some([str(row.key) for row in bare], 3)
     message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}."
-    lacks = "" if config.anchor_store else "set [anchors] store and [source] bootstrap_servers, and "
+    lacks = "" if config.anchor_store else "set [anchors] store, and "
     next_step = f"{lacks}let reconciler track run while the source is alive."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
         next_step = "by [policy] no_anchor the mirror's own records locate them, else the time of their rows."
@@ -202,8 +202,8 @@ def _against(config: Config, job: Job, rows: Sequence[Row], destination: Cluster
     absent = {topic for topic, name in names.items() if name not in destination.topics}
     anchors = [row.stored.anchor for row in rows if row.key.topic in absent and row.stored.anchor is not None]
     if any(anchor.cluster_id == destination.cluster_id for anchor in anchors):
-        message = f"[destination] lacks its topics, and has the cluster id of its anchors ({destination.cluster_id})."
-        trials.fail(f"job {job.name}", message, "If they are of that cluster, point [destination] at the other one.")
+        message = f"The destination lacks its topics, and has the cluster id of its anchors ({destination.cluster_id})."
+        trials.fail(f"job {job.name}", message, "If they are of that cluster, swap the addresses under [clusters].")
     for topic, name in names.items():
         info = destination.topics.get(name)
         stored = {row.key.partition for row in rows if row.key.topic in (topic, name)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,9 @@ from reconciler.preflight.identity import NONE, Proposal
 from reconciler.stores.numbers import is_undecided
 
 COLUMNS = 100
+UNNAMED_HOME = "home"
+"""The source's name, where no mirror gives it one: its topics keep their names."""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Proposed:
     """Everything to write. ``client`` and stores hold no secret; ``needed`` names the variables that do."""
 
     version: str
+    name: str
+    """MirrorMaker's name of the cluster that was looked at."""
     servers: str
     cluster_id: str
     client: Mapping[str, str]
@@ -45,6 +51,10 @@ class Proposed:
     other_topics: Sequence[str] = ()
     """Mirrored topics without a job."""
     needed: Sequence[str] = ()
+
+    @property
+    def home(self) -> str:
+        return self.mirror.alias or UNNAMED_HOME
 
 
 def config_text(found: Proposed) -> str:
@@ -62,18 +72,19 @@ def _lines(found: Proposed) -> Iterator[str]:
         yield from _comment(f"Secrets are not in here. Set in the environment: {', '.join(found.needed)}")
     yield from _source(found)
     yield ""
-    yield "[destination]"
+    yield f"[clusters.{_key(found.name)}]"
+    yield from _comment("The other cluster, where jobs go on after a failover.")
     yield f"bootstrap_servers = {quoted(found.servers)}"
     if found.client:
         yield ""
-        yield "[destination.client]                # any property of librdkafka"
+        yield f"[clusters.{_key(found.name)}.client]    # any property of librdkafka"
         for name, value in found.client.items():
             yield f"{quoted(name)} = {quoted(value)}"
     yield from _topics(found)
     yield from _anchors(found)
     yield from _policy()
     for job in found.jobs:
-        yield from _job(job)
+        yield from _job(job, found.home)
     if found.other_topics:
         yield ""
         topics = some(found.other_topics, 20)
@@ -82,12 +93,10 @@ def _lines(found: Proposed) -> Iterator[str]:
 
 def _source(found: Proposed) -> Iterator[str]:
     yield ""
-    yield "[source]"
-    if found.mirror.alias is not None:
-        if found.mirror.seen:
-            yield from _comment(f"MirrorMaker's name of the source, by its topic {found.mirror.seen[0]}")
-        yield f"alias = {quoted(found.mirror.alias)}"
-    yield from _comment("hook hands the source's address to jobs that start there; only track and audit connect to it.")
+    yield f"[clusters.{_key(found.home)}]"
+    if found.mirror.seen:
+        yield from _comment(f"MirrorMaker's name of the source, by its topic {found.mirror.seen[0]}")
+    yield from _comment("The jobs' home. Its loss is no matter: nothing needs it then.")
     if found.source_servers:
         yield f"bootstrap_servers = {quoted(found.source_servers)}"
     else:
@@ -122,7 +131,7 @@ def _anchors(found: Proposed) -> Iterator[str]:
     if found.bare_jobs:
         yield from _comment(
             f"Offsets without an anchor were found for {some(found.bare_jobs)}. Let the job record anchors, or set "
-            "this and [source] bootstrap_servers, and let reconciler track run while the source is alive."
+            "this and the address of the jobs' home, and let reconciler track run while that is alive."
         )
     yield "# [anchors]"
     yield from _commented("anchors", {"store": '"sqlite:////srv/reconciler/anchors.db"'})
@@ -147,15 +156,15 @@ def _commented(table: str, values: Mapping[str, str]) -> Iterator[str]:
         yield f"# {key} = {value}"
 
 
-def _job(job: ProposedJob) -> Iterator[str]:
+def _job(job: ProposedJob, home: str) -> Iterator[str]:
     yield ""
     yield "[[jobs]]"
     yield from _comment(job.found)
-    yield f"name = {quoted(job.group)}"
-    yield f"group = {quoted(job.group)}"
+    yield f"name = {quoted(job.group)}    # and its group, unless group says otherwise"
+    yield f"home = {quoted(home)}"
     topics = ", ".join(map(quoted, job.topics))
-    yield f"topics = [{topics}]    # names on the source"
-    yield f"store = {quoted(job.store)}"
+    yield f"topics = [{topics}]    # names at home"
+    yield f"offsets = {quoted(job.store)}"
     if is_undecided(job.store):
         yield from _comment(
             "Its numbers are taken for the next offset to read. If they are the last processed one, add &number=last "
@@ -186,6 +195,11 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(
         clean, COLUMNS, initial_indent="# ", subsequent_indent="# ", break_long_words=False, break_on_hyphens=False
     )
+
+
+def _key(name: str) -> str:
+    """A name as a part of a TOML table's name."""
+    return name if _BARE_KEY.fullmatch(name) else quoted(name)
 
 
 def quoted(text: str) -> str:

@@ -35,12 +35,11 @@ def explained(config: Config, jobs: Sequence[Job], abilities: Mapping[str, Capab
 
 
 def _clusters(config: Config) -> Iterator[str]:
-    yield f"The destination, where jobs are to go on, is the cluster at {_reached(config.destination)}."
-    name = f'The source, "{config.topics.alias}",' if config.topics.alias else "The source"
-    if config.source is None:
-        yield f"{name} has no address: hook cannot start jobs there, and track and audit would use one."
-    else:
-        yield f"{name} is the cluster at {_reached(config.source)}. Jobs that start there, track and audit use it."
+    for name, cluster in config.clusters.items():
+        if cluster is None:
+            yield f"{name} has no address: no job can start there or move there, and nothing of it is read."
+        else:
+            yield f"{name} is the cluster at {_reached(cluster)}."
 
 
 def _reached(cluster: Cluster) -> str:
@@ -67,7 +66,8 @@ def _topics(config: Config, jobs: Sequence[Job]) -> Iterator[str]:
 
 def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
     topics = ", ".join(job.topics[:MOST_TOPICS]) + (" and more" if len(job.topics) > MOST_TOPICS else "")
-    yield f'Reads {topics}. Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
+    yield f"Its home is {job.home}, where it reads {topics}."
+    yield f'Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
     if able is not None:
         yield _store_can(config, job, able)
         number = "last one processed: the job goes on at the next" if able.numbers_last else "next offset to read"

@@ -83,8 +83,9 @@ def store_rows(place: Path, group: str, topic: str, numbers: Sequence[int], cont
 
 def write_config(path: Path, bootstrap: str, jobs: Sequence[str], topic: str, address: str) -> Path:
     tables = "".join(
-        f'[[jobs]]\nname = "{job}"\ngroup = "{job}"\ntopics = {json.dumps([topic])}\nstore = "{address}"\n'
-        for job in jobs
+        f'[[jobs]]\nhome = "a"\nname = "{job}"\ntopics = {json.dumps([topic])}\noffsets = "{address}"\n' for job in jobs
     )
-    path.write_text(f'[destination]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{LONG}{tables}')
+    path.write_text(
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{bootstrap}"\n[topics]\npolicy = "identity"\n{LONG}{tables}'
+    )
     return path

@@ -118,7 +118,7 @@ def job(*rows: PartitionPlan, name: str = "clicks", store: str = "checkpoint:/c"
 
 
 def plan(*jobs: JobPlan, lives_ms: int = 1_000_000) -> Plan:
-    return Plan("0", stamp(NOW), stamp(NOW + lives_ms), "a", "a", "b:9092", "b", jobs)
+    return Plan("0", stamp(NOW), stamp(NOW + lives_ms), "a", "b", "a", "b:9092", "b", jobs)
 
 
 def log(**counts: int) -> MemoryLog:

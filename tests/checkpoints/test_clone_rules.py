@@ -144,7 +144,7 @@ def test_an_altered_plan_is_refused(files: Files) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda there: setattr(there, "cluster_id", "c"), r"The plan is for cluster b, but \[destination\] is c"),
+        (lambda there: setattr(there, "cluster_id", "c"), r"The plan is for cluster b, but the destination is c"),
         (lambda there: there.topic_ids.update({"a.o": "another"}), "deleted or recreated"),
         (lambda there: there.partition("a.o", 1).delete_before(5), r"a\.o-1: the log is now \[5, 10\]"),
         (lambda there: there.partition("a.o", 0).compact([2]), r"a\.o-0: the record at 2 is gone"),
@@ -184,9 +184,9 @@ def with_anchors(files: Files, *, numbers: tuple[int, int] = (2, 3)) -> Any:
     """The job's configuration, with anchors kept for the checkpoint's offsets: records of these numbers."""
     path = files.path.parent.parent / "reconciler.toml"
     path.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:9092"\n'
         f'[anchors]\nstore = "sqlite:///{path.parent}/anchors.db"\n'
-        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["o"]\nstore = "checkpoint:{files.path}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["o"]\noffsets = "checkpoint:{files.path}"\n'
     )
     config = load_config(path, {})
     keep(config, "clicks", numbers, (30, 31))

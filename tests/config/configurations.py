@@ -11,27 +11,26 @@ from reconciler.config.file import Config, load_config
 
 STORE = "sqlite:///offsets.db"
 LEAST = """
-[source]
-alias = "a"
-[destination]
+[clusters.a]
+[clusters.b]
 bootstrap_servers = "b:9092"
 [[jobs]]
+home = "a"
 name = "clicks"
 group = "readers"
 topics = ["events"]
-store = "sqlite:///offsets.db"
+offsets = "sqlite:///offsets.db"
 """
 """The smallest configuration; its store is ``STORE``."""
 
 FULL = """
-[source]
-alias = "prod"
+[clusters.prod]
 bootstrap_servers = "a:9092"
-[source.client]
+[clusters.prod.client]
 "client.id" = "tracker"
-[destination]
+[clusters.b]
 bootstrap_servers = "b:9092,c:9092"
-[destination.client]
+[clusters.b.client]
 "security.protocol" = "SASL_SSL"
 sasl.username = "me"
 "sasl.password" = "${SECRET}"
@@ -40,8 +39,8 @@ sasl.username = "me"
 [topics]
 policy = "default"
 separator = "_"
-[topics.names]
-special = "renamed"
+[topics.names.b]
+"special@prod" = "renamed"
 [anchors]
 store = "sqlite:///anchors.db"
 [search]
@@ -55,20 +54,22 @@ max_replay = 7
 no_anchor = "row-time"
 plan_expires = "90m"
 [[jobs]]
+home = "prod"
 name = "clicks"
 group = "readers"
 topics = ["events", "special"]
-store = "sqlite:///${PLACE}/offsets.db"
+offsets = "sqlite:///${PLACE}/offsets.db"
 [jobs.identity]
 timestamp = "json:$.ts"
 unit = "s"
 id = "json:$.meta.id"
 id_order = "increasing"
 [[jobs]]
+home = "prod"
 name = "views"
 group = "readers"
 topics = ["views"]
-store = "kafka-group:"
+offsets = "kafka-group:"
 """
 """Every table, for an environment with SECRET and PLACE."""
 

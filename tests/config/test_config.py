@@ -71,16 +71,42 @@ def test_every_key_is_read(load: Load) -> None:
         config.chosen("likes")
 
 
-def test_the_identity_policy_needs_no_alias(load: Load) -> None:
-    text = LEAST.replace('[source]\nalias = "a"', '[topics]\npolicy = "identity"')
-    assert load(text).topics.destination_of("events") == "events"
+def test_the_identity_policy_keeps_names(load: Load) -> None:
+    assert load(LEAST + '[topics]\npolicy = "identity"').topics.destination_of("events") == "events"
 
 
-def test_a_table_of_names(load: Load, complaint) -> None:
-    names = '[topics.names]\n"events" = "mirror-of-events"'
-    assert load(LEAST.replace('[source]\nalias = "a"', names)).topics.destination_of("events") == "mirror-of-events"
-    absent = LEAST.replace('[source]\nalias = "a"', '[topics.names]\n"others" = "mirror-of-others"')
-    assert "events" in complaint(absent)
+def test_a_table_of_names_has_the_exceptions(load: Load) -> None:
+    topics = load(f'{LEAST}[topics.names.b]\n"events@a" = "mirror-of-events"').topics
+    assert (topics.destination_of("events"), topics.destination_of("others")) == ("mirror-of-events", "a.others")
+    assert (topics.source_of("mirror-of-events"), topics.source_of("a.others")) == ("events", "others")
+    assert topics.source_of("others") == "others"
+
+
+def test_a_configuration_serves_both_directions(load: Load) -> None:
+    """What is produced on b while the job lives there is another stream, with another name on each side."""
+    config = load(LEAST.replace('home = "a"', 'home = "a"\norigins = ["a"]') + '[topics]\nseparator = "_"\n')
+    back = config.toward("a")
+    assert (config.here, config.there, config.jobs[0].topics) == ("a", "b", ("events",))
+    assert (back.here, back.there, back.jobs[0].topics) == ("b", "a", ("a_events",))
+    assert back.topics.destination_of("a_events") == "events"
+    assert back.topics.destination_of("events") == "b_events"
+    assert back.toward("b") == config
+    with pytest.raises(ConfigError, match=r'no cluster "c"\. It has: a, b'):
+        config.toward("c")
+
+
+def test_nobody_moves_to_a_cluster_without_an_address(load: Load) -> None:
+    with pytest.raises(ConfigError, match=r"\[clusters\.a\] bootstrap_servers is missing"):
+        _ = load(LEAST).toward("a").destination
+
+
+def test_of_several_clusters_a_move_goes_from_home_to_the_one_that_is_named(load: Load) -> None:
+    config = load(LEAST + '[clusters.c]\nbootstrap_servers = "c:9092"\n').toward("c")
+    assert (config.here, config.jobs[0].topics[0], config.topics.destination_of("events")) == (
+        "a",
+        "events",
+        "a.events",
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,14 +114,8 @@ def test_a_table_of_names(load: Load, complaint) -> None:
     [("{topic}.replica", "events.replica"), ("{cluster}_{topic}", "a_events"), ("x-{topic}.{cluster}", "x-events.a")],
 )
 def test_one_rule_names_all_topics_that_are_not_listed(load: Load, rule: str, name: str) -> None:
-    names = load(f'{LEAST}[topics]\npolicy = "{rule}"\n[topics.names]\nother = "theirs"\n').topics
+    names = load(f'{LEAST}[topics]\npolicy = "{rule}"\n[topics.names.b]\n"other@a" = "theirs"\n').topics
     assert (names.destination_of("events"), names.destination_of("other")) == (name, "theirs")
-
-
-def test_a_rule_needs_an_alias_only_where_it_has_one(load: Load, complaint: Callable[..., str]) -> None:
-    text = LEAST.replace('alias = "a"', "") + "[topics]\npolicy = "
-    assert load(f'{text}"{{topic}}.replica"\n').topics.destination_of("events") == "events.replica"
-    assert "has {cluster}, and [source] alias is missing. Add it." in complaint(f'{text}"{{cluster}}.{{topic}}"\n')
 
 
 @pytest.mark.parametrize(
@@ -112,16 +132,18 @@ def test_a_rule_that_names_nothing_is_a_fault(complaint: Callable[..., str], rul
     assert f'[topics] policy = "{rule}" {cause}' in complaint(inside("topics", f'policy = "{rule}"'))
 
 
-@pytest.mark.parametrize("pair", ['"re:(.*)" = "x.y"', 'events = "$1.y"', '"orders-*" = "x"', 'x = "{topic}.y"'])
+@pytest.mark.parametrize(
+    "pair", ['"re:(.*)@a" = "x.y"', '"events@a" = "$1.y"', '"orders-*@a" = "x"', '"x@a" = "{topic}.y"']
+)
 def test_a_pattern_among_the_names_is_a_fault_with_the_way_out(complaint: Callable[..., str], pair: str) -> None:
-    said = complaint(inside("topics.names", pair))
-    assert "which is no topic's name. List each topic." in said
+    said = complaint(inside("topics.names.b", pair))
+    assert "has what is no topic's name. List each topic." in said
     assert 'policy = "{topic}.replica"' in said
 
 
 def test_a_secret_is_read_from_a_file_as_it_stands(load: Load, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hush ${NOT_A_NAME}\n")
-    text = LEAST.replace("[[jobs]]", f'[destination.client]\n"sasl.password" = "file:{tmp_path / "secret"}"\n[[jobs]]')
+    text = LEAST.replace("[[jobs]]", f'[clusters.b.client]\n"sasl.password" = "file:{tmp_path / "secret"}"\n[[jobs]]')
     assert load(text).destination.client["sasl.password"] == "hush ${NOT_A_NAME}"
 
 
@@ -147,51 +169,66 @@ def inside(section: str, line: str) -> str:
         (inside("policy", "nwe = 1"), "[policy] nwe is not a known key. Did you mean new?"),
         (inside("topics", "names2 = 1"), "[topics] names2 is not a known key. Did you mean names?"),
         (inside("anchors", "stor = 1"), "[anchors] stor is not a known key. Did you mean store?"),
-        (LEAST.replace("alias", "alais"), "[source] alais is not a known key. Did you mean alias?"),
-        (LEAST.replace("bootstrap_servers", "bootstrap"), "[destination] bootstrap_servers is missing"),
-        (LEAST.replace("group", "gruop"), "[jobs clicks] group is missing"),
+        (LEAST.replace("bootstrap_servers", "bootstrap"), "[clusters.b] bootstrap is not a known key. Did you mean"),
+        (LEAST.replace("group", "gruop"), "[jobs clicks] gruop is not a known key. Did you mean group?"),
+        (LEAST.replace('home = "a"\n', ""), "[jobs clicks] home is missing"),
+        (
+            LEAST.replace('home = "a"', 'home = "c"'),
+            '[jobs clicks] home = "c" is not one of a, b. It is the cluster where',
+        ),
+        (LEAST + 'origins = ["b"]', '[jobs clicks] origins lacks the job\'s home, "a". Add it.'),
+        (LEAST + 'origins = ["a", "c"]', '[jobs clicks] origins has "c", which is no cluster. Known are a, b.'),
+        (LEAST + '[clusters."a b"]', "[clusters.a b] is no name that MirrorMaker could use. Correct the name."),
         (LEAST + "gruop = 1", "[jobs clicks] gruop is not a known key. Did you mean group?"),
         (LEAST + '[jobs.identity]\nidd = "key"', "[jobs clicks.identity] idd is not a known key"),
-        (LEAST.replace('[destination]\nbootstrap_servers = "b:9092"', ""), "[destination] is missing"),
-        (LEAST.replace('"b:9092"', '""'), "[destination] bootstrap_servers is empty"),
-        (LEAST.replace('"b:9092"', "9092"), "[destination] bootstrap_servers must be text in quotes, not 9092"),
+        (
+            LEAST.replace('[clusters.b]\nbootstrap_servers = "b:9092"', ""),
+            "[clusters] a is alone. Add the cluster where",
+        ),
+        (LEAST.replace('"b:9092"', '""'), "[clusters.b] bootstrap_servers is empty"),
+        (LEAST.replace('"b:9092"', "9092"), "[clusters.b] bootstrap_servers must be text in quotes, not 9092"),
         (
             LEAST.replace("b:9092", "http://b:9092"),
             "bootstrap_servers is not a list of brokers. Write it",
         ),
-        (LEAST.replace("b:9092", "b:9092;c:9092"), "[destination] bootstrap_servers is not a list of brokers"),
-        (LEAST.replace("b:9092", "b:9092 c:9092"), "[destination] bootstrap_servers is not a list of brokers"),
-        (LEAST.replace("b:9092", "b:port"), "[destination] bootstrap_servers is not a list of brokers"),
-        (LEAST.replace("b:9092", " , "), "[destination] bootstrap_servers is not a list of brokers"),
+        (LEAST.replace("b:9092", "b:9092;c:9092"), "[clusters.b] bootstrap_servers is not a list of brokers"),
+        (LEAST.replace("b:9092", "b:9092 c:9092"), "[clusters.b] bootstrap_servers is not a list of brokers"),
+        (LEAST.replace("b:9092", "b:port"), "[clusters.b] bootstrap_servers is not a list of brokers"),
+        (LEAST.replace("b:9092", " , "), "[clusters.b] bootstrap_servers is not a list of brokers"),
         (
-            LEAST.replace("b:9092", "b:9092, c:9093").replace("[source]", "[source]\nbootstrap_servers = 'C:9093,b'"),
-            "[source] and [destination] both have b:9092 in bootstrap_servers: a broker is in one cluster.",
+            LEAST.replace("b:9092", "b:9092, c:9093").replace(
+                "[clusters.a]", "[clusters.a]\nbootstrap_servers = 'C:9093,b'"
+            ),
+            "[clusters.a] and [clusters.b] both have b:9092 in bootstrap_servers: a broker is in one cluster.",
         ),
         (
-            LEAST.replace("b:9092", "[::1]").replace("[source]", "[source]\nbootstrap_servers = 'ssl://[::1]:9092/'"),
-            "[source] and [destination] both have [::1]:9092 in bootstrap_servers",
+            LEAST.replace("b:9092", "[::1]").replace(
+                "[clusters.a]", "[clusters.a]\nbootstrap_servers = 'ssl://[::1]:9092/'"
+            ),
+            "[clusters.a] and [clusters.b] both have [::1]:9092 in bootstrap_servers",
         ),
         (inside("search", 'deadline = "0s"'), "[search] deadline must be above 0."),
-        (inside("destination.client", '"bootstrap.servers" = "c"'), "bootstrap.servers is given twice"),
+        (inside("clusters.b.client", '"bootstrap.servers" = "c"'), "bootstrap.servers is given twice"),
         (
-            inside("destination.client", 'metadata.broker.list = "elsewhere:9092"'),
-            "[destination] client: metadata.broker.list is another name for the brokers",
+            inside("clusters.b.client", 'metadata.broker.list = "elsewhere:9092"'),
+            "[clusters.b] client: metadata.broker.list is another name for the brokers",
         ),
         (
-            LEAST.replace("[destination]", '[source.client]\n"metadata.broker.list" = "elsewhere:9092"\n[destination]'),
-            "[source] client: metadata.broker.list is another name for the brokers",
+            LEAST.replace(
+                "[clusters.b]", '[clusters.a.client]\n"metadata.broker.list" = "elsewhere:9092"\n[clusters.b]'
+            ),
+            "[clusters.a] client: metadata.broker.list is another name for the brokers",
         ),
         (
-            inside("destination.client", '"sasl.username" = "one"\nsasl.username = "two"'),
-            "[destination] client: sasl.username is given twice, with quotes and without. Give it once.",
+            inside("clusters.b.client", '"sasl.username" = "one"\nsasl.username = "two"'),
+            "[clusters.b] client: sasl.username is given twice, with quotes and without. Give it once.",
         ),
         (
-            inside("topics.names", 'events.x = "there"\n"events.x" = "here"'),
-            "[topics] names: events.x is given twice, with quotes and without.",
+            inside("topics.names.b", 'events = "there"'),
+            '[topics.names.b] events is not TOPIC@CLUSTER. Write it like "events@a" = "other-name".',
         ),
-        (inside("destination.client", '"a.b" = [1]'), "[destination] client: a.b cannot be a list"),
-        (LEAST.replace('alias = "a"', 'alias = ""'), "alias"),
-        (inside("topics", 'policy = "other"'), '[topics] policy = "other" is not one of default, identity, names'),
+        (inside("clusters.b.client", '"a.b" = [1]'), "[clusters.b] client: a.b cannot be a list"),
+        (inside("topics", 'policy = "other"'), '[topics] policy = "other" is not one of default, identity'),
         (
             inside("search", 'max_disorder = "5"'),
             '[search] max_disorder = "5" is not a duration. Write it like "500ms"',
@@ -242,12 +279,12 @@ def inside(section: str, line: str) -> str:
         ),
         (LEAST + '[jobs.identity]\nunit = "min"', 'unit = "min" is not known'),
         ('{"format": "reconciler.plan/1"}', "It looks like JSON, as a plan is: -c names the configuration."),
-        ("source:\n  alias: a\n", "(at line 1, column 7). Correct that line: [table] over a table, name"),
-        (LEAST.replace('alias = "a"', 'alias = "a"\nalias = "b"'), "It is given twice: leave one out"),
-        (f"{LEAST}[source]\n", "It is given twice: leave one out"),
+        ("clusters:\n  a:\n", "(at line 1, column 9). Correct that line: [table] over a table, name"),
+        (LEAST.replace('home = "a"', 'home = "a"\nhome = "b"'), "It is given twice: leave one out"),
+        (f"{LEAST}[clusters.a]\n", "It is given twice: leave one out"),
         (f"{LEAST}[jobs]\n", "or write [[jobs]], in double brackets, over each job."),
         (f"{LEAST}[search]\ndeadline = 0x{'f' * 6000}", "it has a number of thousands of digits. TOML's integers have"),
-        ("source = 1\n" + LEAST.replace('[source]\nalias = "a"', ""), "[source] must be a table, not 1"),
+        (LEAST.replace("[clusters.a]", "[clusters]\na = 1"), "[clusters] a must be a table, not 1"),
     ],
 )
 def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
@@ -306,8 +343,8 @@ def test_a_file_of_an_editor_on_windows_is_read(tmp_path: Path) -> None:
 
 def test_two_topics_with_one_name_at_the_destination(complaint) -> None:
     """Two stored offsets for one partition: neither could be called right."""
-    text = LEAST.replace('["events"]', '["one", "two"]') + '[topics.names]\none = "x"\ntwo = "x"\n'
-    assert '"x"' in complaint(text)
+    text = LEAST.replace('["events"]', '["one", "two"]') + '[topics.names.b]\n"one@a" = "x"\n"two@a" = "x"\n'
+    assert "one@a and two@a are both x on b" in complaint(text)
 
 
 @pytest.mark.parametrize(
@@ -343,21 +380,17 @@ def test_brokers_as_the_client_reads_them(load: Load, servers: str) -> None:
     assert load(LEAST.replace("b:9092", servers)).destination.bootstrap_servers == servers
 
 
-BOTH_WAYS = '[topics.names]\nevents = "a.events"\n"b.events" = "events"\n'
-"""Two clusters with a mirror each way: the destination's own topic is the source's ``b.events``."""
-
-
 def test_two_topics_of_a_job_whose_names_change_places(complaint: Callable[..., str]) -> None:
     """The row of ``events`` would be taken for that of ``b.events`` at the destination."""
-    said = complaint(LEAST.replace('["events"]', '["events", "b.events"]') + BOTH_WAYS)
-    assert 'Topic "b.events" of job "clicks" is called "events" at the destination, and "events" is another' in said
+    said = complaint(LEAST.replace('home = "a"', 'home = "a"\norigins = ["a", "b"]'))
+    assert 'Topics events@a and events@b of job "clicks" are both called "events", on different clusters' in said
 
 
 def test_two_jobs_of_a_group_whose_topics_names_change_places(load: Load, complaint: Callable[..., str]) -> None:
-    other = of_two_jobs("sqlite:///offsets.db", "sqlite:///offsets.db").replace('["events"]', '["b.events"]', 1)
-    assert 'share the stored offsets under the name "events": one store, one group' in complaint(other + BOTH_WAYS)
-    apart = of_two_jobs("sqlite:///offsets.db", "sqlite:///others.db").replace('["events"]', '["b.events"]', 1)
-    assert len(load(apart + BOTH_WAYS).jobs) == 2
+    other = of_two_jobs("sqlite:///offsets.db", "sqlite:///offsets.db").replace('home = "a"', 'home = "b"', 1)
+    assert "share the stored offsets of a topic: one store, one group" in complaint(other)
+    apart = of_two_jobs("sqlite:///offsets.db", "sqlite:///others.db").replace('home = "a"', 'home = "b"', 1)
+    assert len(load(apart).jobs) == 2
 
 
 @pytest.mark.parametrize(
@@ -449,29 +482,28 @@ def faults_of(folder: Path, text: str) -> list[str]:
     return [str(fault).removeprefix(f"{path}: ") for fault in found]
 
 
-_WITHOUT_ALIAS = LEAST.replace('alias = "a"\n', "")
-
-
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         (LEAST.replace('["events"]', '["events", "events"]'), "[jobs clicks] topics must be a list of different topic"),
-        (f'{LEAST}[topics.names]\nevents = ""\n', '[topics] names has no name for "events".'),
-        (f'{_WITHOUT_ALIAS}[topics.names]\nevents = ["a.events"]\n', "[topics] names: events cannot be a list."),
-        (f'{_WITHOUT_ALIAS}[topics]\nnames = "a.events"\n', "[topics] names must be a table, not 'a.events'."),
         (
-            f'{_WITHOUT_ALIAS}[topics]\npolicy = "names"\nnames = "a.events"\n',
-            "[topics] names must be a table, not 'a.events'.",
+            f'{LEAST}[topics.names.b]\n"events@a" = ""\n',
+            "[topics.names.b] events@a is empty. Give it, or leave it out.",
         ),
-        (f"topics = 1\n{_WITHOUT_ALIAS}", "[topics] must be a table, not 1."),
+        (
+            f'{LEAST}[topics.names.b]\n"events@a" = ["a.events"]\n',
+            "[topics.names.b] events@a must be text in quotes, not a list.",
+        ),
+        (f'{LEAST}[topics]\nnames = "a.events"\n', "[topics] names must be a table, not 'a.events'."),
+        (f"topics = 1\n{LEAST}", "[topics] must be a table, not 1."),
         (
             LEAST.replace('["events"]', '["events", "views"]')
-            + '[topics.names]\nevents = "${UNSET}"\nviews = "${UNSET}"\n',
+            + '[topics.names.b]\n"events@a" = "${UNSET}"\n"views@a" = "${UNSET}"\n',
             "${UNSET} is not set in the environment.",
         ),
         (
-            LEAST.replace('"a"', "1") + '[topics.names]\nviews = "views"\n',
-            "[source] alias must be text in quotes, not 1.",
+            LEAST.replace('"a"', "1") + '[topics.names.b]\n"views@a" = "views"\n',
+            "[jobs clicks] home must be text in quotes, not 1.",
         ),
     ],
 )
@@ -484,7 +516,7 @@ def test_a_plan_that_would_expire_at_once_is_refused(complaint) -> None:
     assert "at least" in complaint(LEAST.replace("[[jobs]]", '[policy]\nplan_expires = "0s"\n[[jobs]]'))
 
 
-@pytest.mark.parametrize("key", ["name", "group", "topics", "store"])
+@pytest.mark.parametrize("key", ["name", "home", "topics", "offsets"])
 def test_a_misspelt_required_key_is_one_fault_that_suggests_the_right_one(tmp_path: Path, key: str) -> None:
     slip = key[:-2] + key[-1] + key[-2]
     path = tmp_path / "reconciler.toml"

@@ -11,16 +11,16 @@ from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError
 
 CONFIG = """
-[source]
-alias = "a"
-[destination]
+[clusters.a]
+[clusters.b]
 bootstrap_servers = "b:9092"
 POLICY
 [[jobs]]
+home = "a"
 name = "clicks"
 group = "readers"
 topics = ["events"]
-store = "STORE"
+offsets = "STORE"
 [jobs.identity]
 id = "ID"
 """
@@ -102,12 +102,12 @@ def test_a_file_that_other_users_may_write_to_may_not_allow_modules(written: Wri
 @pytest.mark.parametrize(
     "name", ["plugin.library.paths", "ssl.engine.location", "ssl.providers", "sasl.kerberos.kinit.cmd"]
 )
-@pytest.mark.parametrize("cluster", ["source", "destination"])
+@pytest.mark.parametrize("cluster", ["a", "b"])
 def test_such_a_file_may_not_name_libraries_and_commands_for_the_client(
     written: Written, cluster: str, name: str
 ) -> None:
-    path = written.config(policy=f'[{cluster}.client]\n"{name}" = "x"', mode=0o666)
-    path.write_text(path.read_text().replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"'))
+    path = written.config(policy=f'[clusters.{cluster}.client]\n"{name}" = "x"', mode=0o666)
+    path.write_text(path.read_text().replace("[clusters.a]", '[clusters.a]\nbootstrap_servers = "a:9092"'))
     with pytest.raises(ConfigError, match=f"{name} lets this file run code"):
         load_config(path)
     path.chmod(0o644)

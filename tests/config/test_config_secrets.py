@@ -43,8 +43,8 @@ def with_table(lines: str) -> str:
     ("text", "key"),
     [
         *(
-            (with_table(f"[{table}.client]\n{key} = '{PLANTED}'"), f"[{table}.client] {key}")
-            for table in ("source", "destination")
+            (with_table(f"[clusters.{name}.client]\n{key} = '{PLANTED}'"), f"[clusters.{name}.client] {key}")
+            for name in ("a", "b")
             for key in (
                 "sasl.password",
                 "ssl.key.password",
@@ -57,17 +57,17 @@ def with_table(lines: str) -> str:
             )
         ),
         (
-            with_table(f"[destination.client]\n'sasl.oauthbearer.config' = 'principal=me secret={PLANTED}'"),
-            "[destination.client] sasl.oauthbearer.config",
+            with_table(f"[clusters.b.client]\n'sasl.oauthbearer.config' = 'principal=me secret={PLANTED}'"),
+            "[clusters.b.client] sasl.oauthbearer.config",
         ),
         (with_table(f"[metrics]\npushgateway = 'http://me:{quote(PLANTED, safe='')}@h:9091'"), "[metrics] pushgateway"),
         (with_table(f"[anchors]\nstore = 'postgresql://me:{quote(PLANTED, safe='')}@h/db'"), "[anchors] store"),
-        (with_store(f"postgresql://me:{quote(PLANTED, safe='')}@h/db"), "[jobs] store"),
-        (with_store(f"postgresql://h/db?user=me&password={quote(PLANTED, safe='')}"), "[jobs] store"),
-        (with_store("postgresql://h/db?sslpassword=x"), "[jobs] store"),
-        (with_store(f"zookeeper://me:{quote(PLANTED, safe='')}@h:2181/kafka?layout=single"), "[jobs] store"),
-        (with_store(f"files:webhdfs://me:{quote(PLANTED, safe='')}@h:9870/a"), "[jobs] store"),
-        (with_table(f"[destination.client]\n'sasl.password' = '{PLANTED}${{NAME}}'"), "[destination.client] sasl.pass"),
+        (with_store(f"postgresql://me:{quote(PLANTED, safe='')}@h/db"), "[jobs] offsets"),
+        (with_store(f"postgresql://h/db?user=me&password={quote(PLANTED, safe='')}"), "[jobs] offsets"),
+        (with_store("postgresql://h/db?sslpassword=x"), "[jobs] offsets"),
+        (with_store(f"zookeeper://me:{quote(PLANTED, safe='')}@h:2181/kafka?layout=single"), "[jobs] offsets"),
+        (with_store(f"files:webhdfs://me:{quote(PLANTED, safe='')}@h:9870/a"), "[jobs] offsets"),
+        (with_table(f"[clusters.b.client]\n'sasl.password' = '{PLANTED}${{NAME}}'"), "[clusters.b.client] sasl.pass"),
     ],
 )
 def test_a_secret_in_plain_text_is_refused_by_the_name_of_its_key(load: Load, text: str, key: str) -> None:
@@ -82,7 +82,7 @@ def test_a_secret_in_plain_text_is_refused_by_the_name_of_its_key(load: Load, te
 
 
 @pytest.mark.parametrize("secret", ["12345678", "1234.5678", "1979-05-27", "07:32:00", "true", "0xdecade"])
-@pytest.mark.parametrize("key", ["[destination.client] sasl.password", "[trust] signing_passphrase"])
+@pytest.mark.parametrize("key", ["[clusters.b.client] sasl.password", "[trust] signing_passphrase"])
 def test_a_secret_without_quotes_is_one_in_plain_text(load: Load, key: str, secret: str) -> None:
     table, _, name = key.partition(" ")
     with pytest.raises(ConfigError) as caught:
@@ -105,10 +105,9 @@ def test_a_table_or_a_list_in_the_place_of_a_secret_is_not_shown(load: Load, val
 @pytest.mark.parametrize(
     "text",
     [
-        with_table("[destination.client]\n'ssl.key.location' = '/etc/key.pem'\n'ssl.ca.pem' = 'a certificate'"),
-        with_table("[destination.client]\n'sasl.oauthbearer.token.endpoint.url' = 'https://idp/token'"),
-        with_table("[topics.names]\n'reset.password' = 'mirrored.reset.password'"),
-        with_table("[topics.names]\n'reset.password' = 5"),
+        with_table("[clusters.b.client]\n'ssl.key.location' = '/etc/key.pem'\n'ssl.ca.pem' = 'a certificate'"),
+        with_table("[clusters.b.client]\n'sasl.oauthbearer.token.endpoint.url' = 'https://idp/token'"),
+        with_table("[topics.names.b]\n'reset.password@a' = 'mirrored.reset.password'"),
         with_store("postgresql://me@h/db?sslkey=/etc/key.pem&passfile=/etc/pgpass"),
         with_store("postgresql://me:${PASSWORD}@h/db?sslpassword=${PASSWORD}"),
         with_store("${ADDRESS}"),
@@ -138,7 +137,7 @@ def test_a_secret_is_taken_out_of_the_log_in_every_way_it_may_be_written(
 ) -> None:
     (tmp_path / "secret").write_text(secret)
     set_up_logging(log_format, debug=True)
-    load(with_table(f"[destination.client]\n'sasl.password' = 'file:{tmp_path / 'secret'}'"))
+    load(with_table(f"[clusters.b.client]\n'sasl.password' = 'file:{tmp_path / 'secret'}'"))
     written = [
         secret,
         repr(secret),

@@ -89,8 +89,8 @@ def test_two_containers_of_an_account_are_two_places() -> None:
 def test_config_check_says_it_of_a_configured_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "reconciler.toml"
     file.write_text(
-        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "localhost:9092"\n'
-        '[[jobs]]\nname = "j"\ngroup = "j"\ntopics = ["x"]\nstore = "checkpoint:dbfs:/mnt/chk"\n'
+        '[clusters.a]\n[clusters.b]\nbootstrap_servers = "localhost:9092"\n'
+        '[[jobs]]\nhome = "a"\nname = "j"\ntopics = ["x"]\noffsets = "checkpoint:dbfs:/mnt/chk"\n'
     )
     assert command("config", "check", "--offline", "-c", file) == 2
     assert "write /dbfs/PATH" in " ".join(capsys.readouterr().out.split())
@@ -102,7 +102,7 @@ def test_a_folder_of_marks_is_below_the_configuration_only_if_it_is_a_local_path
 ) -> None:
     file = tmp_path / "reconciler.toml"
     file.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n[failover]\nstate = "{state}"\n'
-        '[[jobs]]\nname = "j"\ngroup = "j"\ntopics = ["x"]\nstore = "kafka-group:"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:9092"\n[failover]\nstate = "{state}"\n'
+        '[[jobs]]\nhome = "a"\nname = "j"\ntopics = ["x"]\noffsets = "kafka-group:"\n'
     )
     assert load_config(file).failover_state == is_at.format(here=tmp_path)

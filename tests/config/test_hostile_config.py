@@ -127,7 +127,9 @@ def test_a_file_that_is_far_too_large_is_not_read_to_its_end(tmp_path: Path) -> 
         load_config(Path("/dev/zero"))
     path = tmp_path / "large.toml"
     path.write_text(
-        FULL.replace("[source]", "#" * (MOST_BYTES - 2 * len(FULL)) + "\n[source]").replace("json:$.meta.id", "key")
+        FULL.replace("[clusters.a]", "#" * (MOST_BYTES - 2 * len(FULL)) + "\n[clusters.a]").replace(
+            "json:$.meta.id", "key"
+        )
     )
     assert load_config(path, ENVIRONMENT).jobs
 

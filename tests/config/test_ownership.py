@@ -15,17 +15,16 @@ ME, OTHER = 1000, 1001
 FILE = FileEntry(Path("/srv/r/r.toml"), ME, 0o100644)
 SRV, ROOT_FOLDER = FileEntry(Path("/srv"), 0, 0o40755), FileEntry(Path("/"), 0, 0o40755)
 CODE = """
-[source]
-alias = "a"
-[destination]
+[clusters.a]
+[clusters.b]
 bootstrap_servers = "b:9092"
 [policy]
 python = ["os"]
 [[jobs]]
+home = "a"
 name = "clicks"
-group = "clicks"
 topics = ["events"]
-store = "sqlite:///offsets.db"
+offsets = "sqlite:///offsets.db"
 """
 
 

@@ -57,8 +57,8 @@ class Planted:
         has_anchors: bool = True,
     ) -> Path:
         tables = {
-            "source": {"alias": "a", "bootstrap_servers": self.source},
-            "source.client": {
+            "clusters.a": {"bootstrap_servers": self.source},
+            "clusters.a.client": {
                 "security.protocol": "SASL_SSL",
                 "ssl.ca.location": self.authority,
                 "sasl.mechanism": "PLAIN",
@@ -68,8 +68,8 @@ class Planted:
                 "ssl.key.pem": f"file:{self.world.folder / 'secret-key.pem'}",
                 "ssl.certificate.pem": f"file:{self.world.folder / 'secret-key.pem'}",
             },
-            "destination": {"bootstrap_servers": servers},
-            "destination.client": client,
+            "clusters.b": {"bootstrap_servers": servers},
+            "clusters.b.client": client,
             "anchors": {"store": "postgresql://me:${ANCHORS_PASSWORD}@127.0.0.1:1/db?timeout=1"},
             "search": {"deadline": deadline},
             "metrics": {

@@ -40,19 +40,19 @@ ADDRESSES = {
     "none at all": "{}",
 }
 CONFIG = """
-[source]
-alias = "a"
-[destination]
+[clusters.a]
+[clusters.b]
 bootstrap_servers = "127.0.0.1:1"
 [search]
 deadline = "100ms"
 [anchors]
 store = "ANCHORS"
 [[jobs]]
+home = "a"
 name = "clicks"
 group = "readers"
 topics = ["events"]
-store = "STORE"
+offsets = "STORE"
 """
 COMMANDS = {"anchors export": ["anchors", "export"], "config check": ["config", "check"]}
 """What opens a store first, and what explains and tries all that a configuration names."""

@@ -71,10 +71,10 @@ class Deployed:
         """Put an example's configuration where the example reads it, for this test's cluster, topic and group."""
         text = self.moved(text).replace("kafka-b:9092", self.world.cluster.bootstrap)
         text = text.replace('["events"]', json.dumps([self.world.topic]))
-        text = text.replace('group = "clicks"', f"group = {json.dumps(self.world.group)}")
+        text = text.replace('name = "clicks"', f'name = "clicks"\ngroup = {json.dumps(self.world.group)}')
         for old, new in self.more.items():
             text = text.replace(old, new)
-        self.world.address = re.findall(r'^store = "(.*)"$', text, re.MULTILINE)[0]
+        self.world.address = re.findall(r'^offsets = "(.*)"$', text, re.MULTILINE)[0]
         for folder in (file.parent, Path(self.world.address.removeprefix("sqlite:///")).parent):
             folder.mkdir(parents=True, exist_ok=True)
         file.write_text(text)

@@ -77,10 +77,10 @@ def ids_from(cluster: ContainerCluster, topic: str, offsets: dict[int, int]) -> 
 
 def written(configuration: Path, clusters: Clusters, topic: str) -> str:
     configuration.write_text(
-        f'[source]\nalias = "a"\nbootstrap_servers = "{clusters.source.bootstrap}"\n'
-        f'[destination]\nbootstrap_servers = "{clusters.destination.bootstrap}"\n'
+        f'[clusters.a]\nbootstrap_servers = "{clusters.source.bootstrap}"\n'
+        f'[clusters.b]\nbootstrap_servers = "{clusters.destination.bootstrap}"\n'
         f'[anchors]\nstore = "sqlite:///{configuration.with_name("anchors.db")}"\n'
-        f'[[jobs]]\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\nstore = "kafka-group:"\n'
+        f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\noffsets = "kafka-group:"\n'
         f'[jobs.identity]\nid = "header:{traffic.ID_HEADER}"\n'
     )
     return str(configuration)

@@ -183,7 +183,9 @@ class Unit:
         """The example's configuration, for this cluster; and the store, which the world outside writes to."""
         world, root = self.job.world, self.systemd.root
         text = (DEPLOY / "reconciler.toml").read_text().replace("kafka-b:9092", bootstrap or world.cluster.bootstrap)
-        text = text.replace('["events"]', f'["{world.topic}"]').replace('group = "clicks"', f'group = "{world.group}"')
+        text = text.replace('["events"]', f'["{world.topic}"]').replace(
+            'name = "clicks"', f'name = "clicks"\ngroup = "{world.group}"'
+        )
         (root / "etc/clicks/reconciler.toml").write_text(text)
         self.job.fail_over(root / "etc/clicks/reconciler.toml")
         world.address = f"sqlite:///{root}/srv/clicks/offsets.db"

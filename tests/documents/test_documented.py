@@ -30,9 +30,8 @@ RUNBOOKS = (
     "watch",
 )
 WHOLE = """
-[source]
-alias = "a"
-[destination]
+[clusters.a]
+[clusters.b]
 bootstrap_servers = "b:9092"
 [topics]
 [anchors]
@@ -42,10 +41,10 @@ bootstrap_servers = "b:9092"
 [watch]
 [metrics]
 [[jobs]]
+home = "a"
 name = "clicks"
-group = "clicks"
 topics = ["events"]
-store = "memory:"
+offsets = "memory:"
 [jobs.identity]
 """
 

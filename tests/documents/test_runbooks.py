@@ -43,7 +43,7 @@ class Estate:
     def configure(self) -> None:
         """The configuration that the people of this job have, and the one that the failback's runbook shows."""
         extra = f'[topics]\npolicy = "{self.policy}"'
-        source = f'alias = "a"\nbootstrap_servers = "{self.a.cluster.bootstrap}"'
+        source = f'bootstrap_servers = "{self.a.cluster.bootstrap}"'
         self.b.config(extra=extra, source=source).rename(self.b.folder / "reconciler.toml")
         text = settings("failback.md", FAILBACK[self.policy]).replace("kafka-a:9092", self.a.cluster.bootstrap)
         text = text.replace('"a.events" = "events"', f'"{self.on_b}" = "{self.b.topic}"')

@@ -93,7 +93,7 @@ class SickLog(MemoryLog):
 def job(name: str, topic: str = "events", store: str = "memory:one", group: str = "readers") -> str:
     others = json.dumps([each for each in ("events", "more", "rest") if each != topic])
     return (
-        f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\noffsets = "{store}"\n'
         f"ignore_topics = {others}\n"
     )
 

@@ -23,10 +23,11 @@ from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, on
 
 CALLED_NEW = f'''
 [[jobs]]
+home = "a"
 name = "clicks"
 group = "{GROUP}"
 topics = ["events"]
-store = "memory:"
+offsets = "memory:"
 new = "earliest"
 '''
 
@@ -291,7 +292,7 @@ def test_a_partition_that_was_handed_over_is_verified_though_others_are_remapped
 
 
 TWO = "".join(
-    f'[[jobs]]\nname = "{name}"\ngroup = "{name}-readers"\ntopics = ["events"]\nstore = "memory:"\n'
+    f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{name}-readers"\ntopics = ["events"]\noffsets = "memory:"\n'
     for name in ("fast", "slow")
 )
 
@@ -353,7 +354,7 @@ def test_a_destination_that_reports_the_anchors_cluster_id_and_lacks_the_topic_m
 ) -> None:
     memory.log.delete("a.events")
     memory.save({0: replace(stored(4), anchor=anchor(4, cluster="b"))})
-    with pytest.raises(ConfigError, match=r'\[destination\] has no topic "a.events", and reports the cluster id b'):
+    with pytest.raises(ConfigError, match=r'has no topic "a\.events", and has the cluster id b'):
         memory.check()
 
 

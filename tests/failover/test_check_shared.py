@@ -17,7 +17,7 @@ IDENTITY = '[jobs.identity]\nid = "key"\n'
 
 def job(number: int, identity: str) -> str:
     name = f"job{number}"
-    return f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["events"]\nstore = "memory:"\n{identity}'
+    return f'[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = ["events"]\noffsets = "memory:"\n{identity}'
 
 
 def judged(memory: Memory, jobs: str) -> tuple[dict[str, JobPlan], list[Mapping[str, int]]]:

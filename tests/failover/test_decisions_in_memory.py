@@ -176,7 +176,7 @@ def test_an_offset_of_its_own_wins_over_the_time(wide: Memory) -> None:
 
 
 def two_jobs(memory: Memory, by_hand: ByHand, names: tuple[str, ...] = ("clicks", "views")) -> Checked:
-    job = '[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\nstore = "memory:"\n'
+    job = '[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\noffsets = "memory:"\n'
     jobs = job.format(name="clicks", group=GROUP) + job.format(name="views", group="viewers")
     config = memory.config(jobs=jobs)
     return check(config, config.chosen(*names), memory.outside, by_hand)
@@ -217,7 +217,7 @@ def test_a_verdict_that_two_jobs_have_is_accepted_for_one_at_a_time(memory: Memo
 
 def test_jobs_are_chosen_by_name_in_the_configurations_order(memory: Memory) -> None:
     config = memory.config(
-        jobs="".join(f'[[jobs]]\nname = "{n}"\ngroup = "{n}"\ntopics = ["t"]\nstore = "memory:"\n' for n in "abc")
+        jobs="".join(f'[[jobs]]\nhome = "a"\nname = "{n}"\ntopics = ["t"]\noffsets = "memory:"\n' for n in "abc")
     )
     assert [job.name for job in config.chosen("c", "a", "c")] == ["a", "c"]
     with pytest.raises(ConfigError, match='no job "d"'):
@@ -227,7 +227,7 @@ def test_jobs_are_chosen_by_name_in_the_configurations_order(memory: Memory) -> 
 def test_a_job_that_cannot_be_judged_makes_a_word_ambiguous_too(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.save({0: stored(3)})
-    job = '[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["events"]\nstore = "{store}"\n'
+    job = '[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = ["events"]\noffsets = "{store}"\n'
     config = memory.config(jobs=job.format(name=GROUP, store="memory:") + job.format(name="sick", store="memory:sick"))
 
     def opened(address: str) -> OffsetStore:

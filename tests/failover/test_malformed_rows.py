@@ -27,7 +27,7 @@ from reconciler.stores.sql_rows import COLUMNS
 from tests.in_memory import GROUP, NOW, Memory, on_disk, read_back, stored
 
 JOBS = "".join(
-    f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\nstore = "STORE"\n'
+    f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\noffsets = "STORE"\n'
     for name, group in (("clicks", GROUP), ("other", "others"))
 )
 CELLS = (

@@ -12,7 +12,9 @@ from tests.in_memory import GROUP, Memory, stored
 
 
 def job(more: str = "", store: str = "memory:") -> str:
-    return f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "{store}"\n{more}\n'
+    return (
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "{store}"\n{more}\n'
+    )
 
 
 def anew(memory: Memory, more: str = "") -> list[str]:

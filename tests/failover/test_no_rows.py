@@ -23,7 +23,9 @@ ACCEPTED = ByHand(accepted=frozenset({Verdict.NEW}))
 
 
 def job(group: str = GROUP, topics: str = '"events"', more: str = "") -> str:
-    return f'[[jobs]]\nname = "clicks"\ngroup = "{group}"\ntopics = [{topics}]\nstore = "memory:"\n{more}\n'
+    return (
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{group}"\ntopics = [{topics}]\noffsets = "memory:"\n{more}\n'
+    )
 
 
 def checked(memory: Memory, jobs: str, extra: str = "", by_hand: ByHand | None = None) -> tuple[Config, Checked]:

@@ -226,14 +226,17 @@ def test_under_one_name_a_match_is_written_if_its_next_number_would_be_taken_for
 def test_a_job_that_would_start_a_new_partition_elsewhere_needs_a_row(
     memory: Memory, store: str, new: str, expected: bool
 ) -> None:
-    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "{store}"\nnew = "{new}"\n'
+    job = (
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\n'
+        f'topics = ["events"]\noffsets = "{store}"\nnew = "{new}"\n'
+    )
     config = memory.config(jobs=job)
     assert Corrections.of(config, config.jobs[0], HERE).new is expected
 
 
 def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -> None:
     """Without one it would start there at the latest record, by Kafka's default for ``auto.offset.reset``."""
-    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+    job = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
     config = wide.config(jobs=job)
     for partition in range(3):
         wide.deliver(range(9), partition)

@@ -14,10 +14,11 @@ from tests.in_memory import BASE, GROUP, Memory, anchor, on_disk, read_back
 
 JOB = f'''
 [[jobs]]
+home = "a"
 name = "clicks"
 group = "{GROUP}"
 topics = ["events"]
-store = "memory:"
+offsets = "memory:"
 [jobs.identity]
 id = "key"
 '''

@@ -18,7 +18,9 @@ from tests.in_memory import GROUP, Memory, found, stored
 
 
 def job(topics: str = '"events"', more: str = "", name: str = "clicks", group: str = GROUP) -> str:
-    return f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = [{topics}]\nstore = "memory:"\n{more}\n'
+    return (
+        f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = [{topics}]\noffsets = "memory:"\n{more}\n'
+    )
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_the_names_of_both_clusters_are_the_jobs_own(memory: Memory) -> None:
     memory.deliver(range(10), topic="renamed")
     memory.save({0: stored(6)})
     memory.save({0: stored(6)}, topic="renamed")
-    assert verdicts(memory, job(), extra='[topics.names]\nevents = "renamed"\n') == {"clicks": [Verdict.MOVED]}
+    assert verdicts(memory, job(), extra='[topics.names.b]\n"events@a" = "renamed"\n') == {"clicks": [Verdict.MOVED]}
 
 
 def test_what_is_ignored_is_counted_and_said_once(two: Memory, caplog: pytest.LogCaptureFixture) -> None:

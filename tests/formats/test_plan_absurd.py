@@ -34,7 +34,7 @@ def content() -> Content:
         for number in (0, 1)
     ]
     job = JobPlan("clicks", "group", "sqlite:///offsets.db", ())
-    plan = Plan("0.1.0", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "a", "A", "b:9092", "B", (job,)).to_json()
+    plan = Plan("0.1.0", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "a", "b", "A", "b:9092", "B", (job,)).to_json()
     plan["jobs"][0] |= {"verdict": "moved", "partitions": rows}
     return plan
 
@@ -118,8 +118,8 @@ WRONG: list[tuple[str, Any]] = [
     ("expires_at", "٢٠٩٩-01-01T00:00:00Z"),
     ("expires_at", "2099-01-01T00:00:00Z\n"),
     *(("tool_version", value) for value in (None, 1, "")),
-    *(("source", value) for value in (None, [], {"alias": "a"}, {"alias": "a", "cluster_id": "A", "more": 1})),
-    *(("source.alias", value) for value in (1, [])),
+    *(("source", value) for value in (None, [], {"name": "a"}, {"name": "a", "cluster_id": "A", "more": 1})),
+    *(("source.name", value) for value in (1, [], None, "")),
     *(("destination.cluster_id", value) for value in (None, "", 1)),
     ("destination.bootstrap_servers", None),
     ("signature", "valid"),

@@ -42,18 +42,17 @@ def deliver(world: World, topic: str, numbers: range, partition: int = 0, *, log
 
 
 HEAD = f"""
-[source]
-alias = "a"
+[clusters.a]
 bootstrap_servers = "{SOURCE}"
-[destination]
+[clusters.b]
 bootstrap_servers = "{DESTINATION}"
 """
 JOB = """
 [[jobs]]
+home = "a"
 name = "{name}"
-group = "{name}"
 topics = {topics}
-store = "{store}"
+offsets = "{store}"
 [jobs.identity]
 id = "{id}"
 """

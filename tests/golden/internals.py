@@ -223,4 +223,4 @@ def exact_plan() -> str:
         JobPlan("empty", "empty", "kafka-group:", ()),
     )
     times = "2027-01-15T07:00:00Z", "2027-01-16T07:00:00Z"
-    return Plan("0.0.0", *times, "a", "cluster-a", "kafka-b:9092", "cluster-b", jobs).to_text()
+    return Plan("0.0.0", *times, "a", "b", "cluster-a", "kafka-b:9092", "cluster-b", jobs).to_text()

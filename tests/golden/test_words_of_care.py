@@ -20,20 +20,21 @@ CHECKED = "config check -c reconciler.toml --offline"
 # ---------------------------------------------------------------- configuration
 
 WRONG = {
-    "no TOML": "[source\n",
+    "no TOML": "[clusters.a\n",
     "empty": "",
     "unknown keys": HEAD + "[search]\nmax_disoder = '1s'\nscan_records = 0\n[serach]\n" + job("clicks", ["events"]),
     "wrong types and words": HEAD + '[policy]\nbehind = "go"\nmax_replay = "many"\n' + job("clicks", ["events"]),
     "no jobs": HEAD,
     "two jobs of one name": HEAD + job("clicks", ["events"]) + job("clicks", ["more"]),
     "an environment variable that is not set": HEAD + job("clicks", ["${TOPIC}"]),
-    "a file that is not there": HEAD + '[destination.client]\nsasl.password = "file:nowhere"\n' + job("c", ["e"]),
-    "a secret in plain text": HEAD + '[destination.client]\nsasl.password = "hunter2"\n' + job("c", ["e"]),
+    "a file that is not there": HEAD + '[clusters.b.client]\nsasl.password = "file:nowhere"\n' + job("c", ["e"]),
+    "a secret in plain text": HEAD + '[clusters.b.client]\nsasl.password = "hunter2"\n' + job("c", ["e"]),
     "a store that is none": HEAD + job("clicks", ["events"], "redis://cache"),
     "a store's address that makes no sense": HEAD + job("clicks", ["events"], "hbase://h:1/t?layout=round"),
     "an identity that is none": HEAD + job("clicks", ["events"], id="column:id"),
     "one cluster twice": HEAD.replace(SOURCE, DESTINATION) + job("clicks", ["events"]),
-    "no name for a topic": HEAD.replace('alias = "a"', "") + job("clicks", ["events"]),
+    "a home that is no cluster": HEAD + job("clicks", ["events"]).replace('home = "a"', 'home = "c"'),
+    "a name that is no stream": HEAD + '[topics.names.b]\nevents = "x"\n' + job("clicks", ["events"]),
 }
 
 
@@ -50,8 +51,8 @@ def test_a_configuration_in_words(estate: Estate, goldens: Goldens) -> None:
     said = [estate.world.session(CHECKED, f"{CHECKED} --job clicks", f"{CHECKED} --job nobody")]
     estate.world.environ(SECRET="hunter2", LOGIN="me")
     estate.with_section(
-        '[destination.client]\nsecurity.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"\nsasl.username = "${LOGIN}"\n'
-        'sasl.password = "${SECRET}"\n[topics.names]\nties = "bound"\n[anchors]\nstore = "sqlite:///anchors.db"\n'
+        '[clusters.b.client]\nsecurity.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"\nsasl.username = "${LOGIN}"\n'
+        'sasl.password = "${SECRET}"\n[topics.names.b]\n"ties@a" = "bound"\n[anchors]\nstore = "sqlite:///anchors.db"\n'
         '[policy]\nnew = "latest"\nbehind = "wait"\nno_anchor = "row-time"\nplan_expires = "90m"\n'
         '[search]\nmax_disorder = "5s"\n[metrics]\ntextfile = "node"\n'
         '[watch]\nlisten = "0.0.0.0:9464"\nevery = "5m"\n'

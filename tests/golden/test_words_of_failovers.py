@@ -38,9 +38,9 @@ def test_check_on_a_narrow_and_on_a_wide_terminal(world: World, goldens: Goldens
 
 
 def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> None:
-    misspelt = job("clicks", ["events"]).replace('group = "clicks"', 'group = "clikcs"')
+    misspelt = job("clicks", ["events"]).replace('name = "clicks"', 'name = "clicks"\ngroup = "clikcs"')
     world.file("misspelt.toml", HEAD + misspelt)
-    world.file("new.toml", HEAD + misspelt.replace('store = "', 'new = "earliest"\nstore = "', 1))
+    world.file("new.toml", HEAD + misspelt.replace('store = "', 'new = "earliest"\noffsets = "', 1))
     goldens.check(
         "words/no-rows.txt",
         world.session(
@@ -151,7 +151,7 @@ def test_a_job_that_cannot_be_judged_hides_no_other(estate: Estate, goldens: Gol
         "show p.json --job ready",
         f"{APPLY} --dry-run",
     )
-    world.file("partly.toml", estate.head + estate.jobs.partition('[[jobs]]\nname = "stuck"')[0] + sick)
+    world.file("partly.toml", estate.head + estate.jobs.partition('[[jobs]]\nhome = "a"\nname = "stuck"')[0] + sick)
     said += "\n" + world.session(
         "check -c partly.toml",
         "plan -c partly.toml -o q.json",

@@ -42,9 +42,9 @@ class Job:
 
     def configure(self, source: str = 'bootstrap_servers = "kafka-a:9092"', job: str = "") -> None:
         self.config.write_text(
-            f'[source]\nalias = "a"\n{source}\n[destination]\nbootstrap_servers = "127.0.0.1:{free_port()}"\n'
-            f'[search]\ndeadline = "1ms"\n[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\n'
-            f'store = "{self.store}"\n{job}[jobs.identity]\nid = "header:message-id"\n'
+            f'[clusters.a]\n{source}\n[clusters.b]\nbootstrap_servers = "127.0.0.1:{free_port()}"\n'
+            f'[search]\ndeadline = "1ms"\n[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\n'
+            f'offsets = "{self.store}"\n{job}[jobs.identity]\nid = "header:message-id"\n'
         )
 
     def save(self, topic: str = "events", stored: StoredOffset = OWN) -> None:

@@ -29,7 +29,7 @@ def saved(store: OffsetStore, row: StoredOffset) -> OffsetStore:
 @pytest.mark.parametrize("store", ["memory:", "delta:/t?layout=commit&number=next"], ids=["written", "handed over"])
 def test_the_job_does_not_start_and_nothing_is_kept(memory: Memory, store: str) -> None:
     """What is handed over counts as the job's row does: the source's would set the job back just the same."""
-    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "{store}"\n'
+    job = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "{store}"\n'
     config = memory.config(jobs=job)
     memory.deliver(range(3, 50))
     kept = saved(MemoryStore(f"{memory.folder}/kept"), LATER)

@@ -140,7 +140,7 @@ def test_the_file_is_its_owners_alone_and_gone_before_anything_is_checked(tmp_pa
     hand_over(None, ODD)
 
 
-@pytest.mark.parametrize("content", ["DB_PASSWORD=x\n", "RECONCILER_CONFIG=here\n", "[destination]\n"])
+@pytest.mark.parametrize("content", ["DB_PASSWORD=x\n", "RECONCILER_CONFIG=here\n", "[clusters.b]\n"])
 def test_a_file_that_a_hook_did_not_write_is_left_as_it_is(tmp_path: Path, content: str) -> None:
     file = tmp_path / "app.env"
     file.write_text(content)

@@ -58,9 +58,9 @@ class Groups:
 def config(memory: Memory) -> Config:
     path = memory.folder / "groups.toml"
     path.write_text(
-        '[source]\nalias = "a"\nbootstrap_servers = "a:9092"\n[destination]\nbootstrap_servers = "b:9092"\n'
-        '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "kafka-group:"\n'
-        '[[jobs]]\nname = "rows"\ngroup = "clicks"\ntopics = ["events"]\nstore = "sqlite:///offsets.db"\n'
+        '[clusters.a]\nbootstrap_servers = "a:9092"\n[clusters.b]\nbootstrap_servers = "b:9092"\n'
+        '[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
+        '[[jobs]]\nhome = "a"\nname = "rows"\ngroup = "clicks"\ntopics = ["events"]\noffsets = "sqlite:///offsets.db"\n'
     )
     return load_config(path, {})
 

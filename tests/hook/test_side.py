@@ -96,7 +96,7 @@ def test_a_job_that_went_back_starts_there_without_the_destination(ready: Memory
 
 @pytest.mark.parametrize("word", [None, Side.SOURCE])
 def test_rows_of_a_third_cluster_under_the_destinations_name_start_nothing(ready: Memory, word: Side | None) -> None:
-    """The destination was rebuilt since, or [destination] names another cluster: the source's row is old."""
+    """The destination was rebuilt since, or [clusters] names another cluster: the source's row is old."""
     ready.save({0: stored(4, written_at_ms=NOW - 1)})
     ready.save({0: StoredOffset(9, anchor(8, 8, "rebuilt"), NOW)}, topic="a.events")
     found = refusal(ready, word=word)
@@ -232,7 +232,7 @@ def test_a_copy_says_itself_which_cluster_it_is_for_once_its_first_anchors_do_no
     memory: Memory, tmp_path: Path, cluster_id: str, topic: str, extra: str, lives: Side | None
 ) -> None:
     files = copied(tmp_path, topic, cluster_id)
-    job = f'[[jobs]]\nname = "q"\ngroup = "q"\ntopics = ["events"]\nstore = "checkpoint:{files.path}"\n'
+    job = f'[[jobs]]\nhome = "a"\nname = "q"\ntopics = ["events"]\noffsets = "checkpoint:{files.path}"\n'
     config = memory.config(extra, job)
     outside = replace(memory.outside, open_store=open_checkpoint)
     for number in range(1, 3):
@@ -258,7 +258,7 @@ class Synced(MemoryStore):
     capabilities = replace(MemoryStore.capabilities, translated_by_mirror=True)
 
 
-GROUP_JOB = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+GROUP_JOB = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
 
 
 def of_group(memory: Memory, word: Side | None = None) -> Chosen:
@@ -331,10 +331,10 @@ def test_a_group_fails_back_by_the_destinations_rows_imported_under_the_sources_
     for number in range(20):
         at_a.partition("events", 0).append(*content(number))
     path = tmp_path / "failback.toml"
-    names = '[topics.names]\n"a.events" = "events"\n'
+    names = '[topics.names.a]\n"a.events@b" = "events"\n'
     path.write_text(
-        f'[source]\nalias = "b"\n[destination]\nbootstrap_servers = "a"\n{names}'
-        + GROUP_JOB.replace('"events"', '"a.events"')
+        f'[clusters.b]\n[clusters.a]\nbootstrap_servers = "a"\n{names}'
+        + GROUP_JOB.replace('"events"', '"a.events"').replace('home = "a"', 'home = "b"')
     )
     config = load_config(path, {})
     there = replace(group, log=at_a)
@@ -410,7 +410,7 @@ def test_a_named_folder_that_is_not_there_is_no_guess(memory: Memory, tmp_path: 
 def test_a_mark_of_the_other_direction_is_not_removed(memory: Memory, tmp_path: Path) -> None:
     config = memory.config()
     Marks(config).set("clicks", MARK)
-    back = Marks(replace(config, topics=replace(config.topics, alias="b")))
+    back = Marks(replace(config, topics=replace(config.topics, here="b", there="a")))
     with pytest.raises(ConfigError, match='about a failover from "a"'):
         back.remove("clicks")
     assert Marks(config).of("clicks") == MARK
@@ -432,7 +432,7 @@ def at_source(
     may_be_new: bool = False,
 ) -> Any:
     config = config or memory.config()
-    config = replace(config, source=config.destination if source else None)
+    config = replace(config, clusters={"a": config.destination if source else None, "b": config.destination})
     held = choose(config, config.jobs[0], outside or memory.outside, word=word, mark=None).held
     assert held is not None
     return offsets_at_source(config, config.jobs[0], held, may_be_new=may_be_new)

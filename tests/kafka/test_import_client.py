@@ -16,15 +16,16 @@ NOT_NEEDED = {
 UNREACHABLE = """
 [topics]
 policy = "identity"
-[destination]
+[clusters.a]
+[clusters.b]
 bootstrap_servers = "127.0.0.1:1"
 [search]
 deadline = "1ms"
 [[jobs]]
+home = "a"
 name = "clicks"
-group = "clicks"
 topics = ["clicks"]
-store = "sqlite:///none.db"
+offsets = "sqlite:///none.db"
 [jobs.identity]
 id = "header:message-id"
 """

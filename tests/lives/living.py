@@ -165,16 +165,16 @@ class Living:
 
     def _config(self, destination: str) -> Config:
         source = OTHER[destination]
-        names = f'[topics.names]\n{self.topics[source]} = "{self.topics[destination]}"\n'
+        names = f'[topics.names.{destination}]\n"{self.topics[source]}@{source}" = "{self.topics[destination]}"\n'
         topics = '[topics]\npolicy = "identity"\n' if self.one_name else names
         given = {"id_order": '"increasing"', "unique_ids": "true"}
         identity = "".join(f"{name} = {given.get(name, repr(text))}\n" for name, text in self.identity.items())
         text = (
-            f'[source]\nalias = "{source}"\nbootstrap_servers = "{source}:1"\n{topics}'
+            f'[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n{topics}'
             f'[search]\nmax_disorder = "{self.clusters.habits.disorder_ms // 1000}s"\n'
             f'[anchors]\nstore = "{self.store.anchors}"\n[failover]\nstate = "{self.folder}/state-{destination}"\n'
-            f'[destination]\nbootstrap_servers = "{destination}:1"\n[[jobs]]\nname = "q"\ngroup = "{GROUP}"\n'
-            f'topics = ["{self.topics[source]}"]\nstore = "{self.store.address}"\n[jobs.identity]\n{identity}'
+            f'[[jobs]]\nname = "q"\nhome = "{source}"\ngroup = "{GROUP}"\n'
+            f'topics = ["{self.topics[source]}"]\noffsets = "{self.store.address}"\n[jobs.identity]\n{identity}'
         )
         path = self.folder / f"to-{destination}.toml"
         path.write_text(text)

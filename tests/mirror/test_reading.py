@@ -117,7 +117,6 @@ def test_topics_that_do_not_exist_are_named(log: Counting) -> None:
     )
     write_checkpoints(log, (1, 1))
     assert read_pairs(log, TOPICS, wanted()).note == f'there is no topic "{SYNCS}"'
-    assert "[source] alias" in read_pairs(log, OwnTopics((), ()), wanted()).note
 
 
 @pytest.mark.parametrize("named", ["p.events", "p-events", "events"])

@@ -333,7 +333,7 @@ MIRRORS, CLIENTS = "MirrorMaker's configuration", "not the properties of a clien
         ("name=r\nconnector.class=io.X\n", "it has connector.class."),
         ("node.id=1\nlisteners=PLAINTEXT://:9092\nlog.dirs=/d\n", "it has node.id."),
         ("KafkaClient {\n  x.PlainLoginModule required username='a' password='s3cret';\n};", "in one line"),
-        ("[destination]\nbootstrap_servers = 'b:9092'\n", CLIENTS),
+        ("[clusters.b]\nbootstrap_servers = 'b:9092'\n", CLIENTS),
         ("-----BEGIN PRIVATE KEY-----\ns3cret", CLIENTS),
         (b"\xfe\xed\xfe\xed\0\0", "not a text file"),
     ],

@@ -62,9 +62,9 @@ def write(tmp_path: Path, store: MemoryStore) -> Callable[[str], Path]:
 
 CHECKPOINT = LEAST.replace("STORE", "checkpoint:/c")
 WORDS = [
-    (LEAST, 'The source, "a", has no address: hook cannot start jobs there, and track and audit would use one.'),
+    (LEAST, "a has no address: no job can start there or move there, and nothing of it is read."),
     (
-        with_section('[destination.client]\nsecurity.protocol = "SSL"\nssl.keystore.location = "/k.p12"'),
+        with_section('[clusters.b.client]\nsecurity.protocol = "SSL"\nssl.keystore.location = "/k.p12"'),
         "over TLS, with a client certificate.",
     ),
     (with_section('[topics]\nseparator = "_"'), "events -> a_events"),
@@ -110,21 +110,20 @@ def test_a_configuration_is_explained_in_words(
 
 def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -> None:
     path = write(
-        LEAST.replace("alias", "alais").replace('"b:9092"', "9092").replace('group = "readers"', 'gruop = "readers"')
+        LEAST.replace("[topics]", "").replace('"b:9092"', "9092").replace('group = "readers"', 'gruop = "readers"')
         + '[jobs.identity]\nid = "hdr:x"\n[search]\nscan_records = 0\nmax_disordr = "1s"\n[watch]\ntls_key = "k"\n'
-        + '[[jobs]]\nname = "clicks"\ngroup = "${NOT_SET_ANYWHERE}"\ntopics = []\nstore = "memory:x"\n'
+        + '[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "${NOT_SET_ANYWHERE}"\ntopics = []\noffsets = "memory:x"\n'
     )
     found = read_config(path)
     assert isinstance(found, list)
     said = [error.message.removeprefix(f"{path}: ") for error in found]
     for words in (
         "${NOT_SET_ANYWHERE} is not set in the environment",
-        "[source] alais is not a known key",
-        "[destination] bootstrap_servers must be text in quotes, not 9092",
+        "[clusters.b] bootstrap_servers must be text in quotes, not 9092",
         "[search] scan_records = 0 must be at least 1",
         "[search] max_disordr is not a known key",
         "[watch] tls_certificate and tls_key belong together",
-        "[jobs clicks] group is missing, and gruop is not a known key",
+        "[jobs clicks] gruop is not a known key",
         'id = "hdr:x" is not known',
         "[jobs clicks] topics must be a list of different topic names",
         'Two jobs are named "clicks"',
@@ -134,7 +133,7 @@ def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -
 
 
 def test_a_fault_brings_no_others_with_it(write: Callable[[str], Path]) -> None:
-    tables = ("source", "destination", "topics", "anchors", "search", "policy", "trust", "watch", "metrics")
+    tables = ("clusters", "topics", "anchors", "search", "policy", "trust", "watch", "metrics")
     found = read_config(write("jobs = 1\n" + "".join(f"{name} = 1\n" for name in tables)))
     assert isinstance(found, list)
     assert sorted(each.message.partition("[")[2] for each in found) == sorted(
@@ -143,7 +142,7 @@ def test_a_fault_brings_no_others_with_it(write: Callable[[str], Path]) -> None:
 
 
 def test_a_secret_in_plain_text_is_in_no_other_fault(write: Callable[[str], Path]) -> None:
-    job = '[[jobs]]\nname = "token=hush"\ngroup = "g"\ntopics = ["token=hush", "token=hush"]\nstore = "x://u:hush@h"\n'
+    job = '[[jobs]]\nhome = "a"\nname = "token=hush"\ngroup = "g"\ntopics = ["token=hush", "token=hush"]\noffsets = "x://u:hush@h"\n'
     found = read_config(write(with_section('[policy]\nnew = "password=hush"\npython = "os"') + job + 'zzz = "hush"'))
     assert isinstance(found, list)
     assert sum("holds a secret in plain text" in each.message for each in found) == 4
@@ -258,7 +257,7 @@ def test_checkpoints_of_names_that_no_topic_has_are_a_warning(
     assert not look(LEAST, destination).messages(Level.WARN, "mirror")
 
 
-WITH_SOURCE = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
+WITH_SOURCE = LEAST.replace("[clusters.a]", '[clusters.a]\nbootstrap_servers = "a:9092"')
 HERE = {"a.events": 2}
 MINE = {"p0": anchored()}
 SAME_ID = "It reports the cluster id of the destination (b)"
@@ -270,7 +269,7 @@ NOT_HERE = 'The destination has no topic "a.events", or this user may not descri
     [
         (LEAST, {**MINE, "p1": StoredOffset(8)}, HERE, {}, 0, "1 stored offset has no anchor: events-1."),
         (LEAST, {}, HERE, {}, 0, 'STORE, group "readers": there is no stored offset for a.events, events.'),
-        (LEAST, MINE, {"z.events": 1}, {}, 2, f"{NOT_HERE}z.events: correct the job's topics, [source] alias,"),
+        (LEAST, MINE, {"z.events": 1}, {}, 2, f"{NOT_HERE}z.events: correct the job's topics or home, or [topics]"),
         (LEAST, MINE, {"events.replica": 1}, {}, 2, f"{NOT_HERE}events.replica: "),
         (LEAST, {**MINE, "p5": anchored()}, HERE, {}, 0, "events: 2 partitions stored, and 2 there, without"),
         (WITH_SOURCE, MINE, HERE, {"events": 1, **HERE}, 2, f"{SAME_ID}, and the same ids of topics."),
@@ -313,7 +312,7 @@ def test_a_destination_that_the_offsets_come_from_is_a_failure(
     found = look(LEAST, destination)
     assert found.exit_code is ExitCode.USAGE
     assert found.messages(Level.FAIL, "job clicks") == [
-        "[destination] lacks its topics, and has the cluster id of its anchors (b)."
+        "The destination lacks its topics, and has the cluster id of its anchors (b)."
     ]
 
 
@@ -362,11 +361,11 @@ def test_a_misspelt_topic_is_told_with_the_names_like_it(look: Callable[..., Tri
     """At the destination and at the source."""
     save(store, "events", p0=anchored())
     there = ("a.evnets", "evnets", "orders", "__consumer_offsets")
-    text = LEAST.replace("[source]", '[source]\nbootstrap_servers = "a:1"')
+    text = LEAST.replace("[clusters.a]", '[clusters.a]\nbootstrap_servers = "a:1"')
     found = look(text, MemoryLog("b", {"a.evnets": 1}), MemoryLog("a", {"evnets": 1}), topics=there)
     steps = [each.next_step for each in found.found if each.subject in ("topic a.events", "topic events")]
     assert steps == [
-        "It has a.evnets, evnets: correct the job's topics, [source] alias, or [topics].",
+        "It has a.evnets, evnets: correct the job's topics or home, or [topics].",
         "It has a.evnets, evnets: correct the job's topics.",
     ]
 
@@ -385,7 +384,7 @@ def test_a_silent_source_is_a_warning(
     look: Callable[..., Tries], destination: MemoryLog, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(store, "events", p0=anchored())
-    text = LEAST.replace('alias = "a"', 'alias = "a"\nbootstrap_servers = "a:9092"')
+    text = WITH_SOURCE
     silent = MemoryLog("a", {})
     monkeypatch.setattr(silent, "describe", unreachable)
     found = look(text, destination, silent)
@@ -486,16 +485,16 @@ def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
 
 def test_a_name_for_a_topic_that_no_job_reads_is_a_warning(local: Callable[[str], Tries]) -> None:
     """The topic that was meant falls back to the policy's name."""
-    listen = '[watch]\nlisten = "127.0.0.1:0"\n[topics.names]\n'
-    found = local(f'{listen}evnts = "renamed"\nothers = "others"\n')
+    listen = '[watch]\nlisten = "127.0.0.1:0"\n[topics.names.b]\n'
+    found = local(f'{listen}"evnts@a" = "renamed"\n"others@a" = "others"\n')
     assert found.exit_code is ExitCode.OK
     assert found.messages(Level.WARN, "topics") == [
-        '[topics.names] names "evnts", which no job reads.',
-        '[topics.names] names "others", which no job reads.',
+        '[topics.names.b] names "evnts@a", which no job reads.',
+        '[topics.names.b] names "others@a", which no job reads.',
     ]
     steps = [each.next_step for each in found.found if each.subject == "topics"]
-    assert steps == ["Did you mean events? Otherwise remove it.", "Otherwise remove it."]
-    assert not local(f'{listen}events = "renamed"\n').messages(Level.WARN, "topics")
+    assert steps == ["Did you mean events@a? Otherwise remove it.", "Otherwise remove it."]
+    assert not local(f'{listen}"events@a" = "renamed"\n').messages(Level.WARN, "topics")
 
 
 def test_a_port_that_is_taken_is_a_warning(local: Callable[[str], Tries]) -> None:
@@ -753,8 +752,8 @@ def test_a_secret_in_a_part_of_an_address_that_has_no_use_is_not_shown(
         monkeypatch.setenv(name, "hunter2-opensesame")
     path = tmp_path / "reconciler.toml"
     path.write_text(
-        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:1"\n[[jobs]]\n'
-        f'name = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
+        '[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:1"\n[[jobs]]\nhome = "a"\n'
+        f'name = "clicks"\ntopics = ["events"]\noffsets = "{store}"\n'
     )
     for how in ("text", "json"):
         main(["config", "check", "-c", str(path), "--offline", "--format", how])

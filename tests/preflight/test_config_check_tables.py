@@ -22,8 +22,8 @@ TABLE = "delta:/srv/clicks?layout=commit&number=next"
 def test_a_job_that_the_hook_could_not_move_is_told(tmp_path: Path, policy: str, store: str, is_told: bool) -> None:
     path = tmp_path / "reconciler.toml"
     path.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:1"\n[topics]\npolicy = "{policy}"\n'
-        f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = "{store}"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:1"\n[topics]\npolicy = "{policy}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "g"\ntopics = ["events"]\noffsets = "{store}"\n'
     )
     config = load_config(path)
     trials = Trials()
@@ -39,8 +39,8 @@ JOURNAL = "postgresql://h/db?table=journal&topic=topic&partition=partition&offse
 def job_at(tmp_path: Path, store: str) -> Config:
     path = tmp_path / "reconciler.toml"
     path.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:1"\n'
-        f'[[jobs]]\nname = "j"\ngroup = "g"\ntopics = ["events"]\nstore = "{store}"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:1"\n'
+        f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "g"\ntopics = ["events"]\noffsets = "{store}"\n'
     )
     return load_config(path)
 

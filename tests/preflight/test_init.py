@@ -92,15 +92,14 @@ def written(world: World) -> Path:
 
 def test_the_mirror_the_job_and_its_ids_are_found(world: World, written: Path) -> None:
     content = tomllib.loads(written.read_text())
-    assert content["source"] == {"alias": "a"}
-    assert content["destination"] == {"bootstrap_servers": world.cluster.bootstrap}
+    assert content["clusters"] == {"a": {}, "standby": {"bootstrap_servers": world.cluster.bootstrap}}
     assert content["topics"] == {"policy": "default", "separator": "."}
     (job,) = content["jobs"]
     assert job == {
         "name": world.group,
-        "group": world.group,
+        "home": "a",
         "topics": [world.topic],
-        "store": world.address,
+        "offsets": world.address,
         "identity": {"id": "header:message-id"},
     }
     text = written.read_text()

@@ -369,11 +369,11 @@ def test_foreign_names_cannot_add_a_line_to_the_file(tmp_path: Path) -> None:
     job = ProposedJob(HOSTILE, [HOSTILE], "memory:x", propose(records), HOSTILE)
     mirror = named("a", TopicPolicy.DEFAULT, ".", ("a.events",))
     text = config_text(
-        Proposed("0", "b:9092", HOSTILE, {"client.id": HOSTILE}, None, mirror, [job], [HOSTILE], [HOSTILE])
+        Proposed("0", "b", "b:9092", HOSTILE, {"client.id": HOSTILE}, None, mirror, [job], [HOSTILE], [HOSTILE])
     )
     content = tomllib.loads(text)
     assert content["policy"] == {}
-    assert content["jobs"][0]["group"] == content["destination"]["client"]["client.id"] == HOSTILE
+    assert content["jobs"][0]["name"] == content["clusters"]["b"]["client"]["client.id"] == HOSTILE
     assert content["jobs"][0]["topics"] == [HOSTILE]
     path = tmp_path / "reconciler.toml"
     path.write_text(text)

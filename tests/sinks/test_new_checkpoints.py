@@ -28,7 +28,7 @@ def lost(memory: Memory) -> Memory:
 
 
 def checked(world: Memory, sink: Path, kind: str = "files", by_hand: ByHand | None = None) -> Checked:
-    job = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "memory:"\n'
+    job = '[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\noffsets = "memory:"\n'
     config = world.config(jobs=f'{job}sink = "{kind}:{sink}"\n')
     return read_back(check(config, config.jobs, world.outside, by_hand))
 

@@ -50,17 +50,17 @@ class World:
 
     def config(self, name: str, flow: Flow, checkpoint: Path, *, ends: bool = True, back: bool = False) -> Path:
         """One job, and one for the end of its last batch."""
-        here, there = (self.destination, self.source) if back else (self.source, self.destination)
         topic = f"a.{self.topic}" if back else self.topic
-        names = f'[topics.names]\n"{topic}" = "{self.topic}"' if back else ""
-        job = f'topics = ["{topic}"]\nstore = "checkpoint:{checkpoint}'
+        names = f'[topics.names.a]\n"{topic}@b" = "{self.topic}"' if back else ""
+        home = "b" if back else "a"
+        job = f'topics = ["{topic}"]\noffsets = "checkpoint:{checkpoint}'
         path = self.folder / f"{name}.toml"
         path.write_text(
-            f'[source]\nalias = "{"b" if back else "a"}"\nbootstrap_servers = "{here.bootstrap}"\n'
-            f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n{names}\n'
+            f'[clusters.a]\nbootstrap_servers = "{self.source.bootstrap}"\n'
+            f'[clusters.b]\nbootstrap_servers = "{self.destination.bootstrap}"\n{names}\n'
             f'[anchors]\nstore = "sqlite:///{flow.folder}-{"back" if back else "there"}.db"\n'
-            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\nsink = "{flow.address}"\n{job}"\n'
-            + (f'[[jobs]]\nname = "clicks-end"\ngroup = "clicks-end"\n{job}?position=end"\n' if ends else "")
+            f'[[jobs]]\nhome = "{home}"\nname = "clicks"\nsink = "{flow.address}"\n{job}"\n'
+            + (f'[[jobs]]\nhome = "{home}"\nname = "clicks-end"\n{job}?position=end"\n' if ends else "")
         )
         return path
 

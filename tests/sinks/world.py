@@ -55,15 +55,15 @@ class Query:
         sinks, topics = json.dumps(list(self.sinks or [f"files:{self.output}"])), json.dumps(list(self.topics))
         file = self.folder / "reconciler.toml"
         file.write_text(
-            f'{self.extra}\n[source]\nalias = "a"\nbootstrap_servers = "a:9092"\n[destination]\n'
+            f'{self.extra}\n[clusters.a]\nbootstrap_servers = "a:9092"\n[clusters.b]\n'
             f'bootstrap_servers = "b:9092"\n[anchors]\nstore = "sqlite:///{self.folder}/anchors.db"\n'
-            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = {topics}\nsink = {sinks}\n'
-            f'store = "checkpoint:{path or self.files.path}"\nignore_topics = {json.dumps(list(self.ignored))}\n'
+            f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = {topics}\nsink = {sinks}\n'
+            f'offsets = "checkpoint:{path or self.files.path}"\nignore_topics = {json.dumps(list(self.ignored))}\n'
         )
         if self.names_end:
-            end = f'store = "checkpoint:{path or self.files.path}?position=end"\n'
+            end = f'offsets = "checkpoint:{path or self.files.path}?position=end"\n'
             with file.open("a") as more:
-                more.write(f'[[jobs]]\nname = "clicks-end"\ngroup = "clicks-end"\ntopics = {topics}\n{end}')
+                more.write(f'[[jobs]]\nhome = "a"\nname = "clicks-end"\ntopics = {topics}\n{end}')
         return load_config(file, {})
 
     @property

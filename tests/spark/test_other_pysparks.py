@@ -42,18 +42,17 @@ for name, value in settings.items():
 spark = (builder.config("spark.jars", jars) if jars else with_kafka(builder, print)).getOrCreate()
 checkpoint, copy, plan, config = (f"{place}/{name}" for name in ("checkpoint", "copy", "plan.json", "reconciler.toml"))
 Path(config).write_text(f'''
-[source]
-alias = "a"
+[clusters.a]
 bootstrap_servers = "{source}"
-[destination]
+[clusters.b]
 bootstrap_servers = "{destination}"
 [anchors]
 store = "sqlite:///{place}/anchors.db"
 [[jobs]]
+home = "a"
 name = "clicks"
-group = "clicks"
 topics = ["{topic}"]
-store = "checkpoint:{checkpoint}"
+offsets = "checkpoint:{checkpoint}"
 ''')
 counts, read = {}, []
 

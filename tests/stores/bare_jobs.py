@@ -43,7 +43,7 @@ class BareJob:
 
     def config(self, *, extra: str = "", anchors: bool = True) -> Path:
         """The configuration for the job; with ``anchors``, a SQLite file keeps its anchors."""
-        source = f'alias = "a"\nbootstrap_servers = "{self._source.bootstrap}"'
+        source = f'bootstrap_servers = "{self._source.bootstrap}"'
         more = f'[topics]\npolicy = "{self.policy}"\n{extra}\n'
         if anchors:
             more += f'[anchors]\nstore = "sqlite:///{self.world.folder}/anchors.db"\n'
@@ -70,7 +70,7 @@ class BareJob:
         store.write(self.world.group, changes, reason="job", now_ms=1)
         config = self.world.config(
             self.world.job(store=where),
-            source=f'alias = "a"\nbootstrap_servers = "{self._source.bootstrap}"',
+            source=f'bootstrap_servers = "{self._source.bootstrap}"',
             extra=f'[topics]\npolicy = "{self.policy}"\n[anchors]\nstore = "sqlite:///{folder}/anchors.db"',
         )
         self.track(config)

@@ -93,7 +93,10 @@ def test_any_record_has_an_id_and_a_time_or_none(runs: int) -> None:
 @sized
 def test_among_any_records_the_anchor_is_found_and_nothing_is_skipped(memory: Memory, runs: int) -> None:
     """Before it, behind it and of the same time: payloads and headers of anything."""
-    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n[jobs.identity]\n'
+    job = (
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\n'
+        f'topics = ["events"]\noffsets = "memory:"\n[jobs.identity]\n'
+    )
     configs = [memory.config(jobs=f'{job}id = "{id}"') for id in ("none", "json:$.id", "header:id")]
 
     def claim(drawn: tuple[int, list[Made], list[Made]]) -> None:

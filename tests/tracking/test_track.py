@@ -24,7 +24,7 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
     settings = {"bootstrap.servers": servers, "group.id": world.group}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     anchors = f"sqlite:///{world.folder}/anchors.db"
-    source, extra = f'alias = "a"\nbootstrap_servers = "{servers}"', f'[anchors]\nstore = "{anchors}"\n'
+    source, extra = f'bootstrap_servers = "{servers}"', f'[anchors]\nstore = "{anchors}"\n'
     config = world.config(world.job(store="kafka-group:"), source=source, extra=extra)
     try:
         consumer.subscribe([world.topic])

@@ -191,12 +191,12 @@ def written(folder: Path, source: KafkaCluster, there: KafkaCluster, *, deadline
     for topic in THERE:
         stores = ("kafka-group:", f"bare:///{folder}/table.db")
         for group, store in zip(Jobs.groups(topic), stores, strict=True):
-            jobs += f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+            jobs += f'[[jobs]]\nhome = "a"\nname = "{group}"\ntopics = ["{topic}"]\noffsets = "{store}"\n'
     path = folder / f"reconciler-{deadline}.toml"
     path.write_text(
-        f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
-        f'[destination]\nbootstrap_servers = "{there.bootstrap}"\n'
-        f'[topics]\npolicy = "default"\n[topics.names]\n{KEPT} = "{KEPT}"\n'
+        f'[clusters.a]\nbootstrap_servers = "{source.bootstrap}"\n'
+        f'[clusters.b]\nbootstrap_servers = "{there.bootstrap}"\n'
+        f'[topics]\npolicy = "default"\n[topics.names.b]\n"{KEPT}@a" = "{KEPT}"\n'
         f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n[search]\ndeadline = "{deadline}"\n{jobs}'
     )
     return path

@@ -18,7 +18,8 @@ __all__ = ["memory"]
 
 KEY = TopicPartition("events", 0)
 TABLE = (
-    f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "delta:/t?layout=commit&number=next"\n'
+    f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\n'
+    f'topics = ["events"]\noffsets = "delta:/t?layout=commit&number=next"\n'
 )
 
 

@@ -61,7 +61,7 @@ def test_a_job_in_the_anchor_store_itself_is_not_tracked_under_another_address(
     world: Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    jobs = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "sqlite:///offsets.db"\n'
+    jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "sqlite:///offsets.db"\n'
     config = world.config(f'[anchors]\nstore = "sqlite:///{tmp_path}/offsets.db"\n', jobs)
     with pytest.raises(ConfigError, match=r"clicks: its rows are in the \[anchors\] store itself"):
         Tracker(config, config.jobs, replace(world.side(), open_store=open_store))
@@ -71,7 +71,10 @@ def test_a_job_without_any_row_is_named_unless_it_is_called_new(world: Tracked) 
     world.make(range(10))
     world.job_stores(7, group="raeders")
     assert world.track().no_rows == 'no rows of "events" for group "readers"; this store has "raeders"'
-    jobs = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\nnew = "earliest"\n'
+    jobs = (
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\n'
+        f'topics = ["events"]\noffsets = "memory:"\nnew = "earliest"\n'
+    )
     assert world.track(world.tracker(jobs=jobs)).no_rows == ""
     world.job_stores(7)
     assert world.track().no_rows == ""
@@ -87,7 +90,7 @@ def test_a_topic_that_the_job_does_not_list_is_counted_and_looked_for_again_afte
     world.seconds += 60
     report = world.track(tracker)
     assert (report.exact, report.unlisted.topics) == (1, {"night": 1})
-    jobs = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+    jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "memory:"\n'
     ignoring = world.track(world.tracker(jobs=f'{jobs}ignore_topics = ["night"]\n')).unlisted
     assert (ignoring.topics, ignoring.ignored) == ({}, {"night": 1})
 
@@ -368,7 +371,7 @@ def test_anchors_that_could_not_be_saved_are_saved_the_next_time(world: Tracked)
 
 
 TWO = "".join(
-    f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["events"]\nstore = "memory:{name}"\n'
+    f'[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = ["events"]\noffsets = "memory:{name}"\n'
     for name in ("fast", "slow")
 )
 
@@ -405,7 +408,7 @@ def test_a_job_whose_store_cannot_be_opened_is_in_every_rounds_troubles(world: T
             'job "fast"': "Its package is not installed."
         }
         assert [(job.job, job.known, job.exact) for job in around.jobs] == [("fast", False, 0), ("slow", True, 1)]
-    alone = world.config(ANCHORED, TWO.partition('[[jobs]]\nname = "slow"')[0])
+    alone = world.config(ANCHORED, TWO.partition('[[jobs]]\nhome = "a"\nname = "slow"')[0])
     with pytest.raises(ConfigError, match="Its package is not installed"):
         Tracker(alone, alone.jobs, replace(side, open_store=opened))
 
@@ -414,16 +417,16 @@ def test_topics_that_one_job_may_not_see_do_not_keep_the_others_from_being_track
     world.make(range(10))
     for group in ("fast", "slow"):
         world.job_stores(7, group=group)
-    world.trouble.comes("describe", Refused("Not allowed.", hint="Correct it under [destination.client]."))
+    world.trouble.comes("describe", Refused("Not allowed.", hint="Correct it."))
     around = world.look(world.tracker(jobs=TWO))
     assert [(place, str(error)) for place, error in around.troubles.items()] == [
-        (f'{SOURCE}, for job "fast"', "Not allowed. Correct it under [source.client].")
+        (f'{SOURCE}, for job "fast"', "Not allowed. Correct it.")
     ]
     assert [job.exact for job in around.jobs] == [0, 1]
 
 
 THREE = "".join(
-    f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["{name}"]\nstore = "memory:"\n'
+    f'[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = ["{name}"]\noffsets = "memory:"\n'
     for name in ("first", "second", "third")
 )
 ALL = ("first", "second", "third")
@@ -599,4 +602,4 @@ def test_there_must_be_a_place_for_anchors_and_one_that_can_keep_them(world: Tra
 
 def test_two_jobs_whose_anchors_could_not_be_told_apart_are_refused(world: Tracked) -> None:
     with pytest.raises(ConfigError, match='"fast" and "slow" have one group and the topic "events"'):
-        world.tracker(jobs=TWO.replace('group = "slow"', 'group = "fast"'))
+        world.tracker(jobs=TWO.replace('name = "slow"', 'name = "slow"\ngroup = "fast"'))

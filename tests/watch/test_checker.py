@@ -120,7 +120,7 @@ def job(name: str, topic: str = "events", store: str = "memory:one", group: str 
     topics = topic.split('", "')
     ignored = json.dumps([each for number in range(10) if (each := f"e{number}") not in topics])
     return (
-        f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\nstore = "{store}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topic}"]\noffsets = "{store}"\n'
         f"ignore_topics = {ignored}\n"
     )
 

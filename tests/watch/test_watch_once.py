@@ -19,10 +19,10 @@ from tests.in_memory import Memory, stored
 
 JOB = """
 [[jobs]]
+home = "a"
 name = "{name}"
-group = "{name}"
 topics = ["events"]
-store = "sqlite:///{name}.db"
+offsets = "sqlite:///{name}.db"
 """
 AWAY, OTHER, STOP = Unreachable("It is away."), Changed("It is another topic."), NeedsPerson("It cannot be judged.")
 
@@ -43,7 +43,7 @@ def test_a_trouble_that_may_pass_does_not_hide_one_that_will_not(
     monkeypatch.setattr(JobChecker, "check", fail)
     config = tmp_path / "reconciler.toml"
     jobs = "".join(JOB.format(name=f"job-{number}") for number in range(3))
-    config.write_text('[source]\nalias = "a"\n[destination]\nbootstrap_servers = "127.0.0.1:9"\n' + jobs)
+    config.write_text('[clusters.a]\n[clusters.b]\nbootstrap_servers = "127.0.0.1:9"\n' + jobs)
     assert main(["watch", "-c", str(config), "--once"]) == code
     out, err = capfd.readouterr()
     assert err.splitlines() == [str(error) for error in troubles]

@@ -47,9 +47,9 @@ class Guarded:
         self.memory.save({0: StoredOffset(offset, replace(named, fingerprint=_fingerprint(record)), NOW)})
 
     def config(self, extra: str = "") -> Config:
-        job = '[[jobs]]\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\nstore = "memory:"\n'
+        job = '[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "readers"\ntopics = ["events"]\noffsets = "memory:"\n'
         path = self.memory.folder / "alone.toml"
-        path.write_text(f'[destination]\nbootstrap_servers = "b"\n{ALONE}{extra}{job}')
+        path.write_text(f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b"\n{ALONE}{extra}{job}')
         return load_config(path, {})
 
     def found(self) -> TopicFigures:

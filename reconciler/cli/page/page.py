@@ -22,7 +22,7 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
     entries = entries_of(plan.jobs, policy)
     stopped = {each.place for each in entries if each.stopped is not None}
     headline = _headline(len({each.place for each in entries}), len(stopped), len(plan.not_judged))
-    source = [escaped(name, LONGEST_NAME) for name in (plan.source_alias, plan.source_cluster_id) if name is not None]
+    source = [escaped(name, LONGEST_NAME) for name in (plan.source_name, plan.source_cluster_id) if name is not None]
     body = fill(
         "page",
         tone="bad" if stopped or plan.not_judged else "good",

@@ -96,12 +96,10 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     own = own_topics(config)
     known = read_pairs(reader, own, [Wanted(source, there, None) for there, source in places.items()])
     notes = [_missing_words(missing), known.note]
-    positions: Mapping[TopicPartition, int] = {}
-    if config.topics.alias is not None:
-        read = read_positions(reader, config.topics.alias, own.offsets)
-        positions = read.delivered
-        notes.append(read.why_none)
-        known = replace(known, delivered=positions)
+    read = read_positions(reader, config.topics.alias, own.offsets)
+    positions = read.delivered
+    notes.append(read.why_none)
+    known = replace(known, delivered=positions)
     ends = reader.log_ends(list(places)) if places else {}
     starts = reader.log_starts(list(places)) if places else {}
     newest = newest_ms(reader, list(places))

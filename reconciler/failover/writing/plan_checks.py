@@ -103,11 +103,23 @@ def check_configuration(plan: Plan, config: Config) -> None:
                 )
 
 
+def directed(config: Config, plan: Plan) -> Config:
+    """The configuration for the move that the plan is about. Raises Changed if it has no such clusters."""
+    for name in (plan.source_name, plan.destination_name):
+        if name not in config.clusters:
+            raise Changed(
+                f'The plan is for a move from "{plan.source_name}" to "{plan.destination_name}", and the configuration '
+                f'has no cluster "{name}".',
+                hint="Use the configuration that the plan was made with.",
+            )
+    return config.between(plan.source_name, plan.destination_name)
+
+
 def check_cluster(plan: Plan, cluster: ClusterInfo) -> None:
     """Raise Changed if the cluster is not the one that the plan saw."""
     if cluster.cluster_id != plan.cluster_id:
         raise Changed(
-            f"The plan is for cluster {plan.cluster_id}, but [destination] is {cluster.cluster_id}.",
+            f"The plan is for cluster {plan.cluster_id}, but the destination is {cluster.cluster_id}.",
             hint="Use the configuration that the plan was made with.",
         )
 

@@ -29,7 +29,7 @@ def message_ids(
     if not client:
         raise ConfigError(
             "Writing a flowlet's row takes the cluster's client settings, and there are none.",
-            hint="Set bootstrap_servers under [destination].",
+            hint="Set its bootstrap_servers under [clusters].",
         )
     with closing(KafkaLogReader(client, timeout_s=timeout_s)) as log:
         topics = log.describe({key.topic for key in places}).topics

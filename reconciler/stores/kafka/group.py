@@ -242,11 +242,11 @@ def open_address(
     if address.partition(":")[2]:
         raise ConfigError(
             "The address of the group store is kafka-group: with nothing behind it.",
-            hint="The cluster is the one under [destination]; each job names its group and topics.",
+            hint="The cluster is one under [clusters]; each job names its group and topics.",
         )
     if not kafka_client or not kafka_client.get("bootstrap.servers"):
         raise ConfigError(
             "The store kafka-group: needs the destination's client settings, and there are none.",
-            hint="Set bootstrap_servers under [destination].",
+            hint="Set its bootstrap_servers under [clusters].",
         )
     return KafkaGroupStore(kafka_client, timeout_s=timeout_s)

@@ -156,14 +156,14 @@ class World:
 
 def job(name: str, store: str) -> str:
     topics = ["ORDERS", "PAYS"] if name.startswith("join") else ["ORDERS"]
-    return f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = {json.dumps(topics)}\nstore = "{store}"\n'
+    return f'[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = {json.dumps(topics)}\noffsets = "{store}"\n'
 
 
 def configuration(world: World, source: Source, destination: Destination) -> Path:
     """One job a checkpoint; where the end of a batch is wanted, another one for it."""
     lines = [
-        f'[source]\nalias = "a"\nbootstrap_servers = "{source.side.bootstrap}"',
-        f'[destination]\nbootstrap_servers = "{destination.side.bootstrap}"',
+        f'[clusters.a]\nbootstrap_servers = "{source.side.bootstrap}"',
+        f'[clusters.b]\nbootstrap_servers = "{destination.side.bootstrap}"',
         f'[anchors]\nstore = "sqlite:///{world.folder}/anchors.db"',
     ]
     for query, provider, stop in world.cases:

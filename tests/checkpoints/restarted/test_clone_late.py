@@ -126,10 +126,10 @@ def test_nothing_is_lost_and_what_comes_again_is_told(
     destination.create(out)
     checkpoint, copy, plan, config = (tmp_path / name for name in ("checkpoint", "copy", "plan.json", "c.toml"))
     config.write_text(
-        f'[source]\nalias = "a"\nbootstrap_servers = "{source.bootstrap}"\n'
-        f'[destination]\nbootstrap_servers = "{destination.bootstrap}"\n'
+        f'[clusters.a]\nbootstrap_servers = "{source.bootstrap}"\n'
+        f'[clusters.b]\nbootstrap_servers = "{destination.bootstrap}"\n'
         f'[anchors]\nstore = "sqlite:///{tmp_path}/anchors.db"\n'
-        f'[[jobs]]\nname = "late"\ngroup = "late"\ntopics = ["{topic_name}"]\nstore = "checkpoint:{checkpoint}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "late"\ntopics = ["{topic_name}"]\noffsets = "checkpoint:{checkpoint}"\n'
     )
     stream, log = Stream(source, topic_name), tmp_path / "query.log"
     stream.send(20)

@@ -24,9 +24,9 @@ def export(tmp_path: Path) -> Callable[..., ExitCode]:
     """Exports jobs: each name is a job, a group and its store's address; stores but ``missing`` ones hold two rows."""
 
     def run(*jobs: tuple[str, str], path: Path | None = None) -> ExitCode:
-        text = '[destination]\nbootstrap_servers = "localhost:1"\n[topics]\npolicy = "identity"\n'
+        text = '[clusters.a]\n[clusters.b]\nbootstrap_servers = "localhost:1"\n[topics]\npolicy = "identity"\n'
         for name, address in jobs:
-            text += f'[[jobs]]\nname = "{name}"\ngroup = "{name}"\ntopics = ["events"]\nstore = "{address}"\n'
+            text += f'[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = ["events"]\noffsets = "{address}"\n'
             if "missing" not in address and address.startswith("sqlite:"):
                 store = open_store(address)
                 store.create()
@@ -120,7 +120,7 @@ def test_a_job_of_which_there_is_nothing_is_named(
     assert export(("first", address)) == ExitCode.OK
     assert "nothing to export" not in capsys.readouterr().err
     config = tmp_path / "jobs.toml"
-    misspelt = config.read_text().replace('group = "first"', 'group = "frist"')
+    misspelt = config.read_text().replace('name = "first"', 'name = "first"\ngroup = "frist"')
     config.write_text(misspelt)
     assert main(["anchors", "export", "-c", str(config)]) == ExitCode.OK
     ended = capsys.readouterr()

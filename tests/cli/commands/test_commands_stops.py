@@ -96,9 +96,9 @@ def test_a_group_with_live_members_is_not_written_to(world: World) -> None:
     "line", ['"securty.protocol" = "SSL"', '"security.protocol" = "NONE"', '"socket.timeout.ms" = "soon"']
 )
 def test_a_client_property_that_the_client_refuses_is_a_usage_error(planned: World, line: str) -> None:
-    ended = planned.run("check", "-c", planned.config(extra=f"[destination.client]\n{line}"))
+    ended = planned.run("check", "-c", planned.config(extra=f"[clusters.b.client]\n{line}"))
     assert (ended.code, ended.out) == (2, "")
-    assert "Correct [destination.client]" in ended.err
+    assert "Correct [clusters.NAME.client]" in ended.err
 
 
 def test_a_rollback_by_a_copy_of_the_plan_says_that_it_was_applied_and_where_its_snapshot_is(planned: World) -> None:

@@ -110,7 +110,7 @@ def test_a_rule_is_written_as_the_configuration_takes_it(found: Found, tmp_path:
 
 def written(mirror: Mirror, folder: Path) -> dict[str, Any]:
     job = ProposedJob("g", ["x"], "memory:x", propose({}), "")
-    text = config_text(Proposed("0", "b:9092", "id", {}, None, mirror, [job]))
+    text = config_text(Proposed("0", "b", "b:9092", "id", {}, None, mirror, [job]))
     (folder / "reconciler.toml").write_text(text)
     load_config(folder / "reconciler.toml", {})
     return tomllib.loads(text)

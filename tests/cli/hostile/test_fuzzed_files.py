@@ -111,7 +111,7 @@ def test_any_file_that_a_command_reads_ends_it_with_a_sentence(again: Again, run
 # ---------------------------------------------------------------- the configuration
 
 EVERYTHING = """
-[destination.client]
+[clusters.b.client]
 "client.id" = "x"
 [topics]
 policy = "default"

@@ -14,25 +14,25 @@ from reconciler.formats.plan import digest
 from reconciler.stores.registry import open_store
 
 CONFIG = """
-[source]
-alias = "a"
-[destination]
+[clusters.a]
+[clusters.b]
 bootstrap_servers = "127.0.0.1:1"
 [search]
 deadline = "1s"
 [[jobs]]
+home = "a"
 name = "clicks"
 group = "readers"
 topics = ["events"]
-store = "sqlite:///FOLDER/offsets.db"
+offsets = "sqlite:///FOLDER/offsets.db"
 """
 PLAN = {
     "format": "reconciler.plan/1",
     "tool_version": "0",
     "created_at": "2026-01-01T00:00:00Z",
     "expires_at": "2999-01-01T00:00:00Z",
-    "source": {"alias": "a", "cluster_id": None},
-    "destination": {"bootstrap_servers": "127.0.0.1:1", "cluster_id": "b"},
+    "source": {"name": "a", "cluster_id": None},
+    "destination": {"name": "b", "bootstrap_servers": "127.0.0.1:1", "cluster_id": "b"},
     "jobs": [],
 }
 

@@ -30,9 +30,9 @@ def silent() -> Iterator[socket.socket]:
 def config(folder: Path, silent: socket.socket) -> Path:
     path = folder / "reconciler.toml"
     path.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "127.0.0.1:{silent.getsockname()[1]}"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "127.0.0.1:{silent.getsockname()[1]}"\n'
         '[search]\ndeadline = "120s"\n'
-        '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "memory:"\n'
+        '[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "memory:"\n'
     )
     return path
 

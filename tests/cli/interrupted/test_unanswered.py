@@ -58,8 +58,8 @@ def exported(
     """The exit code of a command, else of one that reads the store, and Kafka if the store is there."""
     config = folder / "reconciler.toml"
     config.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{kafka}"\n[search]\ndeadline = "{deadline_s}s"\n'
-        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{kafka}"\n[search]\ndeadline = "{deadline_s}s"\n'
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "{store}"\n'
     )
     command = command or (["check"] if store == KAFKA else ["anchors", "export"])
     return main([*words, *command, "-c", str(config)])
@@ -118,10 +118,10 @@ def test_the_deadline_of_a_search_limits_the_requests_for_groups_as_well(
 ) -> None:
     config = tmp_path / "reconciler.toml"
     config.write_text(
-        f'[source]\nalias = "a"\nbootstrap_servers = "localhost:{silent.rpartition(":")[2]}"\n[destination]\n'
+        f'[clusters.a]\nbootstrap_servers = "localhost:{silent.rpartition(":")[2]}"\n[clusters.b]\n'
         f'bootstrap_servers = "{silent}"\n[search]\ndeadline = "1s"\n[anchors]\n'
-        f'store = "sqlite:///{tmp_path}/anchors.db"\n[[jobs]]\nname = "clicks"\ngroup = "clicks"\n'
-        f'topics = ["events"]\nstore = "{KAFKA}"\n'
+        f'store = "sqlite:///{tmp_path}/anchors.db"\n[[jobs]]\nhome = "a"\nname = "clicks"\n'
+        f'topics = ["events"]\noffsets = "{KAFKA}"\n'
     )
     assert main([*command.split(), "-c", str(config)]) == UNREACHABLE
     said = " ".join("".join(capsys.readouterr()).split())

@@ -136,7 +136,7 @@ def planned(world: World) -> World:
     """A plan of two jobs, each with a store of its own."""
     world.store(OTHER, "other", {("events", 0): stored(3)})
     clicks = job("clicks", ["events"], id="none")
-    clicks = clicks.replace('group = "clicks"', 'group = "clicks"\nignore_topics = ["older", "ties"]')
+    clicks = clicks.replace('name = "clicks"', 'name = "clicks"\nignore_topics = ["older", "ties"]')
     world.file("reconciler.toml", HEAD + clicks + job("other", ["events"], OTHER, "none"))
     assert run(world, "plan -c reconciler.toml -o p.json").code == ExitCode.OK
     return world

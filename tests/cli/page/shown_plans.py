@@ -64,6 +64,7 @@ def plan(*jobs: JobPlan) -> Plan:
         "2026-11-22T03:00:00Z",
         "2026-11-22T04:00:00Z",
         "a",
+        "b",
         "MkU3OEVBNTcwNTJENDM2Qk",
         "kafka-b-1:9092,kafka-b-2:9092",
         "Zm9vYmFyYmF6cXV4MTIzNA",
@@ -161,5 +162,5 @@ def hostile() -> Plan:
     sealed = PlanAnchor(1, 10**18, MARKUP, MARKUP)
     rows[1] = replace(rows[1], anchor=sealed)
     made = plan(JobPlan(MARKUP, MARKUP, MARKUP, tuple(rows)), job(row(0), name="\u200bclicks"))
-    words = ("tool_version", "created_at", "expires_at", "source_alias", "source_cluster_id", "bootstrap_servers")
+    words = ("tool_version", "created_at", "expires_at", "source_name", "source_cluster_id", "bootstrap_servers")
     return replace(made, cluster_id=MARKUP, **dict.fromkeys(words, MARKUP))

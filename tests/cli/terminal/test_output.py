@@ -67,7 +67,7 @@ def planned(world: World) -> None:
         for row in each["partitions"]:
             row.update(topic=row["topic"] + HOSTILE, source_topic=row["source_topic"] + HOSTILE, detail=HOSTILE)
     world.file("p.json", "")
-    destination = {"bootstrap_servers": HOSTILE, "cluster_id": HOSTILE}
+    destination = {"name": HOSTILE, "bootstrap_servers": HOSTILE, "cluster_id": HOSTILE}
     fields = plan | {"tool_version": HOSTILE, "destination": destination}
     fields["not_judged"] = [{"name": HOSTILE, "reason": HOSTILE}]
     world.file("p.json", json.dumps({**fields, "sha256": digest(fields)}))
@@ -117,7 +117,7 @@ def test_rows_of_a_store_forge_no_line(world: World) -> None:
     world.store(OFFSETS, HOSTILE, {("events", 0): stored(3), (HOSTILE, 0): stored(3)})
     world.file("all.toml", HEAD + job("clicks", ["events"]))
     hostile = json.dumps(HOSTILE).replace("\x7f", "\\u007f")
-    text = job("clicks", ["events"]).replace('group = "clicks"', f"group = {hostile}")
+    text = job("clicks", ["events"]).replace('name = "clicks"', f'name = "clicks"\ngroup = {hostile}')
     world.file("reconciler.toml", HEAD + text)
     assert "does not list that topic" in harmless(world.run("check", *CONFIG)).err
     exported = harmless(world.run("anchors", "export", *CONFIG))
@@ -126,7 +126,7 @@ def test_rows_of_a_store_forge_no_line(world: World) -> None:
     harmless(world.run("anchors", "import", "-c", "all.toml", "lines"))
 
 
-LOGIN = '[destination.client]\n"sasl.username" = "me"\n"sasl.password" = "${KAFKA_PASSWORD}"\n'
+LOGIN = '[clusters.b.client]\n"sasl.username" = "me"\n"sasl.password" = "${KAFKA_PASSWORD}"\n'
 
 
 @pytest.fixture

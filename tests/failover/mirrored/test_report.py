@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from reconciler.cli.commands.prepare.mirror import to_json
-from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode, NotRead, Refused
 from reconciler.core.probes import Chunk, Withheld
@@ -205,21 +204,6 @@ def test_groups_that_may_not_be_read_are_told(lost: Memory) -> None:
     found = report(config, config.jobs, lost.outside, refuse)
     assert "groups could not be read: Not authorized" in found.notes
     assert [each.seen for each in found.settings if each.name == "sync.group.offsets.enabled"] == ["not asked"]
-
-
-def test_without_the_sources_name_the_report_says_what_it_lacks(memory: Memory) -> None:
-    memory.log.create("events", 1)
-    memory.deliver(range(10), topic="events")
-    memory.save({0: StoredOffset(5)})
-    path = memory.folder / "nameless.toml"
-    path.write_text(
-        '[destination]\nbootstrap_servers = "b"\n[topics]\npolicy = "identity"\n[[jobs]]\nname = "clicks"\n'
-        f'group = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
-    )
-    config = load_config(path, {})
-    found = report(config, config.jobs, memory.outside, lambda group, topics: ())
-    assert found.exit_code is ExitCode.NEEDS_PERSON
-    assert any("give [source] alias or [mirror]" in note for note in found.notes)
 
 
 def test_the_json_says_null_for_what_is_not_known(lost: Memory) -> None:

@@ -92,7 +92,7 @@ def checked(world: World, mirrored: Mirrored, topic: str, job: Stopped) -> list[
     world.address = f"sqlite:///{world.folder / f'{topic}.db'}"
     world.plan_file = world.folder / f"{topic}.plan.json"
     world.save(job.rows, topic=topic)
-    names = f'[topics.names]\n"{topic}" = "a.{topic}"'
+    names = f'[topics.names.b]\n"{topic}@a" = "a.{topic}"'
     config = world.config(world.job("clicks", topic, id="none"), extra=names)
     rows = world.checked(config)
     broken = list(broken_promises(rows, mirrored.held[topic], job))

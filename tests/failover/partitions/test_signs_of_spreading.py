@@ -95,7 +95,7 @@ def test_an_increasing_id_that_other_partitions_have_too_does_not_show_it(wide: 
     wide.log.partition("a.events", 0).delete_before(20)
     wide.save({n: replace(stored(12, n), anchor=replace(anchor(12, n), id=b"12")) for n in (0, 1)})
     ids = '[jobs.identity]\nid = "header:id"\nid_order = "increasing"\n'
-    job = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n{ids}'
+    job = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "memory:"\n{ids}'
     config = wide.config(jobs=job)
     rows = check(config, config.jobs, wide.outside).plan.jobs[0].partitions
     assert [found(row) for row in rows] == [(Verdict.LOST, 20), (Verdict.MOVED, 13), (Verdict.NEW, 0)]

@@ -165,12 +165,12 @@ def save(address: str, rows: Mapping[str, StoredOffset], partition: int) -> None
 
 
 def job_table(group: str, store: str) -> str:
-    return f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{TOPIC}"]\nstore = "{store}"\n'
+    return f'[[jobs]]\nhome = "a"\nname = "{group}"\ntopics = ["{TOPIC}"]\noffsets = "{store}"\n'
 
 
 def configured(path: Path, destination: ClusterInUse, jobs: Iterable[str]) -> Path:
     address = destination.bootstrap
-    path.write_text(f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{address}"\n{"".join(jobs)}')
+    path.write_text(f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{address}"\n{"".join(jobs)}')
     return path
 
 

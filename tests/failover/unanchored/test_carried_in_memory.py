@@ -12,10 +12,11 @@ from tests.in_memory import BASE, GROUP, NOW, Memory, content, on_disk, read_bac
 
 JOB = f'''
 [[jobs]]
+home = "a"
 name = "clicks"
 group = "{GROUP}"
 topics = ["events"]
-store = "memory:"
+offsets = "memory:"
 [jobs.identity]
 source_offset = "header:source-offset"
 '''

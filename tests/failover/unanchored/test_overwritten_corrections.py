@@ -167,8 +167,8 @@ def test_only_a_row_behind_its_correction_asks_for_the_checkpoints(group: Tracke
 # ---------------------------------------------------------------- tracked where it was corrected
 
 
-BACK = '[topics]\nseparator = "."\n[topics.names]\n"a.events" = "events"\n'
-JOB = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["a.events"]\nstore = "memory:"\n'
+BACK = '[topics]\nseparator = "."\n[topics.names.a]\n"a.events@b" = "events"\n'
+JOB = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["a.events"]\noffsets = "memory:"\n'
 
 
 def tracked_here(group: Tracked) -> JobReport:

@@ -63,8 +63,8 @@ class Back:
     def config(self) -> Config:
         path = self.folder / "failback.toml"
         path.write_text(
-            '[source]\nalias = "b"\n[destination]\nbootstrap_servers = "a"\n[topics.names]\n"a.events" = "events"\n'
-            f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["a.events"]\nstore = "memory:"\n'
+            '[clusters.b]\n[clusters.a]\nbootstrap_servers = "a"\n[topics.names.a]\n"a.events@b" = "events"\n'
+            f'[[jobs]]\nhome = "b"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["a.events"]\noffsets = "memory:"\n'
         )
         return load_config(path, {})
 

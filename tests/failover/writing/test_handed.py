@@ -33,8 +33,8 @@ def configured(folder: Path) -> Config:
     append_delta(folder / "t", [("x", 0, 0, "id")], {"userMetadata": json.dumps({"events": {"0": 4_514}})})
     path = folder / "reconciler.toml"
     path.write_text(
-        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:1"\n[[jobs]]\nname = "clicks"\ngroup = "g"\n'
-        f'topics = ["events"]\nstore = "delta:{folder}/t?layout=commit&number=next"\n'
+        '[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:1"\n[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "g"\n'
+        f'topics = ["events"]\noffsets = "delta:{folder}/t?layout=commit&number=next"\n'
     )
     return load_config(path)
 

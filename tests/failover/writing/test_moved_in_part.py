@@ -55,8 +55,8 @@ def side_by_the_usual_configuration(memory: Memory) -> Side:
     """Where the hook starts the job after this failback, by the configuration that leads away from here."""
     path = memory.folder / "away.toml"
     path.write_text(
-        f'[source]\nalias = "b"\nbootstrap_servers = "b"\n[destination]\nbootstrap_servers = "a"\n{ONE_NAME}'
-        f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "memory:"\n'
+        f'[clusters.b]\nbootstrap_servers = "b"\n[clusters.a]\nbootstrap_servers = "a"\n{ONE_NAME}'
+        f'[[jobs]]\nhome = "b"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "memory:"\n'
     )
     config, elsewhere = load_config(path, {}), replace(memory.outside, reader=MemoryLog("a", {"events": 2}))
     return choose(config, config.jobs[0], elsewhere, word=None, mark=None).side

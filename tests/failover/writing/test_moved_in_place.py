@@ -184,8 +184,8 @@ def test_rows_of_a_consumer_group_are_left_alone(level: Memory) -> None:
     """Its consumers may run here already, and then the group takes no commit of others."""
     path: Path = level.folder / "group.toml"
     path.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b"\n{ONE_NAME}'
-        f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b"\n{ONE_NAME}'
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
     )
     config = load_config(path, {})
     (change,) = prepare(level.check(ONE_NAME).plan, config, level.outside)

@@ -88,7 +88,7 @@ def test_clocks_may_differ_by_minutes(planned: Memory, made_ms: int) -> None:
 
 
 def job(name: str = "clicks", group: str = GROUP, topics: str = "events", store: str = "memory:") -> str:
-    return f'[[jobs]]\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topics}"]\nstore = "{store}"\n'
+    return f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = ["{topics}"]\noffsets = "{store}"\n'
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def job(name: str = "clicks", group: str = GROUP, topics: str = "events", store:
         ({"jobs": job(topics="another")}, 'the topic "events", which is not one of job "clicks"'),
         ({"extra": '[topics]\nseparator = "-"'}, 'is called "a-events" at the destination by the configuration'),
         ({"extra": '[topics]\npolicy = "identity"'}, 'is called "events" at the destination by the configuration'),
-        ({"extra": '[topics.names]\nevents = "b.events"'}, 'is called "b.events" at the destination'),
+        ({"extra": '[topics.names.b]\n"events@a" = "b.events"'}, 'is called "b.events" at the destination'),
     ],
 )
 def test_a_plan_of_another_configuration_is_refused(planned: Memory, config: dict[str, str], said: str) -> None:

@@ -61,7 +61,7 @@ def test_the_other_jobs_are_written_and_this_one_when_its_time_has_come(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("ahead", "sound", "too")
-    table = '[[jobs]]\nname = "{0}"\ngroup = "{0}"\ntopics = ["events"]\nstore = "memory:"\n'
+    table = '[[jobs]]\nhome = "a"\nname = "{0}"\ntopics = ["events"]\noffsets = "memory:"\n'
     config = memory.config(jobs="".join(map(table.format, names)))
     memory.deliver(range(3, 50))
     for name in names:

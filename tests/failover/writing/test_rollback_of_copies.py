@@ -28,7 +28,7 @@ from tests.in_memory import GROUP, NOW, Memory, on_disk, stored
 from tests.stores.paired.bare import Faults, Faulty, Killed
 
 IDENTITY = '[topics]\npolicy = "identity"\n'
-JOB = f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "kafka-group:"\n'
+JOB = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
 KEY = TopicPartition("events", 0)
 
 

@@ -230,7 +230,7 @@ class Watched:
 def test_a_rollback_waits_for_an_apply_of_the_same_plan(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the plan is applied when the rollback looks: it would put back the other half's rows in no time."""
     monkeypatch.setattr("reconciler.fileio.LOCK_S", 0.0)
-    table = '[[jobs]]\nname = "{0}"\ngroup = "{0}"\ntopics = ["events"]\nstore = "memory:{0}"\n'
+    table = '[[jobs]]\nhome = "a"\nname = "{0}"\ntopics = ["events"]\noffsets = "memory:{0}"\n'
     config = memory.config(jobs="".join(map(table.format, ("one", "two"))))
     memory.deliver(range(3, 10))
     stores = {name: MemoryStore(f"{memory.folder}/{name}") for name in ("one", "two")}

@@ -142,8 +142,8 @@ def _secret() -> str:
 
 
 def client_table(settings: Mapping[str, str]) -> str:
-    """The ``[destination.client]`` of a configuration file."""
-    return "\n".join(["[destination.client]", *(f'"{key}" = {json.dumps(value)}' for key, value in settings.items())])
+    """The ``[clusters.b.client]`` of a configuration file."""
+    return "\n".join(["[clusters.b.client]", *(f'"{key}" = {json.dumps(value)}' for key, value in settings.items())])
 
 
 # ---------------------------------------------------------------- ACLs as the client library has them

@@ -273,7 +273,7 @@ def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
     world.address = "kafka-group:" if store == "kafka-group" else f"bare:///{world.folder}/table.db"
     world.save({0: StoredOffset(world.offset_of(5, topic=world.topic) + 1)})
     login = client_table(secured.scram).replace("[destination", "[source")
-    source = f'alias = "a"\nbootstrap_servers = "{secured.sasl}"\n{login}'
+    source = f'bootstrap_servers = "{secured.sasl}"\n{login}'
     anchors = open_store(f"sqlite:///{world.folder}/anchors.db")
     anchors.create()
     job = Job(secured, world, world.config(source=source, extra=f'[anchors]\nstore = "{anchors.address}"'))

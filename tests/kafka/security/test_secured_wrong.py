@@ -60,19 +60,19 @@ REFUSED = [
         "password",
         lambda secured, _: _with(secured.scram, sasl_password=secured.wrong_password),
         f"refused the login of user '{USER}' (SASL authentication error: Authentication failed",
-        "Correct sasl.username, sasl.password or sasl.mechanism under [destination.client]",
+        "Correct sasl.username, sasl.password or sasl.mechanism under [clusters.NAME.client]",
     ),
     Wrong(
         "mechanism",
         scram(sasl_mechanism="PLAIN"),
         "broker's supported mechanisms: SCRAM-SHA-512",
-        "sasl.mechanism under [destination.client]",
+        "sasl.mechanism under [clusters.NAME.client]",
     ),
     Wrong(
         "authority",
         lambda secured, _: _with(secured.scram, ssl_ca_location=str(secured.certificates.stranger)),
         NOT_TRUSTED,
-        "Set ssl.ca.location under [destination.client] to the certificate of the authority",
+        "Set ssl.ca.location under [clusters.NAME.client] to the certificate of the authority",
     ),
     Wrong(
         "host name",
@@ -85,7 +85,7 @@ REFUSED = [
         "no TLS",
         lambda secured, _: {},
         NO_ANSWER,
-        f"{OTHER_PROTOCOL}PLAINTEXT: set security.protocol under [destination.client] to SSL, SASL_SSL",
+        f"{OTHER_PROTOCOL}PLAINTEXT: set security.protocol under [clusters.NAME.client] to SSL, SASL_SSL",
         deadline="3s",
     ),
     Wrong(
@@ -100,7 +100,7 @@ REFUSED = [
         "no login where one is wanted",
         scram(security_protocol="SSL"),
         NO_ANSWER,
-        f"{OTHER_PROTOCOL}SSL: set security.protocol under [destination.client] to SSL, SASL_SSL",
+        f"{OTHER_PROTOCOL}SSL: set security.protocol under [clusters.NAME.client] to SSL, SASL_SSL",
         deadline="3s",
     ),
     Wrong(
@@ -173,14 +173,14 @@ UNUSABLE = [
     Wrong(
         "no such file",
         scram(ssl_ca_location="/no/such/ca.pem"),
-        "ssl.ca.location under [destination.client] names /no/such/ca.pem, which cannot be read: No such file",
+        "ssl.ca.location under [clusters.NAME.client] names /no/such/ca.pem, which cannot be read: No such file",
         "Correct the path, or let this user read the file",
         code=2,
     ),
     Wrong(
         "a file's content for its path",
         lambda secured, _: _with(secured.mutual, ssl_key_location=f"file:{secured.certificates.client}"),
-        "ssl.key.location under [destination.client] holds a file's content, and takes its path",
+        "ssl.key.location under [clusters.NAME.client] holds a file's content, and takes its path",
         'Leave out "file:" in front of the path',
         listener="tls",
         code=2,
@@ -197,7 +197,7 @@ UNUSABLE = [
         "value",
         scram(security_protocol="SASL-SSL"),
         'Invalid value "SASL-SSL" for configuration property "security.protocol"',
-        "Correct [destination.client]",
+        "Correct [clusters.NAME.client]",
         code=2,
     ),
 ]

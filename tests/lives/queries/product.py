@@ -74,17 +74,17 @@ class Operated:
 
     def config(self, destination: str, store: Path) -> Path:
         source, names = OTHER[destination], self.clusters.names
-        pairs = "".join(f'{a} = "{b}"\n' for a, b in zip(names[source], names[destination], strict=True))
-        topics = '[topics]\npolicy = "identity"\n' if self.kind.one_name else f"[topics.names]\n{pairs}"
+        pairs = "".join(f'"{a}@{source}" = "{b}"\n' for a, b in zip(names[source], names[destination], strict=True))
+        topics = '[topics]\npolicy = "identity"\n' if self.kind.one_name else f"[topics.names.{destination}]\n{pairs}"
         anchors = f"anchors-{source}" if self.kind.own_anchors else "anchors"
         sink = "" if self.sink is None else f'sink = "files:{self.sink.folder}"\n'
         text = (
-            f'[source]\nalias = "{source}"\nbootstrap_servers = "{source}:1"\n{topics}'
+            f'[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n{topics}'
             f'[anchors]\nstore = "sqlite:///{self.folder}/{anchors}.db"\n'
             f'[search]\nmax_disorder = "{self.kind.disorder_ms}ms"\n'
             f'[failover]\nstate = "{self.marks(destination)}"\n'
-            f'[destination]\nbootstrap_servers = "{destination}:1"\n[[jobs]]\nname = "q"\ngroup = "q"\n'
-            f'topics = {json.dumps(names[source])}\nstore = "checkpoint:{store}"\n'
+            f'[[jobs]]\nname = "q"\nhome = "{source}"\ngroup = "q"\n'
+            f'topics = {json.dumps(names[source])}\noffsets = "checkpoint:{store}"\n'
             f"{sink}[jobs.identity]\n{self.kind.identity}\n"
         )
         if self.kind.ends:

@@ -24,7 +24,7 @@ def row(
 
 def plan(day: int, source: str | None, to: str, *rows: PartitionPlan, name: str = "clicks") -> Plan:
     times = (f"2026-01-{day:02}T00:00:00Z", f"2026-02-{day:02}T00:00:00Z")
-    return Plan("0.1.0", *times, "a", source, f"{to}:9092", to, (JobPlan(name, "clicks", "memory:", rows),))
+    return Plan("0.1.0", *times, "a", "b", source, f"{to}:9092", to, (JobPlan(name, "clicks", "memory:", rows),))
 
 
 def anchored(offset: int, key: bytes | None, value: bytes | None) -> PlanAnchor:

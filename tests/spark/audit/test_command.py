@@ -38,8 +38,8 @@ def test_columns_that_do_not_identify_a_record_are_refused(given: dict[str, str]
 def configured(folder: Path, job: str = "", store: str = "memory:") -> Path:
     path = folder / "c.toml"
     path.write_text(
-        '[source]\nalias = "a"\n[destination]\nbootstrap_servers = "localhost:1"\n'
-        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n{job}'
+        '[clusters.a]\n[clusters.b]\nbootstrap_servers = "localhost:1"\n'
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "{store}"\n{job}'
     )
     return path
 

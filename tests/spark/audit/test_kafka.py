@@ -104,9 +104,9 @@ def test_the_command_on_parquet_without_partitions_gives_figures_and_all_finding
     world.frame.select("event").write.parquet(str(tmp_path / "out"))
     (tmp_path / "plan.json").write_text(world.plan.to_text())
     (tmp_path / "c.toml").write_text(
-        f'[source]\nalias = "a"\nbootstrap_servers = "{world.a.bootstrap}"\n'
-        f'[destination]\nbootstrap_servers = "{world.b.bootstrap}"\n'
-        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["{world.many}", "{world.one}"]\n'
+        f'[clusters.a]\nbootstrap_servers = "{world.a.bootstrap}"\n'
+        f'[clusters.b]\nbootstrap_servers = "{world.b.bootstrap}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["{world.many}", "{world.one}"]\n'
         f'store = "memory:"\n[jobs.identity]\nid = "{ID}"\n'
     )
     file = tmp_path / "audit.json"
@@ -207,9 +207,9 @@ def test_there_and_back_a_missing_and_a_doubled_id_are_found_by_name(
     (left,) = (tmp_path / "killed").glob("*.parquet")
     left.rename(tmp_path / "out" / left.name)
     config = (
-        f'[source]\nalias = "a"\nbootstrap_servers = "{a.bootstrap}"\n'
-        f'[destination]\nbootstrap_servers = "{b.bootstrap}"\n'
-        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["{topic}"]\nstore = "memory:"\n'
+        f'[clusters.a]\nbootstrap_servers = "{a.bootstrap}"\n'
+        f'[clusters.b]\nbootstrap_servers = "{b.bootstrap}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["{topic}"]\noffsets = "memory:"\n'
         f'sink = "files:{tmp_path}/out"\nsink_columns = {{ id = "event" }}\n'
         '[jobs.identity]\nid = "header:message-id"\nunique_ids = true\n'
     )

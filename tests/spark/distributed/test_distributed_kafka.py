@@ -75,10 +75,10 @@ class Jobs:
         path, password = self.folder / "reconciler.toml", self.folder / "password"
         password.write_text(SECRET)
         path.write_text(
-            f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{self.cluster.bootstrap}"\n'
-            f'[destination.client]\n"sasl.password" = "file:{password}"\n[search]\ndeadline = "{deadline}"\n'
+            f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{self.cluster.bootstrap}"\n'
+            f'[clusters.b.client]\n"sasl.password" = "file:{password}"\n[search]\ndeadline = "{deadline}"\n'
             '[policy]\npython = ["distributed_ids"]\n'
-            f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events", "narrow"]\nstore = "{address}"\n'
+            f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events", "narrow"]\noffsets = "{address}"\n'
             f'[jobs.identity]\nid = "{id}"\n'
         )
         return path

@@ -147,8 +147,8 @@ def test_a_terminated_drill_cleans_up_and_the_next_one_does_after_a_kill(tmp_pat
     with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never answers
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         config.write_text(
-            f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{address}"\n[search]\ndeadline = "60s"\n'
-            '[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "memory:"\n'
+            f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{address}"\n[search]\ndeadline = "60s"\n'
+            '[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "memory:"\n'
         )
         assert interrupted(config, temp, signal.SIGKILL) == -signal.SIGKILL
         assert len(list(temp.iterdir())) == 1

@@ -59,14 +59,14 @@ def folder(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> Path:
         store.write(GROUP, [Change(key, None, new) for key, new in rows.items()], reason="test", now_ms=BASE_MS)
         store.close()
     jobs = "".join(
-        f'[[jobs]]\nname = "{name}"\ngroup = "{GROUP}"\ntopics = ["{topic_name}"]\nstore = "{store}"\n'
+        f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{GROUP}"\ntopics = ["{topic_name}"]\noffsets = "{store}"\n'
         for name, store in (
             ("counts", f"checkpoint:{tmp_path / 'checkpoint'}"),
             ("clicks", f"sqlite:///{tmp_path / 'offsets.db'}"),
         )
     )
     (tmp_path / "reconciler.toml").write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{kafka.bootstrap}"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{kafka.bootstrap}"\n'
         f'[anchors]\nstore = "sqlite:///{tmp_path / "anchors.db"}"\n{jobs}'
     )
     (tmp_path / "temp").mkdir()

@@ -49,8 +49,8 @@ def drilled_row(folder: Path, key: TopicPartition, row: StoredOffset, names: str
         rows.write("clicks", [Change(key, None, row)], reason="test", now_ms=BEGIN)
     file = folder / "reconciler.toml"
     file.write_text(
-        f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "b:9092"\n'
-        f'[[jobs]]\nname = "clicks"\ngroup = "clicks"\ntopics = ["events"]\nstore = "{store}"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:9092"\n'
+        f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "{store}"\n'
         f'[jobs.identity]\nid = "header:id"\nunique_ids = true\n'
     )
     log = MemoryLog("b")

@@ -38,7 +38,7 @@ def job(name: str, *rows: PartitionPlan) -> JobPlan:
 
 def plan(*jobs: JobPlan) -> Plan:
     times = ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")
-    return Plan("0.1.0", *times, "a", "source-id", "west:9092", "destination-id", jobs)
+    return Plan("0.1.0", *times, "a", "b", "source-id", "west:9092", "destination-id", jobs)
 
 
 TWELVE = plan(job("clicks", *(row("a.events", n, 100 + n) for n in reversed(range(12))), row("a.audit", 0, 7)))

@@ -37,7 +37,7 @@ def plan(kafka: Kafka, topic_name: str) -> Plan:
     )
     times = ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")
     job = JobPlan("clicks", "clicks", "memory:", rows)
-    return Plan("0.1.0", *times, "a", None, kafka.bootstrap, kafka.cluster_id(), (job,))
+    return Plan("0.1.0", *times, "a", "b", None, kafka.bootstrap, kafka.cluster_id(), (job,))
 
 
 def read_offsets(rows: list[Any]) -> dict[int, list[int]]:

@@ -43,10 +43,10 @@ def apart(folder: Path, name: str, address: str) -> str:
 
 
 def configuration(folder: Path, destination: str, topic: str, stores: dict[str, str]) -> Path:
-    text = f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{destination}"\n'
+    text = f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{destination}"\n'
     for group, store in stores.items():
-        text += f'[[jobs]]\nname = "{group}"\ngroup = "{group}"\ntopics = ["{topic}"]\n'
-        text += f"store = {apart(folder, group, store)}\n"
+        text += f'[[jobs]]\nhome = "a"\nname = "{group}"\ntopics = ["{topic}"]\n'
+        text += f"offsets = {apart(folder, group, store)}\n"
         text += '[jobs.identity]\nid = "key"\n'
     path = folder / "reconciler.toml"
     path.write_text(text)

@@ -69,9 +69,9 @@ def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
         synced = synced_offset(destination, mirrored)  # its last translation: there may have been several
         config = tmp_path / "reconciler.toml"
         config.write_text(
-            f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{destination.bootstrap}"\n'
+            f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{destination.bootstrap}"\n'
             f'[topics]\npolicy = "{policy}"\n'
-            f'[[jobs]]\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\nstore = "kafka-group:"\n'
+            f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\noffsets = "kafka-group:"\n'
         )
         right = LAST - DELETED + 1
         assert synced <= right, "MirrorMaker never translates ahead"

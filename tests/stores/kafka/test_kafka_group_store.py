@@ -378,4 +378,4 @@ def test_settings_that_the_client_rejects_are_a_configuration_error():
     with pytest.raises(ConfigError, match=r"no\.such") as caught:
         store.read("st-group")
     assert "hush" not in str(caught.value)
-    assert "[destination.client]" in caught.value.hint
+    assert "[clusters.NAME.client]" in caught.value.hint

@@ -242,7 +242,9 @@ class Starts:
         self.memory, self.now, self.table = memory, NOW + 1000, Table(timed=True)
         self.anchors = MemoryStore(f"anchors of {memory.folder}")
         store = "delta:/t?layout=commit&number=next"
-        memory.config(jobs=f'[[jobs]]\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\nstore = "{store}"\n')
+        memory.config(
+            jobs=f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "{store}"\n'
+        )
         self.config = load_config(memory.folder / "reconciler.toml", {})
 
     def stored(self, topic: str, row: StoredOffset) -> None:

@@ -21,6 +21,7 @@ from reconciler.cli.terminal.output import say, show, show_json_text
 from reconciler.config.addresses import SINKS_WITH_ROWS, scheme_of, without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.failover.writing.plan_checks import directed
 from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.ports import TopicPartition
 from reconciler.spark.session import own_session
@@ -97,6 +98,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.json:  # an hour's computation must not be lost for it
         refuse_unwritable(options.json, replaces=outputs.AUDIT, stdout="--format json prints the result.")
     plans = [context.read_plan(path, applied=True) for path in options.plans]
+    config = directed(config, min(plans, key=lambda plan: plan.created_at))
     job = _job(config, plans, options.job)
     given = {name: arguments.pairs(name, getattr(options, name)) for name in ("conf", "kafka_option", "source_option")}
     more, address, columns = arguments.pairs("option", options.option), *_rows(options, job)

@@ -21,7 +21,7 @@ from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
 from reconciler.failover.writing.apply import JobChanges, check_still, prepare, write
-from reconciler.failover.writing.plan_checks import check_stores
+from reconciler.failover.writing.plan_checks import check_stores, directed
 from reconciler.failover.writing.refusals import Refusal
 from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
@@ -67,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     plan = trusted_plan(config, options.plan)
+    config = directed(config, plan)
     chosen = plan.only(options.job)
     print_not_judged(chosen)
     if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):

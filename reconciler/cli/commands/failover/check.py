@@ -46,6 +46,7 @@ HELP = Help(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
+    arguments.add_to(parser)
     arguments.add_jobs(parser)
     arguments.add_decisions(parser)
     arguments.add_engine(parser)

@@ -53,6 +53,7 @@ MOST_ROWS = 40
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
+    arguments.add_to(parser)
     arguments.add_jobs(parser)
     arguments.add_decisions(parser)
     arguments.add_engine(parser)

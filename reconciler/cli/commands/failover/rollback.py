@@ -19,6 +19,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, prin
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.failover.totals import skips_sum
+from reconciler.failover.writing.plan_checks import directed
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     plan = trusted_plan(config, options.plan, applied=True)
-    _roll_back(plan, config, options)
+    _roll_back(plan, directed(config, plan), options)
     return ExitCode.OK
 
 

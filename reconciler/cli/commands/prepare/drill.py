@@ -58,6 +58,7 @@ log = logging.getLogger("reconciler.drill")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
+    arguments.add_to(parser)
     arguments.add_one_job(parser)
     arguments.add_format(parser)
     parser.add_argument(
@@ -108,8 +109,8 @@ def _first_batch(
         return None, CLIENT
     if set(config.destination.client) - {"bootstrap.servers"} and not given:
         log.warning(
-            "[destination.client] has settings with other names in Spark: give them as --option kafka.NAME=VALUE. "
-            "The first batch is read with Kafka's client"
+            f"[clusters.{config.there}.client] has settings with other names in Spark: give them as --option "
+            "kafka.NAME=VALUE. The first batch is read with Kafka's client"
         )
         return None, CLIENT
 

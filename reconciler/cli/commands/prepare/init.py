@@ -23,7 +23,7 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
-from reconciler.config.file import SearchSettings, load_config
+from reconciler.config.file import CLUSTER_NAME, SearchSettings, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
@@ -100,7 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="MirrorMaker's own properties, or Strimzi's KafkaMirrorMaker2: gives names, addresses and the login",
     )
-    mirror.add_argument("--alias", metavar="NAME", help="MirrorMaker's name of the source")
+    mirror.add_argument("--alias", metavar="NAME", help="MirrorMaker's name of the source, the jobs' home")
+    mirror.add_argument("--name", metavar="NAME", help="MirrorMaker's name of the destination")
     mirror.add_argument(
         "--policy",
         metavar="RULE",
@@ -186,6 +187,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     text = config_text(
         Proposed(
             version=__version__,
+            name=_name(options, asker, file, mirror),
             servers=client.properties[SERVERS],
             cluster_id=cluster_id,
             client={name: value for name, value in client.properties.items() if name != SERVERS},
@@ -227,8 +229,19 @@ def _client(options: argparse.Namespace, asker: Prompt, file: MirrorFile | None)
     if not are_brokers(used[SERVERS]):
         raise ConfigError("The bootstrap servers are no list of brokers.", hint='Write "kafka-1:9092,kafka-2:9092".')
     for name, value in safe.items():
-        remember(f"destination.client.{name}", value, used[name])
+        remember(f"clusters.client.{name}", value, used[name])
     return _Client(used, safe, needed)
+
+
+def _name(options: argparse.Namespace, asker: Prompt, file: MirrorFile | None, mirror: Mirror) -> str:
+    """The destination's name: topics produced there have it in front when they are mirrored back."""
+    given: str | None = options.name or (file.flow.target if file is not None else None)
+    usual = "standby" if mirror.alias != "standby" else "other"
+    return given or asker.text("MirrorMaker's name of this cluster (--name)", usual, _no_cluster_name)
+
+
+def _no_cluster_name(text: str) -> str | None:
+    return None if CLUSTER_NAME.fullmatch(text) else "letters, digits, dots, hyphens and underscores only"
 
 
 # ---------------------------------------------------------------- jobs

@@ -51,6 +51,7 @@ GROUP_HEADS = ("GROUP", "TOPIC", "CHECKPOINT", "BEHIND", "SYNCED", "REPLAYS", "S
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
+    arguments.add_to(parser)
     arguments.add_jobs(parser)
     arguments.add_format(parser)
 

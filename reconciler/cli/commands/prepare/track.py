@@ -21,6 +21,7 @@ from reconciler.cli.terminal.signals import StopSignals
 from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
+from reconciler.config.settings import cluster_table
 from reconciler.core.errors import ConfigError, ExitCode, together, worst
 from reconciler.failover.unlisted import offsets_of
 from reconciler.outages import Outages
@@ -57,6 +58,7 @@ log = logging.getLogger("reconciler.track")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
+    arguments.add_to(parser)
     arguments.add_jobs(parser)
     parser.add_argument("--once", action="store_true", help="do one round and print a table (default: until stopped)")
     parser.add_argument(
@@ -88,7 +90,7 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
 
     if config.source is None:
         raise ConfigError(
-            "[source] bootstrap_servers is missing: track reads the records on the source.",
+            f"{cluster_table(config.here)} bootstrap_servers is missing: track reads the records there.",
             hint="Add it; only track and audit connect there.",
         )
     client = config.source.client

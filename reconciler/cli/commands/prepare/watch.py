@@ -55,6 +55,7 @@ log = logging.getLogger("reconciler.watch")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
+    arguments.add_to(parser)
     arguments.add_jobs(parser)
     parser.add_argument(
         "--listen",

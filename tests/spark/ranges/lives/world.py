@@ -37,16 +37,16 @@ BEGIN_MS = 1_700_000_000_000
 PARTITIONS = 2
 
 CONFIG = """
-[source]
-alias = "{source}"
-[destination]
-bootstrap_servers = "{destination}"
+[clusters.a]
+bootstrap_servers = "a"
+[clusters.b]
+bootstrap_servers = "b"
 {topics}
 [[jobs]]
+home = "{source}"
 name = "clicks"
-group = "clicks"
 topics = ["{topic}"]
-store = "memory:"
+offsets = "memory:"
 """
 _numbers = itertools.count()
 
@@ -293,9 +293,9 @@ class World:
         """For a failover between them."""
         topics = '[topics]\npolicy = "identity"' if self.identity else ""
         if destination == "a" and not self.identity:
-            topics = '[topics.names]\n"a.events" = "events"'
+            topics = '[topics.names.a]\n"a.events@b" = "events"'
         path = self.folder / f"{destination}.toml"
-        values = {"source": source, "destination": destination, "topics": topics, "topic": self.names[source]}
+        values = {"source": source, "topics": topics, "topic": self.names[source]}
         path.write_text(CONFIG.format(**values))
         return load_config(path, {})
 
