@@ -46,9 +46,9 @@ SETTINGS = {
 }
 _TABLE = f"""[[jobs]]
 name = "{BILLING}"
-group = "{BILLING}"
+home = "a"
 topics = ["{PAYMENTS}"]
-store = "kafka-group:"
+offsets = "kafka-group:"
 """
 UNPREPARED = "unprepared"
 _PATIENCE_SECONDS = 180
@@ -191,7 +191,7 @@ class RestartedMirror:
             "   the group billing, which read payments: once with its anchors, once with what its mirror left on b only"
         )
         config = self._stage.path(f"{UNPREPARED}.toml")
-        config.write_text(f'[source]\nalias = "a"\n[destination]\nbootstrap_servers = "{self._b.bootstrap}"\n{_TABLE}')
+        config.write_text(f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{self._b.bootstrap}"\n{_TABLE}')
         self._stage.expect(0, "plan", "-c", self._stage.config, "--job", BILLING, "-o", self._stage.plan(BILLING))
         self._stage.expect(0, "plan", "-c", config, "-o", self._stage.plan(UNPREPARED))
 

@@ -136,18 +136,17 @@ class Demo:
 
     def _configure(self) -> None:
         self.stage.config.write_text(
-            f"""[source]
-alias = "a"
+            f"""[clusters.a]
 bootstrap_servers = "{self.a.bootstrap}"
-[destination]
+[clusters.b]
 bootstrap_servers = "{self.b.bootstrap}"
 [anchors]
 store = "sqlite:///{self.stage.path("anchors.db")}"
 [[jobs]]
 name = "{GROUP}"
-group = "{GROUP}"
+home = "a"
 topics = ["{TOPIC}"]
-store = "{self.stage.store}"
+offsets = "{self.stage.store}"
 [jobs.identity]
 id = "header:{traffic.ID_HEADER}"
 {stateful.configuration(self.stage)}{restarted.configuration()}"""

@@ -27,9 +27,9 @@ def configuration(stage: Stage) -> str:
     """The query's ``[[jobs]]`` table: its offsets are in its checkpoint, their anchors in the anchor store."""
     return f"""[[jobs]]
 name = "{COUNTS_JOB}"
-group = "{COUNTS_JOB}"
+home = "a"
 topics = ["{TOPIC}"]
-store = "checkpoint:{on_a(stage).checkpoint}"
+offsets = "checkpoint:{on_a(stage).checkpoint}"
 """
 
 
