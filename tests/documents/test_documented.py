@@ -130,6 +130,7 @@ def test_every_configuration_key_is_in_the_reference(tmp_path: Path, monkeypatch
     path = tmp_path / "reconciler.toml"
     path.write_text(WHOLE)
     load_config(path, {})
+    asked = {(re.sub(r"^clusters\..*", "clusters", table), key) for table, key in asked if table != "clusters"}
     reference = page("reference/configuration.md")
     missing = []
     for table, key in sorted(asked):
