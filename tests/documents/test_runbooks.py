@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -16,10 +17,6 @@ pytestmark = pytest.mark.system
 RECORDS = (24, 18)
 ON_A, ON_B = (9, 3), (17, 11)
 """The last record that the job has processed in each partition: before the failover, and before the failback."""
-FAILBACK = {
-    "default": "The configuration with the default topic policy",
-    "identity": "The configuration with the identity topic policy",
-}
 
 
 class Estate:
@@ -45,14 +42,16 @@ class Estate:
         extra = f'[topics]\npolicy = "{self.policy}"'
         source = f'bootstrap_servers = "{self.a.cluster.bootstrap}"'
         self.b.config(extra=extra, source=source).rename(self.b.folder / "reconciler.toml")
-        text = settings("failback.md", FAILBACK[self.policy]).replace("kafka-a:9092", self.a.cluster.bootstrap)
-        text = text.replace('"a.events" = "events"', f'"{self.on_b}" = "{self.b.topic}"')
+        text = settings("failback.md", "By the hook").replace("kafka-a:9092", self.a.cluster.bootstrap)
+        text = text.replace('"a.events@b" = "events"', f'"{self.on_b}@b" = "{self.b.topic}"')
+        if self.policy == "identity":
+            text = re.sub(r"^\[topics\..*\n.*\n", f"{extra}\n", text, flags=re.MULTILINE)
         text = text.partition("[[jobs]]")[0]  # the jobs are their own
-        job = self.b.job("clicks", self.on_b if self.policy == "default" else self.b.topic)
+        job = self.b.job("clicks", self.on_b).replace("home = 'a'", "home = 'b'")
         (self.b.folder / "failback.toml").write_text(f"{text}\n{job}\n")
 
 
-@pytest.fixture(params=FAILBACK)
+@pytest.fixture(params=["default", "identity"])
 def estate(request, clusters, world: World) -> Estate:
     return Estate(world, clusters.source, request.param)
 
@@ -79,6 +78,11 @@ def test_the_runbooks_alone_lead_through_a_failover_and_a_failback(estate: Estat
     started = json.loads(ended[-1].out.splitlines()[-1])
     assert started == {estate.a.topic: {str(number): offset for number, offset in right.items()}}
 
-    back = estate.person.runs("reconciler rollback failback.plan.json -c failback.toml")
+    back = estate.person.runs("reconciler rollback failback.plan.json -c reconciler.toml")
     assert back.code == 0, back.output
     assert estate.b.offsets(estate.on_b) == estate.right(estate.b, estate.on_b, ON_B)
+
+    (by_hook,) = commands("failback.md", "By the hook")
+    ended_by_hook = estate.person.runs(by_hook)
+    assert ended_by_hook.code == 0, ended_by_hook.output
+    assert json.loads(ended_by_hook.out.splitlines()[-1]) == started
