@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import pwd
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,18 +16,22 @@ from typing import TYPE_CHECKING, Any
 from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.cli.terminal.progress import CopyDisplay
+from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.outside import ByHand, Outside, StoreOpener, connect, describe_source
+from reconciler.failover.outside import ByHand, Outside, StoreOpener, connect
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, parse_plan
 from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
     from reconciler.failover.check import Checked
+    from reconciler.state.jobs import JobState
+    from reconciler.state.locations import Stamp
+    from reconciler.state.store import StateStore
     from reconciler.trust.ed25519 import PrivateKey
 
 PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
@@ -38,9 +43,81 @@ _APPLIED = (
 
 
 def read_config(options: argparse.Namespace) -> Config:
-    """The configuration, for a move to the cluster that ``--to`` names, if the command has that option."""
-    config, there = load_config(options.config), getattr(options, "toward", None)
-    return config if there is None else config.toward(there)
+    return load_config(options.config)
+
+
+def read_located(options: argparse.Namespace) -> Config:
+    """The configuration in the direction that the chosen jobs go (``located``)."""
+    config = read_config(options)
+    chosen = [options.job] if isinstance(options.job, str) else options.job or ()
+    return located(config, config.chosen(*chosen), options.toward)
+
+
+def open_state_store(config: Config) -> StateStore:
+    """The configuration's state store. Raises ConfigError if it names none."""
+    if config.state is None:
+        raise ConfigError(
+            "[state] store is missing: it records where the jobs live.",
+            hint='Add [state] store = "postgresql://HOST/DATABASE" (or files:, hbase:, sqlite:), then make it: '
+            "reconciler init -c FILE",
+        )
+    from reconciler.state.opening import open_state
+
+    return open_state(config.state)
+
+
+def job_state(config: Config, job: Job) -> JobState:
+    """What the state store has of a job. Raises NotCreated where the store is not there."""
+    from reconciler.state.jobs import JobState
+
+    store = open_state_store(config)
+    _ = store.id  # an empty store would say of every job that it was never moved
+    return JobState(store, job.name)
+
+
+def stamp_now(why: str) -> Stamp:
+    """This user, machine and moment, for a location."""
+    from reconciler.state.locations import Stamp
+
+    return Stamp(who(), clock_ms(), why)
+
+
+def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Config:
+    """The configuration in the direction that these jobs go (``failover.whereabouts``), toward ``to`` if it is given.
+
+    Without a [state] store, jobs are where they were before any move: at home.
+    """
+    from reconciler.failover import whereabouts
+
+    if config.state is None:
+        return config if to is None else config.toward(to)
+    if to is not None:
+        config.toward(to)  # raises for a cluster that is none
+    found = {job.name: job_state(config, job).location() for job in jobs}
+    return whereabouts.located(config, jobs, found, to)
+
+
+def for_plan(config: Config, plan: Plan) -> Config:
+    """The configuration for the move that the plan is about. Raises Changed for clusters that it does not have."""
+    from reconciler.failover import whereabouts
+    from reconciler.failover.writing.plan_checks import directed
+
+    config = directed(config, plan)
+    if config.state is None or not plan.jobs:
+        return config
+    jobs = config.chosen(*(job.name for job in plan.jobs))
+    found = {job.name: job_state(config, job).location() for job in jobs}
+    return whereabouts.located(config, jobs, found, plan.destination_name)
+
+
+def who() -> str:
+    """The user and the machine of this process."""
+    uid = os.getuid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:  # containers run as users without a name
+        user = str(uid)
+    return f"{user}@{os.uname().nodename}"
 
 
 def config_if_named(options: argparse.Namespace) -> Config | None:
@@ -132,8 +209,6 @@ def outside(config: Config) -> Iterator[Outside]:
     client, on_progress = config.destination.client, _terminal_progress() if can_rewrite() else None
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
-        if config.source is not None:
-            outside = replace(outside, ask_source=partial(describe_source, config.source.client))
         yield replace(outside, on_progress=on_progress, on_copied=CopyDisplay())
 
 

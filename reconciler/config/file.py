@@ -173,16 +173,14 @@ class _Reader:
         watch = sections.watch(root.table("watch"))
         metrics = sections.names(root.table("metrics"), MetricsSettings)
         mirror = sections.names(root.table("mirror"), MirrorSettings)
-        failover_state, is_named = sections.failover_state(root.table("failover"), self._path)
         self._refuse_unlisted("[anchors] store", anchor_store or "")
         jobs = self._jobs(naming, clusters)
         root.done()
         topics = self._direction(naming, tuple(clusters), jobs)
         jobs = tuple(job_on(job, naming, topics.here) for job in jobs)
         settings = {key: value for key, value in self._faults.taken.items() if key in MEANINGS}
-        settings["failover.state"] = failover_state
         main = (clusters, topics, anchor_store, search, policy, jobs)
-        return Config(*main, trust, watch, metrics, failover_state, is_named, mirror, state, settings)
+        return Config(*main, trust, watch, metrics, mirror, state, settings)
 
     # ------------------------------------------------------------ clusters and topics
 

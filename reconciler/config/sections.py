@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
-from pathlib import Path
 from typing import TypeVar
 
-from reconciler.config.file_systems import is_local
 from reconciler.config.settings import (
     MetricsSettings,
     MirrorSettings,
@@ -158,20 +156,6 @@ def state(table: Table) -> str | None:
     address = table.filled_text("store")
     table.done()
     return address
-
-
-def failover_state(table: Table, config: Path) -> tuple[str, bool]:
-    """The folder of marks, and whether the file names it.
-
-    A path starts at the configuration's folder, wherever a hook runs: all find the same marks. By default it is named
-    after the configuration, so that the one of the way back has marks of its own.
-    """
-    named = table.text("state")
-    state = f"{config.stem}.failover" if named is None else named
-    if not state:
-        table.fault("state", "is empty.", "Name a folder that every hook of these jobs can read.")
-    table.done()
-    return str(config.absolute().parent / state) if is_local(state) else state, named is not None
 
 
 def job_topics(table: Table) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ MEANINGS: Mapping[str, str] = {
     "mirror.offset_syncs_topic": "the topic of offset syncs",
     "mirror.checkpoints_topic": "the topic of checkpoints",
     "mirror.offsets_topic": "the topic in which the mirror's Connect worker keeps positions",
-    "failover.state": "the folder where failover marks jobs",
+    "state.store": "the address of the state store, which records where the jobs live",
     "trust.require_signature": "apply, rollback and checkpoint clone with this configuration take only signed plans",
     "trust.trusted_keys": "public keys: Ed25519 in PEM, by path",
     "trust.signing_key": "the path of the private key with which hook signs its plans",
@@ -163,6 +163,8 @@ class Job:
     identity: Identity
     home: str = ""
     """The cluster that produces its topics while nothing has failed."""
+    moved: bool | None = None
+    """It lives on ``Config.there``; None where no location says where it lives."""
     streams: tuple[Stream, ...] = ()
     """What it reads, under whatever names."""
     new: StartAt | None = None
@@ -228,10 +230,6 @@ class Config:
     trust: TrustSettings = field(default_factory=TrustSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
-    failover_state: str = ""
-    """The folder, a path or URL, in which ``failover`` marks jobs for all hooks."""
-    failover_state_is_named: bool = False
-    """True if the file names it: then it exists before the first mark."""
     mirror: MirrorSettings = field(default_factory=MirrorSettings)
     state: str | None = None
     """The state store's address."""

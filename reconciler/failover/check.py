@@ -250,10 +250,7 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
         rows = [row for row in job.partitions if row.position != Position.END and (name, row.key) in selected]
         written = {(name, row.key) for row in rows if made[name].include(row, selected[name, row.key])}
         right = [(row, selected[name, row.key]) for row in rows if (name, row.key) not in written]
-        any_written = bool(written)
-        written |= {(name, row.key) for row, _ in made[name].completing(right, any_written=any_written)}
-        moved = made[name].completing(right, any_written=any_written, moving=True)
-        to_anchor |= {(name, row.key) for row, _ in moved} - written
+        to_anchor |= {(name, row.key) for row, _ in made[name].completing(right)} - written
         found |= written | {(name, row.key) for row in job.partitions if (name, row.key) not in selected}
     return frozenset(found), frozenset(to_anchor)
 

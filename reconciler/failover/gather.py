@@ -178,7 +178,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
     places = []
     for number in sorted(existing | stored):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
-        selected = select(rows, source, destination, cluster.cluster_id)
+        selected = select(rows, source, destination, cluster.cluster_id, moved=found.job.moved)
         fault = selected.malformed
         if selected.row is None and fault is None:
             fault = next((bad for at in (topic, name) if (bad := _unplaced(rows, at)) is not None), None)

@@ -18,13 +18,10 @@ from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka import import_client
 from reconciler.kafka.patient import PatientReader
 from reconciler.near import NearTopics
-from reconciler.ports import ClusterInfo, LogReader, OffsetStore
+from reconciler.ports import LogReader, OffsetStore
 
 StoreOpener = Callable[[str], OffsetStore]
 """Opens the store at an address; the caller closes it."""
-
-SOURCE_S = 3.0
-"""Seconds for an answer of the source, which may be lost: each start of a job waits for it."""
 
 K = TypeVar("K")
 
@@ -64,18 +61,13 @@ class WrongDecision(ConfigError):
     """A person's decision fits none of the chosen jobs' partitions: the command line is wrong, not a job."""
 
 
-def _no_source(_: Iterable[str]) -> ClusterInfo | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Outside:
     """The destination, the stores, the clocks (monotonic seconds and epoch ms), and three callbacks.
 
     ``on_progress`` is called after every round of a search, ``on_probes`` with the number of probes of each kind after
     every engine run, ``on_copied`` with how far a checkpoint's copy is. ``run`` is the engine. ``topics`` lists the
-    destination's topics, for one that is not there; it may raise. ``ask_source`` describes topics of the source; None
-    if that does not answer.
+    destination's topics, for one that is not there; it may raise.
     """
 
     reader: LogReader
@@ -87,7 +79,6 @@ class Outside:
     on_copied: Callable[[Any], None] | None = None
     run: Engine = engine.run
     topics: Callable[[], Iterable[str]] = tuple
-    ask_source: Callable[[Iterable[str]], ClusterInfo | None] = _no_source
 
     def near_topics(self) -> NearTopics:
         """The topics that a misspelt name may mean. They only help: where they cannot be listed, there are none."""
@@ -122,14 +113,3 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
         opener = partial(open_store, kafka_client=client, anchors=anchors, timeout_s=timeout_s)
         topics = partial(topics_of, client, timeout_s=timeout_s)
         yield Outside(reader, opener, time.monotonic, clock_ms, topics=topics)
-
-
-def describe_source(client: Mapping[str, str], topics: Iterable[str]) -> ClusterInfo | None:
-    """The source and these topics of it; None if it does not answer at once."""
-    from reconciler.kafka.reader import KafkaLogReader
-
-    try:
-        with closing(KafkaLogReader(client, timeout_s=SOURCE_S, who="source")) as reader:
-            return reader.describe(topics)
-    except ReconcilerError:
-        return None

@@ -1,10 +1,7 @@
-"""Which stored row counts for a destination partition.
+"""Which stored row counts for a destination partition: the location says it (``state.locations``).
 
-A job that has failed over leaves its old row under the source's topic name (for failback) and keeps its new one under
-the destination's. The destination's own row wins, unless the source's was written later (the job went back since).
-Under the destination's name there may also be a row of another cluster: a destination that was rebuilt since. It wins
-where it was written later. A row without an anchor wins against none that has one; where it is the later of the two,
-the row that counts says so (``Row.note``).
+A job that leaves a cluster has its numbers under the names that topics have there; one that lives at the destination
+has them under the destination's names. The other row is what a correction replaces, or what an earlier stay left.
 """
 
 from __future__ import annotations
@@ -19,9 +16,6 @@ from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Malformed, Row, TopicPartition
 from reconciler.stores.registry import traits
-
-CLOCKS_MS = 10_000
-"""How far another writer's clock may be ahead: ``apply`` takes no notice of the time of a row without an anchor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +37,28 @@ class Selected:
 
 
 def select(
-    rows: Mapping[TopicPartition, Row], source: TopicPartition, destination: TopicPartition, cluster_id: str
+    rows: Mapping[TopicPartition, Row],
+    source: TopicPartition,
+    destination: TopicPartition,
+    cluster_id: str,
+    *,
+    moved: bool | None,
 ) -> Selected:
-    """Choose between the row of the source's name and the one of the destination's."""
+    """Choose between the row of the source's name and the one of the destination's.
+
+    ``moved``: the job lives at the destination. None where no location says so: then it does if the row of the
+    destination's name has an anchor of that cluster.
+    """
     ours, theirs = rows.get(destination), rows.get(source)
     if theirs is not None and source != destination:
         theirs = _not_own(theirs, cluster_id)
-    if ours is not None and ours.malformed is not None:
-        return Selected(None, ours, None, ours.malformed)
-    if theirs is not None and theirs.malformed is not None:
-        if ours is not None and is_own(ours, cluster_id):
-            return Selected(ours, ours)  # the job was handed over: its own row never skips, however old it is
-        return Selected(None, ours, None, theirs.malformed)
-    if source == destination or theirs is None or ours is None:
-        return Selected(ours or theirs, ours, theirs)
-    if is_own(ours, cluster_id):
-        its_own = not went_back(ours, theirs)
-    elif is_of_third(ours, theirs) and written_ms(ours) > written_ms(theirs):
-        its_own = True
-    else:
-        its_own = theirs.stored.anchor is None and ours.stored.anchor is not None
-    chosen, other = (ours, theirs) if its_own else (theirs, ours)
-    return Selected(_beside(chosen, other), ours, theirs)
-
-
-def _beside(chosen: Row, other: Row) -> Row:
-    """The row that counts; its note names the other one, if work that only that one shows would be repeated."""
-    if chosen.stored.anchor is None or not is_later_bare(other, chosen):
-        return chosen
-    more = f"offset {other.stored.offset} of {other.key} was stored later, and does not count without an anchor"
-    return replace(chosen, note=f"{chosen.note}; {more}" if chosen.note else more)
+    if moved is None:
+        moved = ours is not None and ours.malformed is None and is_own(ours, cluster_id)
+    first, other = (ours, theirs) if moved else (theirs, ours)
+    speaks = first or other
+    if speaks is not None and speaks.malformed is not None:
+        return Selected(None, ours, theirs if moved else None, speaks.malformed)
+    return Selected(speaks, ours, theirs if theirs is None or theirs.malformed is None else None)
 
 
 def _not_own(row: Row, cluster_id: str) -> Row:
@@ -80,27 +66,6 @@ def _not_own(row: Row, cluster_id: str) -> Row:
     if row.malformed is not None or row.stored.anchor is None or row.stored.cluster_id != cluster_id:
         return row
     return replace(row, stored=replace(row.stored, anchor=replace(row.stored.anchor, cluster_id=None, topic_id=None)))
-
-
-def went_back(ours: Row, theirs: Row | None) -> bool:
-    """True if the row of the source's name shows that the job went back after ``ours`` was written."""
-    return theirs is not None and theirs.stored.anchor is not None and written_ms(theirs) > written_ms(ours)
-
-
-def is_later_bare(row: Row | None, other: Row) -> bool:
-    """True if a row without an anchor was stored after ``other``: the job may have moved to where it was stored."""
-    if row is None or row.stored.anchor is not None or is_unread(row.stored):
-        return False
-    return written_ms(row) - written_ms(other) > CLOCKS_MS
-
-
-def is_of_third(ours: Row, theirs: Row | None) -> bool:
-    """True if a row under the destination's name, not its own, may be of a third cluster: not surely the source's.
-
-    Only an anchor of the row of the source's name shows which cluster the source is.
-    """
-    id_ = ours.stored.cluster_id
-    return id_ is not None and (theirs is None or id_ != theirs.stored.cluster_id)
 
 
 def topic_ids(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
@@ -126,11 +91,6 @@ def is_numbered_here(row: Row, cluster_id: str) -> bool:
 def is_unread(stored: StoredOffset | None) -> bool:
     """True if nothing of the partition was processed: no row, or one that says so."""
     return stored is None or stored.is_unread
-
-
-def written_ms(row: Row) -> int:
-    """When the row was written (epoch ms); -1 where the store does not keep it."""
-    return -1 if row.stored.written_at_ms is None else row.stored.written_at_ms
 
 
 def anchor_lag(row: Row | None, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
@@ -188,8 +148,7 @@ class Corrections:
     def include(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a planned row is one of them.
 
-        A row that is right where the job will look is left alone, if it stays clear whose number it is. Otherwise the
-        job's next number would be taken for one of the cluster that it came from.
+        A row that is right where the job will look is left alone, if it stays clear whose number it is.
 
         A new partition gets a row where its job needs one, and where the job had stored offset 0: it may start
         elsewhere without one.
@@ -203,35 +162,9 @@ class Corrections:
             return True
         return not row.is_right
 
-    def completing(self, rows: Iterable[Planned], *, any_written: bool, moving: bool = False) -> list[Planned]:
-        """The rows whose offset is right and whose anchor must be replaced, because the job moves to this cluster.
-
-        Others of the job tell of its move, and these would contradict them; or the job is moved now (``moving``), and
-        these are in another numbering. ``rows``: those of the job that are not written otherwise; ``any_written``:
-        others of it are.
-        """
-        every = list(rows)
-        tells = any_written or any(self._tells(*each) for each in every)
-        return [
-            each
-            for each in every
-            if (tells and self._lacks_trace(*each)) or (moving and self._is_numbered_elsewhere(*each))
-        ]
-
-    def _tells(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if both sides have one name, and the row in the store tells that the job has been moved here."""
-        speaks = selected.row
-        return speaks is not None and row.source_key == row.key and is_numbered_here(speaks, self.cluster_id)
-
-    def _lacks_trace(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if a row that is right as it is keeps no trace of a move: both sides have one name.
-
-        Beside rows that tell of the move, one in another cluster's numbering that was written later than an earlier
-        one here shows that the job has gone back (``hook.side``).
-        """
-        if selected.row is None or row.source_key != row.key:
-            return False
-        return row.is_right and not is_numbered_here(selected.row, self.cluster_id)
+    def completing(self, rows: Iterable[Planned]) -> list[Planned]:
+        """The rows whose offset is right and whose anchor a move replaces: it is in another cluster's numbering."""
+        return [each for each in rows if self._is_numbered_elsewhere(*each)]
 
     def _is_numbered_elsewhere(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a row that is right as it is has the anchor of another cluster, or of the topic before it was

@@ -1,67 +1,46 @@
-"""The hook for a query whose offsets are in a checkpoint: the correction is a copy, made once.
+"""The hook for a query whose offsets are in a checkpoint: a correction is a copy, made once a stay.
 
-From then on the copy is the job's checkpoint: it is checked before every start, and its path is passed to the command
-in ``CHECKPOINT_VARIABLE``. The original does not change.
+The location names the copy: from then on it is the job's checkpoint, checked before every start, and its path is passed
+to the command in ``CHECKPOINT_VARIABLE``. A folder that is found and that no location names is never continued.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import count
 from urllib.parse import urlsplit
 
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, ReconcilerError
+from reconciler.core.errors import NeedsPerson, NotCreated, ReconcilerError
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.formats.json_fields import FieldError, integer, string
-from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
-from reconciler.stores.registry import checkpoint_at, checkpoint_path, traits
+from reconciler.stores.registry import checkpoint_path, traits
 
 log = logging.getLogger("reconciler.hook")
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A job's checkpoint and the path of its copy; ``copied``: the copy exists and is checked instead."""
+    """A job's checkpoint: the path in the configuration, and the one that the job uses now."""
 
+    base: str
     path: str
-    copy: str | None
-    copied: bool = False
 
-    @property
-    def path_now(self) -> str:
-        return self.copy if self.copied and self.copy is not None else self.path
-
-    def now(self, config: Config, job: Job) -> tuple[Config, Job]:
-        """The configuration and the job with the checkpoint to check: the copy, once it exists."""
-        current = replace(job, store=checkpoint_at(self.path_now))
-        return replace(config, jobs=tuple(current if each.name == job.name else each for each in config.jobs)), current
-
-    @property
     def new_copy(self) -> str:
-        """Where a copy goes that is made now. Raises NeedsPerson if there can be none."""
-        if self.copied:
-            raise NeedsPerson(
-                f"The copy {self.copy} needs correcting itself, which is done in another copy.",
-                hint=f'Let the job\'s store name it, store = "{checkpoint_at(self.path_now)}", and give another'
-                " --clone-to.",
-            )
-        if self.copy is None:
-            raise NeedsPerson(
-                f"The checkpoint {self.path} needs correcting, which is done in a copy.",
-                hint="Say where it goes with --clone-to NEW_PATH; the command finds its path in "
-                f"{CHECKPOINT_VARIABLE}.",
-            )
-        return self.copy
+        """Where a copy goes that is made now: ``BASE-2``, or the first number that is not in use."""
+        from reconciler.checkpoints.files import Tree
 
-    def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> Original:
-        """Make the copy, if anything needs correcting. Raises as ``clone`` and ``new_copy`` do."""
+        return next(path for number in count(2) if Tree(path := f"{self.base.rstrip('/')}-{number}").is_empty())
+
+    def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> str:
+        """Make the copy, if anything needs correcting; the path to start on. Raises as ``clone`` does."""
         if not checked.to_write:
-            return self
-        copy = self.new_copy
+            return self.path
         from reconciler.checkpoints.clone import clone
 
+        copy = self.new_copy()
         made = clone(self.path, copy, checked.plan, job=job.name, config=config, outside=outside)
         again = ", again" if made.repeats else ""
         log.info("%s is ready: its query runs batch %d%s; %s was only read", copy, made.batch, again, self.path)
@@ -69,36 +48,20 @@ class Original:
             log.warning("%s", sentence)
         if not made.sinks:
             log.info("no sink was compared: never start the query on %s again, once it has run on the copy", self.path)
-        return replace(self, copied=True)
+        return copy
 
 
-def of(job: Job, clone_to: str | None) -> Original | None:
-    """The job's checkpoint, None for a job that keeps its offsets elsewhere.
+def of(job: Job, now: Job) -> Original | None:
+    """The job's checkpoint, None for a job that keeps its offsets elsewhere. ``now``: the job as its location says.
 
-    Raises ConfigError if ``clone_to`` is given for such a job, or holds anything but a copy of the checkpoint.
+    Raises NeedsPerson if the checkpoint that it was copied from has run on since.
     """
     if not traits(job.store).corrected_in_copy:
-        if clone_to is not None:
-            raise ConfigError(
-                f'--clone-to is for jobs whose offsets are in a checkpoint, and those of "{job.name}" are elsewhere.',
-                hint="Leave it out.",
-            )
         return None
-    path = checkpoint_path(job.store)
-    if clone_to is None:
-        return Original(path, None)
-    from reconciler.checkpoints.files import Tree
-
-    if Tree(clone_to).is_empty():
-        return Original(path, clone_to)
-    came_from = _came_from(clone_to)
-    if came_from is None or not Tree(path).is_at(came_from):
-        raise ConfigError(
-            f"{clone_to} is there, and is no copy of {path}" + (f" but of {came_from}." if came_from else "."),
-            hint="Choose another --clone-to.",
-        )
-    _refuse_run_on(path, clone_to)
-    return Original(path, clone_to, copied=True)
+    found = Original(checkpoint_path(job.store), checkpoint_path(now.store))
+    if found.path != found.base and (came_from := _came_from(found.path)) is not None:
+        _refuse_run_on(came_from, found.path)
+    return found
 
 
 def _came_from(copy: str) -> str | None:
@@ -123,9 +86,9 @@ def _refuse_run_on(path: str, copy: str) -> None:
         raise NeedsPerson(
             f"The query was started on {path} after the copy {copy} was made of it: {done}. The copy would read again, "
             "uncounted, what was read there.",
-            hint="If the original's work counts, give another --clone-to, for a new copy of it. If the copy's does, "
-            f'stop the query on the original, write store = "{checkpoint_at(copy)}" for the job, and leave out '
-            "--clone-to. reconciler audit tells what was put out twice, or by neither.",
+            hint="If the copy's work counts, stop the query on the original, and move it aside. If the original's "
+            "does, stop the query and move the copy aside; reconciler audit tells what was put out twice, or by "
+            "neither.",
         )
 
 

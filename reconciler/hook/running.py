@@ -12,11 +12,9 @@ from contextlib import closing
 from functools import partial
 
 from reconciler.config.file import Cluster, Config, Job
-from reconciler.core.errors import Changed, NeedsPerson, Unreachable
-from reconciler.failover.no_rows import no_rows
+from reconciler.core.errors import Changed, Unreachable
 from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
-from reconciler.hook.side import Held
 from reconciler.ports import HasMembers, OffsetStore
 from reconciler.retry import insist
 from reconciler.stores.registry import traits
@@ -89,21 +87,3 @@ def _wait_until_left(
             )
         said = members
         pause(POLL_S)
-
-
-def refuse_unknown_group(config: Config, job: Job, held: Held, store_on: StoreOn) -> None:
-    """Raise NeedsPerson for a group without offsets at both clusters, where only the clusters have a job's offsets.
-
-    Raises Unreachable if the source does not answer: the group may be misspelt.
-    """
-    if held.rows or config.source is None or not traits(job.store).holds_commits:
-        return
-    with closing(store_on(config.source, job.store)) as store:
-        if store.read(job.group, job.topics):
-            return
-        absent = no_rows(store, job.group, *job.topics)
-    raise NeedsPerson(
-        f'Job "{job.name}" has no stored offset at either cluster: {absent}.',
-        hint="Correct the group or the topics. If the job is new, start it once with --accept new, or write "
-        'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
-    )

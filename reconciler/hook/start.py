@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,14 +23,16 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.selection import topic_ids
 from reconciler.failover.totals import outcome
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
+from reconciler.failover.writing.moves import Replaced, begin, done, numbers_of
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
 from reconciler.formats.start import JobStart, Side
 from reconciler.hook import checkpoint, kept, trust
 from reconciler.hook.kept import KeptFiles
-from reconciler.hook.side import Chosen, Held, numberings, offsets_at_source
+from reconciler.hook.where import Held, Place, numberings, offsets_as_stored
 from reconciler.identity import may_read_headers
+from reconciler.ports import TopicPartition
 from reconciler.spark.handoff.options import (
     CHECKPOINT_VARIABLE,
     OFFSETS_VARIABLE,
@@ -41,9 +43,12 @@ from reconciler.spark.handoff.options import (
     starting_offsets_json,
 )
 from reconciler.spark.handoff.proof import DIGEST_VARIABLE, digest_of
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Location, Stamp
 from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
+    from reconciler.failover.writing.apply import JobChanges
     from reconciler.trust.ed25519 import PrivateKey
 
 SINKS_OF_THE_JOB = frozenset({"files", "delta", "iceberg"})
@@ -56,29 +61,36 @@ log = logging.getLogger("reconciler.hook")
 class Start:
     """A start whose settings are usable. ``config_file`` is the configuration's path, for messages."""
 
-    config: Config
-    job: Job
+    place: Place
+    state: JobState
     folder: Path
     key: PrivateKey | None
     original: checkpoint.Original | None
     config_file: Path
+    stamp: Stamp
+
+    @property
+    def config(self) -> Config:
+        return self.place.config
+
+    @property
+    def job(self) -> Job:
+        return self.place.job
 
     @classmethod
     def of(
         cls,
-        config: Config,
+        place: Place,
         job: Job,
+        state: JobState,
         *,
         plans: Path | None,
-        clone_to: str | None,
         config_file: Path,
+        stamp: Stamp,
     ) -> Start:
-        """Raises ConfigError for a key, a folder of plans or a copy of a checkpoint that cannot be used."""
-        key, folder = trust.ready(config.trust), kept.folder(plans)
-        original = checkpoint.of(job, clone_to)
-        if original is not None:
-            config, job = original.now(config, job)
-        return cls(config, job, folder, key, original, config_file)
+        """``job`` is the configuration's. Raises ConfigError for a key or a folder of plans that cannot be used."""
+        key, folder = trust.ready(place.config.trust), kept.folder(plans)
+        return cls(place, state, folder, key, checkpoint.of(job, place.job), config_file, stamp)
 
     def correct(self, checked: Checked, outside: Outside, show: Callable[[Plan], None]) -> dict[str, str]:
         """Keep the plan, correct what is stored, and return the variables that the command finds.
@@ -104,32 +116,45 @@ class Start:
             refuse(self.job.name, sinks)
         start = self._start(plan)
         write_whole(files.starting_offsets, starting_offsets_json(plan.starts) + "\n")
-        path = self.original.path_now if self.original else None
-        if checked.to_write:
-            self._require_signature(plan, files.plan)
-            if self.original is not None:
-                path = self.original.corrected(self.config, self.job, checked, outside).path_now
-                write_whole(files.copied, "")  # an audit needs the plan
-            else:
-                self._apply(plan, files.plan, outside)
-                if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
-                    log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
+        path = self.original.path if self.original else None
+        if checked.to_write or self.place.is_moving:
+            path = self._move(checked, plan, files, outside)
         else:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
             if checked.to_anchor and not trust.waits_for_person(self.config.trust, self.key):
                 self._anchor(plan, files.plan, outside)
         return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan.absolute())}
 
-    def at_source(self, chosen: Chosen, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
-        """The variables of a start at the source. Writes nothing to the store, and contacts no cluster.
+    def _move(self, checked: Checked, plan: Plan, files: KeptFiles, outside: Outside) -> str | None:
+        """Write the numbers between the locations that say so. Returns the path of the checkpoint to start on."""
+        if checked.to_write:
+            self._require_signature(plan, files.plan)
+        if self.original is not None:
+            here = self._begin(plan, {})
+            path = self.original.corrected(self.config, self.job, checked, outside)
+            if path != self.original.path:
+                write_whole(files.copied, "")  # an audit needs the plan
+            done(self.state, here, path, self.stamp)
+            return path
+        self._apply(plan, files.plan, outside)
+        if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
+            log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
+        return None
 
-        Raises as ``offsets_at_source`` and ``refuse_unlisted`` do.
+    def _begin(self, plan: Plan, replaced: Mapping[TopicPartition, Replaced]) -> Location:
+        location = self.place.location
+        numbers = numbers_of(plan, self.job, self.config, 1 if location is None else location.stay, replaced)
+        return begin(self.state, self.config, self.job, numbers, self.stamp)
+
+    def as_stored(self, held: Held, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
+        """The variables of a start at the job's own offsets. Writes nothing to the store, and contacts no cluster.
+
+        Raises as ``offsets_as_stored`` and ``refuse_unlisted`` do.
         """
-        held = chosen.held or Held({})
-        may_be_new = may_be_new or self.job.new is not None
-        offsets = offsets_at_source(self.config, self.job, held, may_be_new=may_be_new)
+        may_be_new = may_be_new or self.job.new is not None or self.place.location is None
+        offsets = offsets_as_stored(self.place, held, may_be_new=may_be_new)
         source = self.config.source
-        assert source is not None, "offsets_at_source has raised"
+        assert source is not None, "offsets_as_stored has raised"
         if held.rows or may_be_new:
             with suppress(NotCreated), closing(outside.open_store(self.job.store)) as store:
                 refuse_unlisted(self.job, store.address, find_unlisted(self.config, self.job, store))
@@ -211,7 +236,7 @@ class Start:
 
     def _require_signature(self, plan: Plan, path: Path) -> None:
         """Raises as ``trust.require_signature`` does."""
-        by_person = partial(trust.by_person, self.job, self.original, path, self.config_file)
+        by_person = partial(trust.by_person, self.job, path, self.config_file)
         trust.require_signature(self.config.trust, plan, path, self.key, by_person)
 
     def _anchor(self, plan: Plan, path: Path, outside: Outside) -> None:
@@ -223,16 +248,29 @@ class Start:
             log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
 
     def _apply(self, plan: Plan, path: Path, outside: Outside) -> None:
-        from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write
+        from reconciler.failover.writing.apply import prepare, refuse, replaced_by  # most starts have nothing to write
 
         changes = prepare(plan, self.config, outside, hands_over=True)
         for change in changes:
             refuse(change)
         count = sum(len(change.intended) for change in changes)
-        if not count:
+        if not count and not self.place.is_moving:
             log.info("every offset is right: another process has corrected them meanwhile")
             return
-        if traits(self.job.store).corrected_by_job:
+        here = self._begin(plan, replaced_by(changes)) if self._begins_a_stay(changes) else None
+        self._write(changes, plan, path, outside)
+        if here is not None:
+            done(self.state, here, None, self.stamp)
+
+    def _begins_a_stay(self, changes: Sequence[JobChanges]) -> bool:
+        """A move, and a correction where the job lives; not the new anchors of offsets that are right there."""
+        return self.place.is_moving or any(not item.keeps_offset for change in changes for item in change.intended)
+
+    def _write(self, changes: Sequence[JobChanges], plan: Plan, path: Path, outside: Outside) -> None:
+        from reconciler.failover.writing.apply import write
+
+        count = sum(len(change.intended) for change in changes)
+        if traits(self.job.store).corrected_by_job and count:
             from reconciler.failover.writing.handed import hand_over
 
             hand_over(changes, plan, path, outside)
@@ -241,6 +279,9 @@ class Start:
             log.info(words, offsets, outcome(plan))
             return
         write(changes, plan, path, outside)
+        if not count:
+            log.info("every offset is right as it is; %s", outcome(plan))
+            return
         undo = command("reconciler", "rollback", path, "-c", self.config_file)
         if all(item.keeps_offset for change in changes for item in change.intended):
             log.info(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from reconciler.config.file import Job
     from reconciler.config.settings import TrustSettings
     from reconciler.formats.plan import Plan
-    from reconciler.hook.checkpoint import Original
     from reconciler.trust.ed25519 import PrivateKey
 
 
@@ -70,10 +69,10 @@ def require_signature(
         signing.check(path, content, plan.sha256, trust)
 
 
-def by_person(job: Job, original: Original | None, path: Path, config: object) -> str:
+def by_person(job: Job, path: Path, config: object) -> str:
     """What a person does with the hook's plan of the job, at ``path``; ``config``: the configuration's file.
 
-    ``apply`` writes to no checkpoint, and to no table of the job's own. Raises as ``new_copy`` of the checkpoint does.
+    ``apply`` writes to no table of the job's own.
     """
     if traits(job.store).corrected_by_job:
         return (
@@ -84,7 +83,4 @@ def by_person(job: Job, original: Original | None, path: Path, config: object) -
         )
     sign = command("reconciler", "sign", path, "--key", "FILE")
     write = command("reconciler", "apply", path, "-c", config)
-    if original is not None:
-        paths = (original.path, original.new_copy)
-        write = command("reconciler", "checkpoint", "clone", *paths, "--plan", path, "-c", config)
     return f"Look at it: {sign}; then {write}, and start again."

@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.client import HTTPException, InvalidURL
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+from reconciler.clock import stamp
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode
-from reconciler.core.visible import command
-from reconciler.fileio import looked_at
-from reconciler.folder import Folder, LocalFolder, open_folder
 from reconciler.near import near_names
 from reconciler.preflight.results import Trials
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Location
+from reconciler.state.opening import open_state
 from reconciler.trust import signing
 from reconciler.watch.listener import ListenAddress, check_tls
 
 GATEWAY_S = 5.0
 """Seconds to wait for a push gateway."""
 
-Marked = Callable[[str], str | None]
-"""By whom and when a job was marked by ``failover start``, None if it was not. Raises as ``hook.marks`` does."""
 
-
-def on_this_machine(config: Config, jobs: tuple[Job, ...], marked: Marked, trials: Trials, *, offline: bool) -> None:
+def on_this_machine(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offline: bool) -> None:
     """Try what the configuration names beside clusters and stores. ``offline``: contact nothing, and open no port."""
     _unread_names(config, trials)
     _watch(config, trials, offline=offline)
     _textfile(config, trials)
     _gateway(config, trials, offline=offline)
     _keys(config, trials)
-    _marks(config, jobs, marked, trials, offline=offline)
+    _state(config, jobs, trials, offline=offline)
 
 
 def _unread_names(config: Config, trials: Trials) -> None:
@@ -116,37 +113,26 @@ def _keys(config: Config, trials: Trials) -> None:
             trials.ok("trust", f"the hook can sign with {trust.signing_key}")
 
 
-def _marks(config: Config, jobs: tuple[Job, ...], marked: Marked, trials: Trials, *, offline: bool) -> None:
-    """The folder of marks, and each job's mark. One that is not named is made by ``failover start``."""
-    with trials.trying("failover"):
-        folder = open_folder(config.failover_state)
-        is_local = isinstance(folder, LocalFolder)
-        if not is_local and offline:
-            return
-        if folder.exists():
-            _listed(folder, jobs, marked, trials)
-        elif not is_local:
-            next_step = "failover start makes it with the first mark. If it has made marks, correct [failover] state."
-            trials.warn("failover", f"There is no folder of marks {folder.shown} yet.", next_step)
-        elif looked_at(folder.shown) is not None:
-            trials.fail("failover", f"{folder.shown} is not a folder.", "Correct [failover] state.")
-        elif config.failover_state_is_named:
-            message = f"There is no folder {folder.shown}, which [failover] state names: without it no hook starts."
-            next_step = f"Create it once, or mount it: {command('mkdir', '-p', folder.shown)}"
-            trials.fail("failover", message, next_step, ExitCode.UNREACHABLE)
+def _state(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offline: bool) -> None:
+    """The state store, and where it says that each job lives: without it no hook starts."""
+    if config.state is None:
+        next_step = "Add one before the first start by the hook; reconciler init -c FILE makes it."
+        trials.warn("state", "There is no [state] store: hook, move and status need one.", next_step)
+        return
+    if offline and not config.state.startswith("sqlite:"):
+        return
+    with trials.trying("state"), closing(open_state(config.state)) as store:
+        trials.ok("state", f"{store.shown} is state store {store.id[:8]}")
+        if config.state.startswith("sqlite:"):
+            next_step = "Right for one machine; else PostgreSQL, HBase, or files: on a shared disk or in a bucket."
+            trials.warn("state", "Only this machine's hooks see a SQLite file.", next_step)
+        for job in jobs:
+            with trials.trying(f"job {job.name}"):
+                trials.ok(f"job {job.name}", _lives(JobState(store, job.name).location(), job))
 
 
-def _listed(folder: Folder, jobs: tuple[Job, ...], marked: Marked, trials: Trials) -> None:
-    """Whether marks can be read and set there, and each job's mark: a hook starts no job whose mark it cannot read."""
-    folder.names()
-    can = f"the folder of marks {folder.shown} can be read"
-    if folder.may_be_written(""):
-        trials.ok("failover", can)
-    else:
-        next_step = "Right where only hooks run: let the user of failover start write there."
-        trials.warn("failover", f"{can}, and this user may not write there.", next_step)
-    for job in jobs:
-        with trials.trying(f"job {job.name}"):
-            if (mark := marked(job.name)) is not None:
-                message = f"It is marked: its hook moves it to the destination at its next start ({mark})."
-                trials.warn(f"job {job.name}", message, "Right during a failover. Otherwise: reconciler failover end.")
+def _lives(here: Location | None, job: Job) -> str:
+    if here is None:
+        return f"where it lives is not recorded: its first start, or reconciler move --to {job.home}, does that"
+    since = f"since {stamp(here.at_ms)}, by {here.by}"
+    return f"{'lives on' if here.to is None else f'is moving to {here.to} from'} {here.cluster}, {since}"

@@ -128,6 +128,12 @@ def _topics(found: Proposed) -> Iterator[str]:
 
 def _anchors(found: Proposed) -> Iterator[str]:
     yield ""
+    yield from _comment(
+        "Where the jobs live is recorded here. It must outlive either cluster: make it by init -c FILE."
+    )
+    yield "# [state]"
+    yield from _commented("state", {"store": '"postgresql://HOST/DATABASE"'})
+    yield ""
     if found.bare_jobs:
         yield from _comment(
             f"Offsets without an anchor were found for {some(found.bare_jobs)}. Let the job record anchors, or set "

@@ -26,8 +26,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -76,7 +75,6 @@ log = logging.getLogger(__name__)
 
 END_OF_WAITING_S = 1e9
 UNLISTED_S = 60.0
-DESTINATION = "[destination"
 SOURCE, ANCHORS = "the source cluster", "the anchor store"
 
 
@@ -284,8 +282,7 @@ class Tracker:
         if not asked or self._side.stopping():
             return {}
         settings = EngineSettings(max(0.0, self._gives_up_at - self._side.monotonic()))
-        with _of_the_source():
-            found = run(self._side.reader, asked, clock=self._clock, settings=settings).found
+        found = run(self._side.reader, asked, clock=self._clock, settings=settings).found
         return {key: answer.finding for key, answer in found.items()}
 
     def _save(self, tracked: TrackedJob) -> None:
@@ -346,8 +343,7 @@ class Tracker:
                 self._drop(place)
                 raise
 
-        with nullcontext() if place == ANCHORS else _of_the_source():
-            return insist(once, left_s=lambda: self._gives_up_at - self._clock())
+        return insist(once, left_s=lambda: self._gives_up_at - self._clock())
 
     def _clock(self) -> float:
         """The time for deadlines: beyond all of them once the caller wants to stop."""
@@ -368,19 +364,6 @@ def _open_each(
     if jobs and not stores:
         raise together(error for _, error in unusable)
     return stores, unusable
-
-
-@contextmanager
-def _of_the_source() -> Iterator[None]:
-    """Let hints about a cluster's settings name the source's section."""
-    try:
-        yield
-    except ReconcilerError as error:
-        if error.hint is None or DESTINATION not in error.hint:
-            raise
-        of_source = type(error)(error.message, hint=error.hint.replace(DESTINATION, "[source"))
-        of_source.retryable = error.retryable
-        raise of_source from error
 
 
 def _first_of_each(rows: Iterable[Row]) -> list[Row]:

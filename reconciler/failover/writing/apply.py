@@ -20,6 +20,7 @@ from reconciler.failover.gather import job_topics
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Corrections, Planned, Selected, by_key, is_own, is_unread, select
 from reconciler.failover.writing import refusals
+from reconciler.failover.writing.moves import Replaced
 from reconciler.failover.writing.plan_checks import (
     AGAIN,
     check_configuration,
@@ -124,6 +125,19 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
             )
 
 
+def replaced_by(changes: Sequence[JobChanges]) -> dict[TopicPartition, Replaced]:
+    """What the rows to write replace, for the plan that the state store keeps."""
+    return {
+        item.key: Replaced(
+            None if item.prior is None else item.prior.offset,
+            None if item.speaks is None else item.speaks.stored,
+            item.new.anchor,
+        )
+        for change in changes
+        for item in change.intended
+    }
+
+
 @contextmanager
 def one_of(jobs: Sequence[object], others: str, kinds: Errors = (Changed, Unreachable)) -> Iterator[None]:
     """An error of ``kinds`` that arises here is about one of ``jobs``: its hint gets a sentence on the others."""
@@ -170,9 +184,6 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     check_in_place(job, found.left, cluster, outside.reader)
     anchors = anchors_for(job, found.writing, cluster, outside.reader)
     now_ms = outside.now_ms()
-    ahead = tuple((row, why) for row, selected in found.writing if (why := refusals.why_ahead(row, selected, now_ms)))
-    if ahead:
-        return JobChanges(job, refused=ahead, refusal=Refusal.CLOCK)
     intended = tuple(_intended(row, selected, anchors[row], now_ms) for row, selected in found.writing)
     return JobChanges(job, intended, tuple(found.already))
 
@@ -194,7 +205,7 @@ def _compare(
     """Compare the plan with the store's rows. Raises Changed where the store is not as the plan saw it."""
     found, cluster_id = _Compared(), corrections.cluster_id
     for row in planned:
-        selected = select(rows, row.source_key, row.key, cluster_id)
+        selected = select(rows, row.source_key, row.key, cluster_id, moved=job.moved)
         if (bad := refusals.unreadable(row, selected, rows)) is not None:
             found.unreadable.append((row, str(bad.refused).removesuffix(".")))
         elif is_applied(row, selected, job.group, cluster_id):
@@ -208,8 +219,7 @@ def _compare(
             found.writing.append((row, selected))
         elif row.verdict is Verdict.MATCH:
             found.left.append((row, selected))
-    written = bool(found.writing or found.already)
-    completing = corrections.completing(found.left, any_written=written, moving=True)
+    completing = corrections.completing(found.left)
     keys = {row.key for row, _ in completing}
     left = [each for each in found.left if each[0].key not in keys]
     return replace(found, writing=found.writing + completing, left=left)
@@ -217,7 +227,7 @@ def _compare(
 
 def _intended(row: PartitionPlan, selected: Selected, anchor: Anchor, now_ms: int) -> Intended:
     assert row.resume_offset is not None, "Corrections: a row without an offset is not written"
-    new = StoredOffset(row.resume_offset, anchor, refusals.time_for(row, selected, now_ms))
+    new = StoredOffset(row.resume_offset, anchor, now_ms)
     return Intended(row, row.key, selected.replaced, new, selected.row)
 
 

@@ -1,9 +1,6 @@
 """Why ``apply`` writes nothing of a job, and writes the others.
 
-A partition needs a decision, a clock is wrong, a row cannot be read, or only the job itself changes its offsets.
-
-A clock: of two rows with anchors the later one counts. A row of the source that is dated long after now would be the
-later one until that time, whatever the job writes here, and would set the job back to it again and again.
+A partition needs a decision, a row cannot be read, or only the job itself changes its offsets.
 """
 
 from __future__ import annotations
@@ -11,22 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from reconciler.clock import stamp
 from reconciler.config.file import Job
-from reconciler.failover.selection import Selected, written_ms
+from reconciler.failover.selection import Selected
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, Row, TopicPartition
 from reconciler.stores.registry import traits
-
-AHEAD_MS = 10_000
-"""How far the source's clock may be ahead: a job is hardly started, and has stored offsets, in less time."""
 
 
 class Refusal(StrEnum):
     """Why a job is not written, as a clause."""
 
     UNDECIDED = "a partition needs a decision"
-    CLOCK = "a row of the source is dated far ahead of this clock"
     UNREADABLE = "a row that the plan is about cannot be read any more"
     COPIED = "a checkpoint is only read, and corrected in a copy"
     STORED_BY_JOB = "its offsets are in a table, which only the job writes"
@@ -44,10 +36,6 @@ class Refusal(StrEnum):
 
 HINTS = {
     Refusal.UNDECIDED: "Make a new plan with --set or --accept once it is decided.",
-    Refusal.CLOCK: (
-        "Correct the clock that is wrong, this one or the source's. If the source's was, correct the row's time, or "
-        "run this again after that time."
-    ),
     Refusal.UNREADABLE: "Make a new plan once that is done.",
     Refusal.COPIED: "Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN --job JOB.",
     Refusal.STORED_BY_JOB: (
@@ -55,33 +43,6 @@ HINTS = {
         "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets."
     ),
 }
-
-
-def time_for(row: PartitionPlan, selected: Selected, now_ms: int) -> int:
-    """The new row's time of writing (epoch ms): after the source's row.
-
-    With one time for both, each side would count its own row, and a hook of the other side would start the job there.
-    """
-    return max(now_ms, _source_ms(row, selected) + 1)
-
-
-def _source_ms(row: PartitionPlan, selected: Selected) -> int:
-    """When the source's row was written (epoch ms); -1 where none can count as later than the new row."""
-    source = selected.source
-    if source is None or source.key == row.key or source.stored.anchor is None:
-        return -1
-    return written_ms(source)
-
-
-def why_ahead(row: PartitionPlan, selected: Selected, now_ms: int) -> str | None:
-    """Why no row can take the place of the source's, as a clause; None if one can."""
-    dated_ms = _source_ms(row, selected)
-    if dated_ms - now_ms <= AHEAD_MS:
-        return None
-    return (
-        f"the row of {row.source_key} is dated {stamp(dated_ms)}, and here it is {stamp(now_ms)}: it would count as "
-        "later than any row that the job writes here"
-    )
 
 
 def of_store(job: Job) -> Refusal | None:

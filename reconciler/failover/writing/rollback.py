@@ -168,7 +168,12 @@ def _is_in_place(planned: JobPlan, plan: Plan, config: Config, outside: Outside)
     with closing(outside.open_store(job.store)) as store:
         rows = by_key(store.read(planned.group, sorted(topics)))
     return any(
-        is_applied(row, select(rows, row.source_key, row.key, plan.cluster_id), planned.group, plan.cluster_id)
+        is_applied(
+            row,
+            select(rows, row.source_key, row.key, plan.cluster_id, moved=True),
+            planned.group,
+            plan.cluster_id,
+        )
         for row in planned.partitions
     )
 

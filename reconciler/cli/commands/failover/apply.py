@@ -17,16 +17,20 @@ from reconciler.cli.terminal.output import Shown, say, show, stack, wrap
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
-from reconciler.config.file import Config
+from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
-from reconciler.failover.writing.apply import JobChanges, check_still, prepare, write
-from reconciler.failover.writing.plan_checks import check_stores, directed
+from reconciler.failover.writing.apply import JobChanges, check_still, prepare, replaced_by, write
+from reconciler.failover.writing.moves import begin, done, numbers_of
+from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.failover.writing.refusals import Refusal
 from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Stamp
+from reconciler.state.plans import Numbers
 from reconciler.trust import signing
 
 MOST_REFUSED = 20
@@ -67,8 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     plan = trusted_plan(config, options.plan)
-    config = directed(config, plan)
     chosen = plan.only(options.job)
+    config = context.for_plan(config, chosen)
     print_not_judged(chosen)
     if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
         refuse_unwritable(kept, other="place for the plan")
@@ -116,12 +120,33 @@ def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace
         changes = prepare(chosen, config, outside)
         show(changes_text(changes))
         count = sum(len(change.intended) for change in changes)
-        if count and not options.dry_run:
-            confirm(f"Write {counted(count, 'offset')}?", yes=options.yes)
+        moves = _moves(changes, plan, config)
+        if (count or moves) and not options.dry_run:
+            confirm(f"Write {counted(count, 'offset')}?" if count else "Record the move?", yes=options.yes)
             if not options.yes:
                 check_still(changes, chosen, config, outside)
+            begun = [(state, begin(state, config, job, numbers, mark)) for state, job, numbers, mark in moves]
             write(changes, plan, options.plan, outside)
+            for (state, here), (*_, mark) in zip(begun, moves, strict=True):
+                done(state, here, here.checkpoint, mark)
     return changes, count
+
+
+def _moves(changes: Sequence[JobChanges], plan: Plan, config: Config) -> list[tuple[JobState, Job, Numbers, Stamp]]:
+    """The jobs that begin a stay by this plan: none without a [state] store."""
+    if config.state is None:
+        return []
+    found, mark = [], context.stamp_now("apply")
+    for change in changes:
+        if change.is_refused:
+            continue
+        state = context.job_state(config, change.job)
+        here = state.location()
+        stays = here is not None and here.to is None and here.cluster == config.there
+        if not stays or any(not item.keeps_offset for item in change.intended):
+            stay = 1 if here is None else here.stay
+            found.append((state, change.job, numbers_of(plan, change.job, config, stay, replaced_by([change])), mark))
+    return found
 
 
 def _say_result(changes: Sequence[JobChanges], count: int, chosen: Plan, options: argparse.Namespace) -> None:

@@ -63,7 +63,7 @@ class _Explain(argparse.Action):
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    config = context.read_config(options)
+    config = context.read_located(options)
     by_hand = arguments.decisions(options)
     checked = context.check_jobs(config, options, by_hand)
     policy = config.policy.start

@@ -1,12 +1,11 @@
-"""Runs before a job's command at every start, and replaces itself with the command, which finds in its environment
-which cluster it reads, and from which offsets.
+"""Runs before a job's command at every start, on either cluster, and replaces itself with the command, which finds
+in its environment which cluster it reads, and from which offsets.
 
-A job that lives at the source starts there, with its own stored offsets: the hook writes nothing, and usually needs
-neither cluster. (With one topic name on both sides, or a store in Kafka, it needs the destination.) A job that
-lives at the destination is checked there, and offsets that need it are corrected; correct ones are left unchanged.
-If a partition needs a decision, the command is not run. So the hook is safe before every start.
-
-The hook never moves a job by itself. To move one: reconciler failover start, or --to destination.
+Where the job lives is recorded in the state store. One that was never moved starts with its own stored offsets, and
+nothing is contacted for it. One that was moved is checked against the cluster where it lives, and offsets that need it
+are corrected. One that is moving (reconciler move --to) is checked against the cluster that it moves to; its offsets
+are written there, and it lives there from then on. If a partition needs a decision, the command is not run. So the hook
+is safe before every start, and it never moves a job by itself.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.config.file import Cluster, Config
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
-from reconciler.core.visible import command
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
@@ -40,41 +38,33 @@ from reconciler.formats.plan import Plan, StartPolicy
 from reconciler.formats.start import Side
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
-from reconciler.hook.marks import Marks
-from reconciler.hook.running import refuse_running, refuse_unknown_group
-from reconciler.hook.side import Chosen, choose
+from reconciler.hook.running import refuse_running
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
+from reconciler.hook.where import Held, held_by, place_of, refuse_known
 from reconciler.ports import OffsetStore
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
+from reconciler.state.locations import first
+from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
     __doc__,
     [
-        ("before every start; at the destination, wait up to five minutes for a mirror that is behind", EXAMPLE),
-        (
-            "move the job to the destination",
-            "reconciler hook -c reconciler.toml --to destination -- spark-submit clicks.py",
-        ),
-        ("the first start of a new job", "reconciler hook -c reconciler.toml --accept new -- spark-submit clicks.py"),
+        ("before every start; during a move, wait up to five minutes for a mirror that is behind", EXAMPLE),
         (
             "do all this without a command, and print the variables that it would get",
             "reconciler hook -c reconciler.toml --job clicks",
-        ),
-        (
-            "a query whose offsets are in a checkpoint: it continues in a corrected copy",
-            "reconciler hook -c reconciler.toml --job counts --clone-to /srv/counts-b -- spark-submit counts.py",
         ),
     ],
     {
         ExitCode.OK: "the job may start (with a command: the command's own exit code)",
         ExitCode.USAGE: "usage or configuration, or the command cannot be run: it was not run",
-        ExitCode.NEEDS_PERSON: "a partition needs a decision, the plan needs a signature, or it is not clear on which "
-        "side the job is: the command was not run",
+        ExitCode.NEEDS_PERSON: "a partition needs a decision, the plan needs a signature, or it is not recorded where "
+        "the job lives: the command was not run",
         ExitCode.CHANGED: "the store or the destination changed meanwhile, or the job's group has live members: the "
         "command was not run",
-        ExitCode.UNREACHABLE: "a cluster, a store or the marks of failovers could not be reached, or refused: the "
+        ExitCode.UNREACHABLE: "a cluster, a store or the state store could not be reached, or refused: the "
         "command was not run",
         ExitCode.UNKNOWN_OUTCOME: "a write's outcome is unknown or partial: the command was not run; start it again",
     },
@@ -83,7 +73,7 @@ HELP = Help(
         "RECONCILER_PLANS": "the folder for plans, if there is no --plans",
         "XDG_STATE_HOME": "else plans go to its folder reconciler/plans (default: ~/.local/state)",
     },
-    see_also=("reconciler failover", "docs/how-to/hand-off.md", "deploy/README.md"),
+    see_also=("reconciler move", "docs/how-to/hand-off.md", "deploy/README.md"),
 )
 OF_A_START = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, CHECKPOINT_VARIABLE})
 """Of these the command finds only what this start sets: an earlier start's would be another side's."""
@@ -99,13 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
     arguments.add_one_job(parser)
     arguments.add_decisions(parser)
-    parser.add_argument(
-        "--to",
-        choices=[side.value for side in Side],
-        metavar="SIDE",
-        help="destination: move the job there, unless it is there already; source: start it there, unless it has been "
-        "moved (default: where it is, or where reconciler failover moves it)",
-    )
     parser.add_argument(
         "--wait",
         metavar="SECONDS",
@@ -126,12 +109,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the folder for plans (default: $RECONCILER_PLANS, or reconciler/plans in the XDG state folder)",
     )
-    parser.add_argument(
-        "--clone-to",
-        metavar="NEW_PATH",
-        help="for a checkpoint: where the corrected copy goes, once; the command finds its path in "
-        f"{CHECKPOINT_VARIABLE}",
-    )
     parser.add_argument("command", metavar="-- COMMAND", nargs="*", help="the job's command")
 
 
@@ -148,20 +125,17 @@ def run(options: argparse.Namespace) -> ExitCode:
             raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
         program = _program(options.command)
         by_hand = arguments.decisions(options)
+        state = context.job_state(config, job)
+        place = place_of(config, job, state.location())
         start = Start.of(
-            config,
-            job,
-            plans=options.plans,
-            clone_to=options.clone_to,
-            config_file=options.config,
+            place, job, state, plans=options.plans, config_file=options.config, stamp=context.stamp_now("hook")
         )
         with context.outside(start.config) as outside:
-            chosen = _choose(start, outside, options)
-            if chosen.side is Side.SOURCE:
-                variables = _at_source(start, chosen, outside, by_hand, options)
+            if place.side is Side.SOURCE:
+                variables = _as_stored(start, outside, by_hand, options)
             else:
                 refuse_wrong(start.config, [start.job], sinks=True)
-                _refuse_running(start, chosen)
+                _refuse_running(start)
                 checked = _check_or_wait(start, outside, by_hand, options)
                 figures.saw(checked, config.policy.start)
                 written.check()
@@ -186,42 +160,37 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error
 
 
-def _choose(start: Start, outside: Outside, options: argparse.Namespace) -> Chosen:
-    word = Side(options.to) if options.to else None
-    mark = None if word is Side.DESTINATION else Marks(start.config).of(start.job.name)
-    copied = start.original is not None and start.original.copied
-    return choose(start.config, start.job, outside, word=word, mark=mark, is_copied=copied)
-
-
-def _at_source(
-    start: Start, chosen: Chosen, outside: Outside, by_hand: ByHand, options: argparse.Namespace
-) -> dict[str, str]:
-    """The variables of a start at the source, where there is nothing to decide but that the job is new."""
+def _as_stored(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> dict[str, str]:
+    """The variables of a start at the job's own offsets: there is nothing to decide but that the job is new."""
+    place = start.place
     if by_hand != ByHand(accepted=by_hand.accepted & {Verdict.NEW}):
         raise ConfigError(
-            f'Job "{start.job.name}" starts at the source ({chosen.why}), and decisions are about the destination.',
-            hint="Leave --set, --set-time and --accept out; or add --to destination, to move the job there.",
+            f'Job "{start.job.name}" starts on {place.cluster} ({place.why}), and decisions are about moves.',
+            hint="Leave --set, --set-time and --accept out; or move the job first: reconciler move --to CLUSTER.",
         )
-    may_be_new = Verdict.NEW in by_hand.accepted
-    if not may_be_new and start.job.new is None and chosen.held is not None:
-        refuse_unknown_group(start.config, start.job, chosen.held, partial(_store_on, start.config))
-    variables = start.at_source(chosen, outside, may_be_new=may_be_new)
-    _refuse_running(start, chosen)
-    assert start.config.source is not None, "at_source has raised"
-    log.info(
-        'job "%s" starts at the source, %s: %s. To move it: %s',
-        start.job.name,
-        start.config.source.bootstrap_servers,
-        chosen.why,
-        command("reconciler", "failover", "start", "-c", options.config, "--job", start.job.name),
-    )
+    held = _held(start, outside)
+    if place.location is None:
+        refuse_known(start.job, held, options.config)
+    variables = start.as_stored(held, outside, may_be_new=Verdict.NEW in by_hand.accepted)
+    _refuse_running(start)
+    if place.location is None:
+        start.state.move_on(None, first(start.job.home, start.stamp))
+    log.info('job "%s" starts on %s, at its own offsets: %s', start.job.name, place.cluster, place.why)
     return variables
 
 
-def _refuse_running(start: Start, chosen: Chosen) -> None:
+def _held(start: Start, outside: Outside) -> Held:
+    """The job's rows: a group's are those of the cluster where it lives."""
+    config = start.config
+    if traits(start.job.store).holds_commits and config.source is not None:
+        return held_by(config, start.job, partial(_store_on, config, config.source))
+    return held_by(config, start.job, outside.open_store)
+
+
+def _refuse_running(start: Start) -> None:
     """Raise Changed for a job whose group has live members where it is to start."""
     store_on = partial(_store_on, start.config)
-    refuse_running(start.config, start.job, chosen.side, store_on, monotonic=time.monotonic, pause=time.sleep)
+    refuse_running(start.config, start.job, start.place.side, store_on, monotonic=time.monotonic, pause=time.sleep)
 
 
 def _store_on(config: Config, cluster: Cluster, address: str) -> OffsetStore:

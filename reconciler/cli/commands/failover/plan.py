@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    config = context.read_config(options)
+    config = context.read_located(options)
     by_hand = arguments.decisions(options)
     _refuse_applied(options.output)
     refuse_unwritable(options.output, replaces=outputs.PLAN, stdout="check --format json prints a plan.")

@@ -19,11 +19,12 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, prin
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.failover.totals import skips_sum
-from reconciler.failover.writing.plan_checks import directed
+from reconciler.failover.writing.moves import begin_back, done
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words
 from reconciler.hook.kept import note_rollback
+from reconciler.state.jobs import JobState
 
 EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
 HELP = Help(
@@ -68,11 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     plan = trusted_plan(config, options.plan, applied=True)
-    _roll_back(plan, directed(config, plan), options)
+    chosen = plan.only(options.job)
+    config = context.for_plan(config, chosen)
+    states = [] if config.state is None else [context.job_state(config, job) for job in config.chosen(*chosen.names)]
+    _roll_back(plan, config, options, states)
     return ExitCode.OK
 
 
-def _roll_back(plan: Plan, config: Config, options: argparse.Namespace) -> None:
+def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: Sequence[JobState]) -> None:
     with context.outside(config) as outside:
         jobs = prepare_rollback(plan, options.plan, config, outside, options.job)
         returns = [item for change in jobs for item in change.returns]
@@ -85,7 +89,11 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace) -> None:
         confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
         names = [change.job.name for change in jobs if change.returns]
         noted = partial(note_rollback, options.plan, names, outside.now_ms())
+        mark = context.stamp_now("rollback")
+        begun = [(state, begin_back(state, config, plan, mark)) for state in states if state.job in names]
         write_rollback(jobs, plan, options.plan, config, outside, on_writing=noted)
+        for state, (here, checkpoint) in begun:
+            done(state, here, checkpoint, mark)
     say(f"{counted(len(returns), 'offset')} put back and read again.")
     say_left_alone(plan, plan.only(options.job))
 

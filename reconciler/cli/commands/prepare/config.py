@@ -20,9 +20,8 @@ from reconciler.cli.terminal.text import fold
 from reconciler.config.file import Config, read_config
 from reconciler.core.errors import ExitCode
 from reconciler.core.visible import command
-from reconciler.hook.marks import Marks
 from reconciler.preflight.check import connections
-from reconciler.preflight.local import Marked, on_this_machine
+from reconciler.preflight.local import on_this_machine
 from reconciler.preflight.results import Level, TrialResult, Trials, World
 from reconciler.preflight.stores import abilities
 from reconciler.preflight.words import Section, explained
@@ -85,7 +84,7 @@ def _look(config: Config, options: argparse.Namespace, trials: Trials) -> list[S
     able = abilities(config, jobs, world, trials)
     if not options.offline:
         connections(config, jobs, able, world, trials)
-    on_this_machine(config, jobs, _marked(config), trials, offline=options.offline)
+    on_this_machine(config, jobs, trials, offline=options.offline)
     return explained(config, jobs, able)
 
 
@@ -100,16 +99,6 @@ def _world(config: Config) -> World:
         open_store=partial(open_store, timeout_s=timeout_s),
         topics=partial(topics_of, timeout_s=timeout_s),
     )
-
-
-def _marked(config: Config) -> Marked:
-    marks = Marks(config)
-
-    def marked(job: str) -> str | None:
-        mark = marks.of(job)
-        return None if mark is None else f"since {mark.since}, by {mark.by}"
-
-    return marked
 
 
 # ---------------------------------------------------------------- the output

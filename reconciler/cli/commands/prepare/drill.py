@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"--records {options.records} is not a number from 1 to {MOST_RECORDS:,}.")
     if not options.temp.is_dir():
         raise ConfigError(f"--temp {options.temp} is not a folder.", hint="Create it, or choose another one.")
-    config = context.read_config(options)
+    config = context.read_located(options)
     job = context.one_job(config, options.job)
     refuse_wrong(config, [job], sinks=True)
     with temporary_place(options.temp) as place, ExitStack() as until_the_end:

@@ -14,10 +14,12 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler import __version__
+from reconciler.cli import context
 from reconciler.cli.commands.prepare.init_mirror import MirrorFile, find_mirror, naming_rule, read_mirror
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
@@ -64,6 +66,7 @@ HELP = Help(
             "reconciler init --bootstrap-servers b:9092 --client security.protocol=SASL_SSL --client "
             "sasl.mechanism=SCRAM-SHA-512 --client sasl.username=me --client 'sasl.password=${KAFKA_PASSWORD}'",
         ),
+        ("make the state store of a configuration", "reconciler init -c reconciler.toml"),
         ("print the configuration", "reconciler init --bootstrap-servers b:9092 --yes --output -"),
     ],
     {
@@ -83,6 +86,13 @@ log = logging.getLogger("reconciler.init")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="make the state store that this configuration names, and nothing else",
+    )
     clusters = parser.add_argument_group("the destination cluster")
     clusters.add_argument("--bootstrap-servers", metavar="HOST:PORT,…", help="where jobs continue after a failover")
     clusters.add_argument(
@@ -150,6 +160,8 @@ class _Client:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
+    if options.config is not None:
+        return _make_state_store(options.config)
     try:
         return _run(options)
     except ReconcilerError as error:  # there is no file yet in which to correct them
@@ -157,6 +169,13 @@ def run(options: argparse.Namespace) -> ExitCode:
             SECTION, "the client's properties"
         )
         raise
+
+
+def _make_state_store(path: Path) -> ExitCode:
+    with closing(context.open_state_store(load_config(path))) as store:
+        store.create()
+        say(f"{store.shown} is state store {store.id[:8]}.")
+    return ExitCode.OK
 
 
 def _run(options: argparse.Namespace) -> ExitCode:

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    config = context.read_config(options)
+    config = context.read_located(options)
     jobs = config.chosen(*options.job)
     refuse_wrong(config, jobs)
     with context.outside(config) as outside:

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     arguments.check_every(options.every)
-    config = context.read_config(options)
+    config = context.read_located(options)
     signals = StopSignals()
     with _tracker(config, options.job, signals) as tracker:
         if options.once:

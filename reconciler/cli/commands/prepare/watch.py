@@ -153,7 +153,7 @@ class Process:
         from reconciler.kafka.apart import open_log
         from reconciler.stores.registry import open_store
 
-        options, config = self.options, context.read_config(self.options)
+        options, config = self.options, context.read_located(self.options)
         jobs = jobs_to_check(config, options.job)
         refuse_wrong(config, jobs, sinks=True)
         every_s = options.every if options.every is not None else config.watch.every_ms / 1000

@@ -1,0 +1,227 @@
+"""Moves jobs to another cluster: checks all of them there, shows one line a job, asks, and records which may go. Each
+job's hook then moves it at its next start. A job that must not start there is not moved. The way back is the same
+command. --cancel takes back what no hook has begun yet.
+
+For jobs that have run before this product knew them, --to HOME says once that they live at home, and shows whether
+their offsets hold there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler import written
+from reconciler.cli import arguments, context
+from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
+from reconciler.cli.terminal.output import say, show
+from reconciler.cli.terminal.prompts import confirm
+from reconciler.cli.terminal.report import plan_text
+from reconciler.clock import stamp
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ExitCode, ReconcilerError, worst
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.addresses import refuse_wrong
+from reconciler.failover.apart import check_each
+from reconciler.failover.check import Checked
+from reconciler.failover.positions import jobs_to_check
+from reconciler.failover.totals import replay_sum
+from reconciler.failover.whereabouts import located
+from reconciler.formats.decimal_text import counted
+from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
+from reconciler.state import locations
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Location, Phase
+
+EXAMPLE = "reconciler move -c reconciler.toml --to b"
+HELP = Help(
+    __doc__,
+    [
+        ("cluster a is lost: move all jobs to b, then restart them", EXAMPLE),
+        ("only one, in a script", f"{EXAMPLE} --job clicks --yes"),
+        ("take back a move that no hook has begun", "reconciler move -c reconciler.toml --cancel"),
+        ("and back, once a is there again", "reconciler move -c reconciler.toml --to a"),
+    ],
+    {
+        ExitCode.OK: "all chosen jobs move (or, with --cancel, none moves any more)",
+        ExitCode.USAGE: "",
+        ExitCode.NEEDS_PERSON: "a job must not start there, or its offsets are being written: it was left as it is",
+        ExitCode.CHANGED: "somebody else moved a job meanwhile",
+        ExitCode.UNREACHABLE: "a cluster or a store could not be reached, or refused: nothing was recorded",
+        ExitCode.UNKNOWN_OUTCOME: "it is unknown whether a location was recorded: run it again",
+    },
+    environment=CONFIG_ENVIRONMENT,
+    see_also=("reconciler status", "reconciler hook", "docs/how-to/failover.md", "docs/how-to/failback.md"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    arguments.add_config(parser)
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--to", metavar="CLUSTER", help="the cluster that the jobs move to")
+    way.add_argument("--cancel", action="store_true", help="the jobs stay where they live")
+    arguments.add_jobs(parser)
+    arguments.add_yes(parser)
+    parser.add_argument("--details", action="store_true", help="show the partitions, too")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is said of one job, and whether it goes."""
+
+    job: Job
+    line: str
+    code: ExitCode = ExitCode.OK
+    goes: bool = False
+
+
+def run(options: argparse.Namespace) -> ExitCode:
+    config = context.read_config(options)
+    jobs = config.chosen(*options.job)
+    states = {job.name: context.job_state(config, job) for job in jobs}
+    now = {name: state.location() for name, state in states.items()}
+    if options.cancel:
+        return _cancel(jobs, states, now)
+    found = _look(config, jobs, now, options)
+    for each in found:
+        say(f"{each.job.name}: {each.line}")
+    going = [each.job for each in found if each.goes]
+    codes = [each.code for each in found]
+    if going:
+        confirm(f"Move {counted(len(going), 'job')} to {options.to}?", yes=options.yes)
+        codes.append(_record(going, states, now, options.to))
+    return worst([ExitCode.OK, *codes])
+
+
+# ---------------------------------------------------------------- to a cluster
+
+
+def _look(
+    config: Config, jobs: Sequence[Job], now: Mapping[str, Location | None], options: argparse.Namespace
+) -> list[_Found]:
+    config.toward(options.to)  # raises for a cluster that is none
+    waiting = {job.name: found for job in jobs if (found := _on_the_way(job, now[job.name], options.to)) is not None}
+    left = [job for job in jobs if job.name not in waiting]
+    if not left:
+        return list(waiting.values())
+    there = located(config, left, now, options.to)
+    asked = jobs_to_check(there, [job.name for job in left])
+    refuse_wrong(there, asked, sinks=True)
+    with context.outside(there) as outside:
+        checked = check_each(there, asked, outside)
+    if options.details:
+        show(plan_text(checked.shown(there.policy.start), there.policy.start))
+    return [waiting.get(job.name) or _judged(job, now[job.name], checked, there, options.to) for job in jobs]
+
+
+def _on_the_way(job: Job, here: Location | None, to: str) -> _Found | None:
+    """For a job that is moving already."""
+    if here is None or here.phase is Phase.LIVES:
+        return None
+    since = f"by {here.by} since {stamp(here.at_ms)}"
+    if here.phase is Phase.WRITING:
+        line = f"its offsets are being written for {here.to}: start its hook, which finishes that"
+        return _Found(job, line, ExitCode.NEEDS_PERSON)
+    if here.to == to:
+        return _Found(job, f"is moving to {to} already, {since}")
+    line = f"is moving to {here.to}, {since}: cancel that first (reconciler move --cancel --job {job.name})"
+    return _Found(job, line, ExitCode.NEEDS_PERSON)
+
+
+def _judged(job: Job, here: Location | None, checked: Checked, config: Config, to: str) -> _Found:
+    if job.name in checked.failed:
+        error = checked.failed[job.name]
+        return _Found(job, f"not checked. {error}", error.exit_code)
+    plan = next(checked.decided(each) for each in checked.plan.jobs if each.name == job.name)
+    why = _why_not(plan, config.policy.start)
+    if why is not None:
+        return _Found(job, f"must not start on {to}: {why}", ExitCode.NEEDS_PERSON)
+    starts = _starts(plan, config.policy.start)
+    if here is None and to == job.home:
+        return _Found(job, f"lives on {to}, its home, from now on: {starts}", goes=True)
+    to_correct = any(name == job.name for name, _ in checked.to_write)
+    if here is not None and here.cluster == to and not to_correct:
+        return _Found(job, f"lives on {to} already, and {starts}")
+    return _Found(job, starts, goes=True)
+
+
+def _why_not(plan: JobPlan, policy: StartPolicy) -> str | None:
+    """Why the job must not start there. One that only has to wait for the mirror may go: its hook waits."""
+    stopped = [(row, why) for row in plan.partitions if (why := why_stopped(row, policy)) is not None]
+    stopped = [(row, why) for row, why in stopped if row.verdict is not Verdict.BEHIND]
+    sinks = [sink for sink in plan.sinks if sink.stops]
+    if sinks:
+        return f"{sinks[0].sink}: {sinks[0].detail}"
+    if not stopped:
+        return None
+    row, why = stopped[0]
+    more = f" ({counted(len(stopped) - 1, 'more partition')} too)" if len(stopped) > 1 else ""
+    return f"{row.key} ({row.verdict.value}): {why}{more}"
+
+
+def _starts(plan: JobPlan, policy: StartPolicy) -> str:
+    behind = [row for row in plan.partitions if row.verdict is Verdict.BEHIND and why_stopped(row, policy) is not None]
+    if behind:
+        return f"waits for the mirror, which is behind in {counted(len(behind), 'partition')}"
+    again = sum(row.replay_at_most or 0 for row in plan.partitions)
+    return f"starts early, {replay_sum(plan.partitions)} again" if again else "starts exactly"
+
+
+def _record(
+    going: Sequence[Job], states: Mapping[str, JobState], now: Mapping[str, Location | None], to: str
+) -> ExitCode:
+    codes = [ExitCode.OK]
+    written.intend(*map(_name_of, going))
+    for job in going:
+        try:
+            with written.writing(_name_of(job)):
+                _record_one(job, states[job.name], now[job.name], to)
+        except ReconcilerError as error:
+            say(f"{job.name}: not recorded. {error}")
+            codes.append(error.exit_code)
+    if len(codes) <= len(going):
+        say("Restart the jobs that move: each hook moves its job at its next start.")
+    return worst(codes)
+
+
+def _record_one(job: Job, state: JobState, here: Location | None, to: str) -> None:
+    mark = context.stamp_now("move")
+    if here is None:
+        here = state.move_on(None, locations.first(job.home, mark))
+        if to == job.home:
+            return
+    state.move_on(here, locations.moving(here, to, mark))
+
+
+def _name_of(job: Job) -> str:
+    return f'the location of job "{job.name}"'
+
+
+# ---------------------------------------------------------------- taken back
+
+
+def _cancel(jobs: Sequence[Job], states: Mapping[str, JobState], now: Mapping[str, Location | None]) -> ExitCode:
+    codes = [ExitCode.OK]
+    for job in jobs:
+        here = now[job.name]
+        try:
+            if here is None or here.phase is Phase.LIVES:
+                lives = "its home" if here is None else here.cluster
+                say(f"{job.name}: is not moving; it lives on {lives}")
+            elif here.phase is Phase.WRITING:
+                say(f"{job.name}: not cancelled. {_WRITING}")
+                codes.append(ExitCode.NEEDS_PERSON)
+            else:
+                state = states[job.name]
+                began = [each for each in state.history() if each.phase is Phase.LIVES][-1]
+                with written.writing(_name_of(job)):
+                    state.move_on(here, locations.cancelled(here, began.plan, context.stamp_now("move --cancel")))
+                say(f"{job.name}: lives on {here.cluster}, as before")
+        except ReconcilerError as error:
+            say(f"{job.name}: not cancelled. {error}")
+            codes.append(error.exit_code)
+    return worst(codes)
+
+
+_WRITING = "Its offsets are being written: start its hook, which finishes that, and move it back then."

@@ -1,0 +1,115 @@
+"""The location of a job around the write of its numbers: ``writing`` before it, ``lives`` after it.
+
+A run that is killed in between leaves ``writing``: the next one writes the same partitions again, then ``lives``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from reconciler.config.file import Config, Job
+from reconciler.config.streams import Stream
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import Changed
+from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.ports import TopicPartition
+from reconciler.state import journal, locations
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import StreamPartition
+from reconciler.state.locations import Location, Phase, Stamp
+from reconciler.state.plans import Numbers, Planned, give_back
+from reconciler.state.stored import PlanRow, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What one partition's place held: under the key that is written, and the offset that counted, with its anchor."""
+
+    under_key: int | None
+    stored: StoredOffset | None
+    record: Anchor | None
+    """The record before the new number; None if it was not read."""
+
+
+def begin(state: JobState, config: Config, job: Job, numbers: Numbers, stamp: Stamp) -> Location:
+    """Say that the job's numbers are being written, by the plan that is kept with them.
+
+    Raises Changed if the job was moved elsewhere meanwhile.
+    """
+    here = state.location()
+    if here is None:
+        here = state.move_on(None, locations.first(job.home, stamp))
+    if here.to not in (None, numbers.to) or (here.to is None and here.cluster not in (numbers.leaves, numbers.to)):
+        raise Changed(
+            f'Job "{job.name}" {_now(here)} since the plan, which is for a move from {numbers.leaves} to {numbers.to}.',
+            hint=f"See: reconciler status --job {job.name} --history",
+        )
+    if here.phase is Phase.LIVES:
+        here = state.move_on(here, locations.moving(here, numbers.to, stamp))
+    return state.move_on(here, locations.writing(here, state.add_plan(numbers), stamp))
+
+
+def done(state: JobState, here: Location, checkpoint: str | None, stamp: Stamp) -> Location:
+    """Say that the job lives where its numbers were written, after ``begin`` returned ``here``.
+
+    Raises Changed if another run has said so: that one starts the job.
+    """
+    assert here.plan is not None, "begin has named the plan"
+    numbers = state.plan(here.plan)
+    first = {at: each.row.first() for at, each in numbers.rows.items()}
+    state.append_journal(locations.stay_of(here.plan), 1, journal.opening(first, f"plan {numbers.number}", stamp.at_ms))
+    return state.move_on(here, locations.lives(here, checkpoint, stamp))
+
+
+def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tuple[Location, str | None]:
+    """Say that the numbers before a plan are being put back; with the checkpoint that the job used then.
+
+    Raises Changed if the plan did not begin the stay in which the job lives.
+    """
+    here = state.location()
+    numbers = None if here is None or here.plan is None else state.plan(here.plan)
+    if here is None or numbers is None or numbers.digest != plan.sha256:
+        raise Changed(
+            f'Job "{state.job}" does not live by this plan any more.',
+            hint=f"To take it back now, move it. See: reconciler status --job {state.job} --history",
+        )
+    before = [each for each in state.history() if each.phase is Phase.LIVES and each.stay < here.stay]
+    checkpoint = before[-1].checkpoint if before else None
+    if here.phase is Phase.WRITING and numbers.to == plan.source_name != plan.destination_name:
+        return here, checkpoint  # a rollback that was cut off
+    naming = config.topics.naming
+    keys = {
+        at: TopicPartition(naming.name_on(Stream(at.topic, at.origin), numbers.leaves), at.partition)
+        for at in numbers.rows
+    }
+    back = replace(give_back(numbers, here.stay, keys, {}), digest=plan.sha256)
+    now = state.move_on(here, locations.giving_back(here, numbers.leaves, state.add_plan(back), stamp))
+    return now, checkpoint
+
+
+def _now(here: Location) -> str:
+    return f"lives on {here.cluster}" if here.to is None else f"is moving to {here.to}"
+
+
+def numbers_of(plan: Plan, job: Job, config: Config, stay: int, replaced: Mapping[TopicPartition, Replaced]) -> Numbers:
+    """The plan's numbers of one job, as the state store keeps them."""
+    streams = config.topics.naming.by_name(job.streams, config.there)
+    rows = {}
+    for row in plan.job(job.name).starts.partitions:
+        stream = streams.get(row.topic)
+        if row.resume_offset is not None and stream is not None:
+            at = StreamPartition(stream.topic, stream.origin, row.partition)
+            rows[at] = Planned(row.key, _row(row, replaced.get(row.key), plan.cluster_id))
+    return Numbers(plan.source_name, stay, plan.destination_name, rows, plan.sha256)
+
+
+def _row(row: PartitionPlan, was: Replaced | None, cluster_id: str) -> PlanRow[Anchor]:
+    assert row.resume_offset is not None, "numbers_of leaves out the others"
+    record = None if was is None else was.record
+    if record is None and row.record_offset is not None:
+        record = Anchor(row.record_offset, fingerprint=row.record_fingerprint, cluster_id=cluster_id)
+    stored = None if was is None else was.stored
+    left = Stored(row.stored_offset or 0, None if stored is None else stored.anchor, 0, 0)
+    under = row.stored_offset if was is None else was.under_key
+    return PlanRow(row.resume_offset, record, row.replay_at_most or 0, 0, frozenset({under}), left)
