@@ -25,6 +25,7 @@ from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.lab.kafka import KafkaCluster
+from tests.starting import with_state
 from tests.waiting import LIMIT_S
 
 BASE = 5_000
@@ -212,14 +213,25 @@ class World:
             + "\n".join(lines)
         )
 
-    def config(self, *jobs: str, bootstrap: str | None = None, extra: str = "", source: str = "") -> Path:
-        """Write the configuration: ``extra`` is more TOML between the clusters and the jobs."""
+    def config(
+        self,
+        *jobs: str,
+        bootstrap: str | None = None,
+        extra: str = "",
+        source: str = "",
+        lives: str | None = None,
+        to: str | None = None,
+    ) -> Path:
+        """Write the configuration: ``extra`` is more TOML between the clusters and the jobs.
+
+        With ``lives`` it has a state store, where the jobs live there; with ``to`` they live at home, and are moving.
+        """
         path = self.folder / f"reconciler-{time.monotonic_ns()}.toml"
         servers = json.dumps(bootstrap or self.cluster.bootstrap)
         head = f"[clusters.a]\n{source}\n[clusters.b]\nbootstrap_servers = {servers}"
         text = "\n".join([head, extra, *(jobs or (self.job(),)), ""])
         path.write_text(secrets_in_files(text, self.folder), encoding="utf-8")
-        return path
+        return path if lives is None and to is None else with_state(path, lives=lives, to=to)
 
     def run(self, *arguments: object) -> CommandResult:
         """Run a command in this process, as ``reconciler ARGUMENTS`` would."""

@@ -128,9 +128,7 @@ def _topics(found: Proposed) -> Iterator[str]:
 
 def _anchors(found: Proposed) -> Iterator[str]:
     yield ""
-    yield from _comment(
-        "Where the jobs live is recorded here. It must outlive either cluster: make it by init -c FILE."
-    )
+    yield from _comment("Where the jobs live is recorded here. It must outlive either cluster. init -c FILE makes it.")
     yield "# [state]"
     yield from _commented("state", {"store": '"postgresql://HOST/DATABASE"'})
     yield ""
