@@ -30,7 +30,7 @@ from reconciler.formats.snapshot import ENDING
 if TYPE_CHECKING:
     from reconciler.failover.check import Checked
     from reconciler.state.jobs import JobState
-    from reconciler.state.locations import Stamp
+    from reconciler.state.locations import Location, Stamp
     from reconciler.state.store import StateStore
     from reconciler.trust.ed25519 import PrivateKey
 
@@ -82,6 +82,20 @@ def stamp_now(why: str) -> Stamp:
     return Stamp(who(), clock_ms(), why)
 
 
+def by_direction(config: Config, jobs: Sequence[Job], to: str | None = None) -> list[tuple[Config, list[str]]]:
+    """As ``located``, for jobs that may go different ways: the configuration of each direction, and its jobs' names."""
+    from reconciler.failover import whereabouts
+
+    if config.state is None:
+        return [(located(config, jobs, to), [job.name for job in jobs])]
+    return whereabouts.by_direction(config, jobs, locations_of(config, jobs), to)
+
+
+def locations_of(config: Config, jobs: Sequence[Job]) -> dict[str, Location | None]:
+    """Where the jobs live, by name; empty without a [state] store."""
+    return {} if config.state is None else {job.name: job_state(config, job).location() for job in jobs}
+
+
 def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Config:
     """The configuration in the direction that these jobs go (``failover.whereabouts``), toward ``to`` if it is given.
 
@@ -93,8 +107,7 @@ def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Confi
         return config if to is None else config.toward(to)
     if to is not None:
         config.toward(to)  # raises for a cluster that is none
-    found = {job.name: job_state(config, job).location() for job in jobs}
-    return whereabouts.located(config, jobs, found, to)
+    return whereabouts.located(config, jobs, locations_of(config, jobs), to)
 
 
 def for_plan(config: Config, plan: Plan) -> Config:
@@ -106,8 +119,7 @@ def for_plan(config: Config, plan: Plan) -> Config:
     if config.state is None or not plan.jobs:
         return config
     jobs = config.chosen(*(job.name for job in plan.jobs))
-    found = {job.name: job_state(config, job).location() for job in jobs}
-    return whereabouts.located(config, jobs, found, plan.destination_name)
+    return whereabouts.located(config, jobs, locations_of(config, jobs), plan.destination_name)
 
 
 def who() -> str:

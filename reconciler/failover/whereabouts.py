@@ -50,22 +50,44 @@ def other_than(config: Config, cluster: str, *, any_will_do: bool = False) -> st
     return others[0]
 
 
-def located(config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None) -> Config:
-    """The configuration for the direction that all of ``jobs`` go; each knows whether it has moved already.
+def by_direction(
+    config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None
+) -> list[tuple[Config, list[str]]]:
+    """The configuration once for each direction in which some of ``jobs`` go, with the names of these.
 
-    Raises ConfigError if they do not go the same way.
+    Each job in it knows whether it has moved already, and where its checkpoint is. Raises as ``direction_of``.
     """
     found = {job.name: direction_of(config, job, locations.get(job.name), to) for job in jobs}
-    theres = {each.there for each in found.values()}
-    heres = {each.here for each in found.values() if not each.moved} or {each.here for each in found.values()}
-    if len(theres) > 1 or len(heres) > 1:
-        ways = ", ".join(f"{name} from {each.here} to {each.there}" for name, each in found.items())
+    leaving = {(each.here, each.there) for each in found.values() if not each.moved}
+    ways: dict[tuple[str, str], list[str]] = {}
+    for name, each in found.items():
+        beside = sorted(way for way in leaving if each.moved and way[1] == each.there)  # any direction to there will do
+        ways.setdefault(beside[0] if beside else (each.here, each.there), []).append(name)
+    return [(_directed(config, way, names, found, locations), names) for way, names in ways.items()]
+
+
+def located(config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None) -> Config:
+    """As ``by_direction``, for jobs that all go the same way. Raises ConfigError if they do not."""
+    ways = by_direction(config, jobs, locations, to)
+    if len(ways) > 1:
+        said = "; ".join(f"{', '.join(names)} from {each.here} to {each.there}" for each, names in ways)
         raise ConfigError(
-            f"The jobs do not all go the same way: {ways}.", hint="Name jobs of one direction with --job, or add --to."
+            f"The jobs do not all go the same way: {said}.",
+            hint="Name jobs of one direction with --job, or add --to CLUSTER.",
         )
-    directed = config.between(heres.pop(), theres.pop()) if found else config
+    return ways[0][0] if ways else config
+
+
+def _directed(
+    config: Config,
+    way: tuple[str, str],
+    names: Sequence[str],
+    found: Mapping[str, Direction],
+    locations: Locations,
+) -> Config:
+    directed = config.between(*way)
     placed = [
-        _placed(job, locations.get(job.name), moved=found[job.name].moved) if job.name in found else job
+        _placed(job, locations.get(job.name), moved=found[job.name].moved) if job.name in names else job
         for job in directed.jobs
     ]
     return replace(directed, jobs=tuple(placed))

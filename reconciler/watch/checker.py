@@ -51,6 +51,26 @@ class JobCheck:
     was_tried: bool = True
 
 
+class Checkers:
+    """The checkers of jobs that go different ways, by the job's name."""
+
+    def __init__(self, of: Mapping[str, JobChecker]) -> None:
+        self._of = of
+
+    @property
+    def heartbeat_ms(self) -> int | None:
+        """The oldest of the mirrors' newest heartbeats, epoch ms; None if a mirror has none."""
+        found = [each.heartbeat_ms for each in dict.fromkeys(self._of.values())]
+        return None if None in found else min(filter(None, found), default=None)
+
+    def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
+        """The result of each job's check, by the job's name."""
+        groups: dict[JobChecker, list[Job]] = {}
+        for job in jobs:
+            groups.setdefault(self._of[job.name], []).append(job)
+        return {name: found for checker, group in groups.items() for name, found in checker.check(group).items()}
+
+
 class JobChecker:
     """Checks the jobs of one configuration.
 

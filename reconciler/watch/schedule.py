@@ -17,7 +17,7 @@ from reconciler.config.file import Job
 from reconciler.core.errors import ReconcilerError, as_sentence
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import Outages
-from reconciler.watch.checker import CLUSTER, JobChecker
+from reconciler.watch.checker import CLUSTER, Checkers, JobChecker
 from reconciler.watch.figures import CheckFigures
 from reconciler.watch.metrics import Figures
 
@@ -65,7 +65,7 @@ class Setup:
 
     jobs: tuple[Job, ...]
     topics_of: Callable[[Job], Collection[str]]
-    checker: JobChecker
+    checker: JobChecker | Checkers
     every_s: float
     close: Callable[[], None]
     use: Callable[[], None] = lambda: None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
 from reconciler.cli import arguments, context
@@ -22,7 +22,7 @@ from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.config.settings import cluster_table
-from reconciler.core.errors import ConfigError, ExitCode, together, worst
+from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, together, worst
 from reconciler.failover.unlisted import offsets_of
 from reconciler.outages import Outages
 from reconciler.tracking.job import JobReport
@@ -53,6 +53,9 @@ HEADS = ("JOB", "PARTITIONS", "EXACT", "LAGGING", "WITHOUT", "SAVED", "OLDEST LA
 RIGHT = frozenset({1, 2, 3, 4, 5, 6})
 NO_ROWS = 'Correct its group, topics or store; if the job is new, write new = "earliest" in its [[jobs]] table.'
 
+FOLLOW_S = 10.0
+"""How often it is looked up where the jobs live."""
+
 log = logging.getLogger("reconciler.track")
 
 
@@ -72,9 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> ExitCode:
     arguments.check_every(options.every)
-    config = context.read_located(options)
     signals = StopSignals()
-    with _tracker(config, options.job, signals) as tracker:
+    with closing(Trackers(options, signals)) as tracker:
         if options.once:
             return _once(tracker)
         for line in _left_out(tracker):
@@ -82,6 +84,61 @@ def run(options: argparse.Namespace) -> ExitCode:
         with signals:
             _until_stopped(tracker, options.every, signals)
     return ExitCode.OK
+
+
+class Trackers:
+    """A tracker for each cluster where some of the jobs live. Once a job lives elsewhere, it is tracked there."""
+
+    def __init__(self, options: argparse.Namespace, signals: StopSignals) -> None:
+        self._options, self._signals = options, signals
+        self._config = context.read_config(options)
+        self._jobs = self._config.chosen(*options.job)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._until = ExitStack()
+        self._locations = context.locations_of(self._config, self._jobs)
+        self._looked_s = time.monotonic()
+        self._trackers: list[Tracker] = []
+        unusable: list[ReconcilerError] = []
+        for config, names in context.by_direction(self._config, self._jobs, self._options.toward):
+            try:
+                self._trackers.append(self._until.enter_context(_tracker(config, names, self._signals)))
+            except ReconcilerError as error:
+                unusable.append(error)
+        if not self._trackers:
+            raise together(unusable)
+        for each in unusable:
+            log.error("%s", each)
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        return {name: why for each in self._trackers for name, why in each.left_out.items()}
+
+    def round(self) -> Round:
+        """One look at every job. A state store that does not answer leaves each job where it was."""
+        if time.monotonic() - self._looked_s >= FOLLOW_S:
+            self._follow()
+        rounds = [each.round() for each in self._trackers]
+        return Round(
+            tuple(job for each in rounds for job in each.jobs),
+            {place: error for each in rounds for place, error in each.troubles.items()},
+        )
+
+    def _follow(self) -> None:
+        self._looked_s = time.monotonic()
+        try:
+            now = context.locations_of(self._config, self._jobs)
+        except ReconcilerError as error:
+            log.warning("where the jobs live could not be looked up: %s", error.message)
+            return
+        if now != self._locations:
+            log.info("a job has been moved: every job is tracked where it lives now")
+            self.close()
+            self._begin()
+
+    def close(self) -> None:
+        self._until.close()
 
 
 @contextmanager
@@ -108,7 +165,7 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
         yield tracker
 
 
-def _once(tracker: Tracker) -> ExitCode:
+def _once(tracker: Trackers) -> ExitCode:
     found = tracker.round()
     print_table(HEADS, [_cells(job) for job in found.jobs], right=RIGHT)
     if details := [*_details(found), *(f"  {line}." for line in _left_out(tracker))]:
@@ -128,7 +185,7 @@ def _once(tracker: Tracker) -> ExitCode:
 # ---------------------------------------------------------------- until stopped
 
 
-def _until_stopped(tracker: Tracker, every_s: float, signals: StopSignals) -> None:
+def _until_stopped(tracker: Trackers, every_s: float, signals: StopSignals) -> None:
     outages = Outages(every_s, time.monotonic, log)
     progress = RoundProgress(time.monotonic)
     first = True
@@ -213,7 +270,7 @@ def _cells(job: JobReport) -> tuple[Cell, ...]:
     return (Cell(job.job), *counts, Cell(job.store, "dim"))
 
 
-def _left_out(tracker: Tracker) -> list[str]:
+def _left_out(tracker: Trackers) -> list[str]:
     return [f'Job "{name}" is left out: {why}' for name, why in tracker.left_out.items()]
 
 

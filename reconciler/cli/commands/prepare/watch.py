@@ -9,9 +9,9 @@ import argparse
 import gc
 import logging
 import time
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.cli import arguments, context
@@ -21,13 +21,14 @@ from reconciler.cli.terminal.output import show_text
 from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ExitCode, worst
+from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import jobs_to_check
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
-from reconciler.watch.checker import JobChecker
+from reconciler.state.locations import Location
+from reconciler.watch.checker import Checkers, JobChecker
 from reconciler.watch.listener import ListenAddress, MetricsListener, check_tls
 from reconciler.watch.metrics import Figures
 from reconciler.watch.schedule import Requested, Setup, Watch
@@ -49,6 +50,9 @@ HELP = Help(
     see_also=("docs/how-to/watch.md", "docs/reference/metrics.md", "docs/how-to/alerts.md"),
 )
 LEAST_TIMEOUT_S = 2.0
+
+FOLLOW_S = 60.0
+"""How often it is looked up where the jobs live."""
 
 log = logging.getLogger("reconciler.watch")
 
@@ -119,6 +123,8 @@ class Process:
     wait: Callable[[float], object]
     figures: Figures = field(default_factory=lambda: Figures(clock_ms))
     listener: MetricsListener | None = None
+    locations: Mapping[str, Location | None] = field(default_factory=dict)
+    followed_s: float = 0.0
 
     def listen(self, config: Config) -> MetricsListener:
         """Serve the metrics. Raises ConfigError if that is not possible."""
@@ -141,7 +147,7 @@ class Process:
             self.prepare,
             self.figures,
             self.limit,
-            self.requested,
+            replace(self.requested, reload=lambda: self.requested.reload() or self.moved()),
             clock=time.monotonic,
             wait=self.wait,
             now_ms=clock_ms,
@@ -150,48 +156,70 @@ class Process:
 
     def prepare(self) -> Setup:
         """Load the configuration file and set up from it. Raises ConfigError if it is not usable."""
-        from reconciler.kafka.apart import open_log
-        from reconciler.stores.registry import open_store
-
-        options, config = self.options, context.read_located(self.options)
-        jobs = jobs_to_check(config, options.job)
-        refuse_wrong(config, jobs, sinks=True)
+        options, config = self.options, context.read_config(self.options)
         every_s = options.every if options.every is not None else config.watch.every_ms / 1000
         self._address(config)
         check_tls(config.watch)
+        self.locations = context.locations_of(config, config.chosen(*options.job))
+        self.followed_s = time.monotonic()
+        ways = context.by_direction(config, jobs_to_check(config, options.job), options.toward)
+        jobs: list[Job] = []
+        names: dict[str, frozenset[str]] = {}
+        checkers: dict[str, JobChecker] = {}
+        until = ExitStack()
+        for each, names_of_jobs in ways:
+            chosen = each.chosen(*names_of_jobs)
+            refuse_wrong(each, chosen, sinks=True)
+            checker = self._checker(each, every_s, until)
+            jobs += chosen
+            names |= {job.name: frozenset(map(each.topics.destination_of, job.topics)) for job in chosen}
+            checkers |= dict.fromkeys(names_of_jobs, checker)
+        return Setup(
+            jobs=tuple(jobs),
+            topics_of=lambda job: names[job.name],
+            checker=Checkers(checkers),
+            every_s=every_s,
+            close=until.close,
+            use=partial(self._use, config),
+            once=options.once,
+        )
+
+    def moved(self) -> bool:
+        """Whether a job lives elsewhere now, asked once a minute: then everything is set up anew."""
+        if time.monotonic() - self.followed_s < FOLLOW_S:
+            return False
+        self.followed_s = time.monotonic()
+        try:
+            config = context.read_config(self.options)
+            return context.locations_of(config, config.chosen(*self.options.job)) != self.locations
+        except ReconcilerError as error:
+            log.warning("where the jobs live could not be looked up: %s", error.message)
+            return False
+
+    def _checker(self, config: Config, every_s: float, until: ExitStack) -> JobChecker:
+        from reconciler.kafka.apart import open_log
+        from reconciler.stores.registry import open_store
+
         # An outage must show in the next round, so a request may not take longer than the time between rounds.
         timeout_s = min(config.search.request_timeout_s, max(LEAST_TIMEOUT_S, every_s / 2))
-        raw = open_log(config.destination.client, timeout_s=timeout_s, memory=config.search.memory)
+        client = config.destination.client
+        reader = LimitedReader(open_log(client, timeout_s=timeout_s, memory=config.search.memory), self.limit)
+        until.callback(reader.close)
         outside = Outside(
-            reader=LimitedReader(raw, self.limit),
-            open_store=partial(
-                open_store, kafka_client=config.destination.client, anchors=config.anchor_store, timeout_s=timeout_s
-            ),
+            reader=reader,
+            open_store=partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s),
             monotonic=time.monotonic,
             now_ms=clock_ms,
             on_probes=self.figures.probed,
         )
-        checker = JobChecker(
+        return JobChecker(
             config,
             outside,
             check,
             every_s=every_s,
-            once=options.once,
+            once=self.options.once,
             take=self.limit.take,
             stopping=self.requested.stop,
-        )
-
-        def topics_of(job: Job) -> frozenset[str]:
-            return frozenset(map(config.topics.destination_of, job.topics))
-
-        return Setup(
-            jobs=jobs,
-            topics_of=topics_of,
-            checker=checker,
-            every_s=every_s,
-            close=outside.reader.close,
-            use=partial(self._use, config),
-            once=options.once,
         )
 
     def _use(self, config: Config) -> None:
