@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated, ReconcilerError
-from reconciler.failover.check import Checked
 from reconciler.failover.outside import Outside
 from reconciler.formats.json_fields import FieldError, integer, string
+from reconciler.formats.plan import Plan
 from reconciler.stores.registry import checkpoint_path, traits
 
 log = logging.getLogger("reconciler.hook")
@@ -34,14 +34,12 @@ class Original:
 
         return next(path for number in count(2) if Tree(path := f"{self.base.rstrip('/')}-{number}").is_empty())
 
-    def corrected(self, config: Config, job: Job, checked: Checked, outside: Outside) -> str:
-        """Make the copy, if anything needs correcting; the path to start on. Raises as ``clone`` does."""
-        if not checked.to_write:
-            return self.path
+    def copied(self, config: Config, job: Job, plan: Plan, outside: Outside) -> str:
+        """Make the copy at the plan's offsets; its path. Raises as ``clone`` does."""
         from reconciler.checkpoints.clone import clone
 
         copy = self.new_copy()
-        made = clone(self.path, copy, checked.plan, job=job.name, config=config, outside=outside)
+        made = clone(self.path, copy, plan, job=job.name, config=config, outside=outside)
         again = ", again" if made.repeats else ""
         log.info("%s is ready: its query runs batch %d%s; %s was only read", copy, made.batch, again, self.path)
         for sentence in made.warnings:

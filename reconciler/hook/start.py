@@ -131,8 +131,9 @@ class Start:
             self._require_signature(plan, files.plan)
         if self.original is not None:
             here = self._begin(plan, {})
-            path = self.original.corrected(self.config, self.job, checked, outside)
-            if path != self.original.path:
+            path = self.original.path
+            if checked.to_write:
+                path = self.original.copied(self.config, self.job, checked.plan, outside)
                 write_whole(files.copied, "")  # an audit needs the plan
             done(self.state, here, path, self.stamp)
             return path

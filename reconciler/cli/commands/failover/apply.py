@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, say, show, stack, wrap
@@ -20,6 +21,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
+from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import JobChanges, check_still, prepare, replaced_by, write
 from reconciler.failover.writing.moves import begin, done, numbers_of
 from reconciler.failover.writing.plan_checks import check_stores
@@ -28,6 +30,7 @@ from reconciler.fileio import refuse_unwritable
 from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
+from reconciler.hook.checkpoint import of
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
 from reconciler.state.plans import Numbers
@@ -78,6 +81,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         refuse_unwritable(kept, other="place for the plan")
     changes, count = _apply(plan, chosen, config, options)
     _say_result(changes, count, chosen, options)
+    changes = [change for change in changes if not _is_copied(change, config)]
     say_left_alone(plan, chosen)
     refuse_the_rest(changes, chosen)
     return ExitCode.OK
@@ -118,18 +122,46 @@ def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace
     with context.outside(config) as outside:
         check_stores(chosen, config, outside)
         changes = prepare(chosen, config, outside)
-        show(changes_text(changes))
+        show(changes_text(changes, makes_copies=config.state is not None))
         count = sum(len(change.intended) for change in changes)
+        copies = [change for change in changes if _is_copied(change, config)]
         moves = _moves(changes, plan, config)
-        if (count or moves) and not options.dry_run:
-            confirm(f"Write {counted(count, 'offset')}?" if count else "Record the move?", yes=options.yes)
+        if (count or moves or copies) and not options.dry_run:
+            confirm(_question(count, len(copies)), yes=options.yes)
             if not options.yes:
                 check_still(changes, chosen, config, outside)
             begun = [(state, begin(state, config, job, numbers, mark)) for state, job, numbers, mark in moves]
             write(changes, plan, options.plan, outside)
             for (state, here), (*_, mark) in zip(begun, moves, strict=True):
                 done(state, here, here.checkpoint, mark)
+            for change in copies:
+                _copy(change.job, plan, config, outside, options)
     return changes, count
+
+
+def _is_copied(change: JobChanges, config: Config) -> bool:
+    """Whether the job goes on in a copy of its checkpoint, which a location can name."""
+    return change.refusal is Refusal.COPIED and change.is_refused and config.state is not None
+
+
+def _question(offsets: int, copies: int) -> str:
+    what = [counted(offsets, "offset")] if offsets else []
+    what += [counted(copies, "copied checkpoint")] if copies else []
+    return f"Write {' and '.join(what)}?" if what else "Record the move?"
+
+
+def _copy(job: Job, plan: Plan, config: Config, outside: Outside, options: argparse.Namespace) -> None:
+    """Copy the job's checkpoint to the plan's offsets, and record the copy as the one that it goes on in."""
+    base = context.read_config(options).chosen(job.name)[0]
+    original = of(base, job)
+    assert original is not None, "only a checkpoint is refused as COPIED"
+    state, mark = context.job_state(config, job), context.stamp_now("apply")
+    here = state.location()
+    here = begin(state, config, job, numbers_of(plan, job, config, 1 if here is None else here.stay, {}), mark)
+    with written.writing(f'a copy of the checkpoint of job "{job.name}"'):
+        path = original.copied(config, job, plan, outside)
+    done(state, here, path, mark)
+    say(f"{job.name} goes on in {path}, at its next start by the hook.")
 
 
 def _moves(changes: Sequence[JobChanges], plan: Plan, config: Config) -> list[tuple[JobState, Job, Numbers, Stamp]]:
@@ -169,12 +201,15 @@ def say_left_alone(plan: Plan, chosen: Plan) -> None:
         show(wrap(f"Left alone: {', '.join(others)}."))
 
 
-def changes_text(changes: Sequence[JobChanges]) -> Shown:
+def changes_text(changes: Sequence[JobChanges], *, makes_copies: bool = False) -> Shown:
     """Each stored offset, the row that is replaced, the new offset and what it rests on; or why a job is refused."""
     lines: list[Shown] = []
     for change in changes:
         if change.refusal.is_of_store:
             offsets = counted(len(change.refused), "offset")
+            if makes_copies and change.refusal is Refusal.COPIED:
+                lines.append(wrap(f"{change.job.name}: {offsets} to correct, in a copy of its checkpoint."))
+                continue
             lines.append(wrap(f"{change.job.name}: {offsets} to correct, not by apply: {change.refusal}."))
             continue
         for row, why in change.refused[:MOST_REFUSED]:
