@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reconciler.failover.check import Checked
     from reconciler.state.jobs import JobState
     from reconciler.state.locations import Location, Stamp
+    from reconciler.state.plans import Numbers
     from reconciler.state.store import StateStore
     from reconciler.trust.ed25519 import PrivateKey
 
@@ -88,7 +89,16 @@ def by_direction(config: Config, jobs: Sequence[Job], to: str | None = None) -> 
 
     if config.state is None:
         return [(located(config, jobs, to), [job.name for job in jobs])]
-    return whereabouts.by_direction(config, jobs, locations_of(config, jobs), to)
+    locations = locations_of(config, jobs)
+    return whereabouts.by_direction(config, jobs, locations, to, plans_of(config, jobs, locations))
+
+
+def plans_of(
+    config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
+) -> dict[str, Mapping[int, Numbers]]:
+    """The plans of the jobs that were moved before, by name."""
+    moved = (job for job in jobs if (here := locations.get(job.name)) is not None and here.stay > 1)
+    return {job.name: job_state(config, job).plans() for job in moved}
 
 
 def locations_of(config: Config, jobs: Sequence[Job]) -> dict[str, Location | None]:
@@ -107,7 +117,8 @@ def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Confi
         return config if to is None else config.toward(to)
     if to is not None:
         config.toward(to)  # raises for a cluster that is none
-    return whereabouts.located(config, jobs, locations_of(config, jobs), to)
+    locations = locations_of(config, jobs)
+    return whereabouts.located(config, jobs, locations, to, plans_of(config, jobs, locations))
 
 
 def for_plan(config: Config, plan: Plan) -> Config:
@@ -119,7 +130,8 @@ def for_plan(config: Config, plan: Plan) -> Config:
     if config.state is None or not plan.jobs:
         return config
     jobs = config.chosen(*(job.name for job in plan.jobs))
-    return whereabouts.located(config, jobs, locations_of(config, jobs), plan.destination_name)
+    locations = locations_of(config, jobs)
+    return whereabouts.located(config, jobs, locations, plan.destination_name, plans_of(config, jobs, locations))
 
 
 def who() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.streams import Naming, Stream
-from reconciler.core.anchors import Identity
+from reconciler.core.anchors import Identity, StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor, TopicTemplate
 from reconciler.core.question import StartAt
@@ -165,6 +165,8 @@ class Job:
     """The cluster that produces its topics while nothing has failed."""
     moved: bool | None = None
     """It lives on ``Config.there``; None where no location says where it lives."""
+    left: Mapping[TopicPartition, StoredOffset] = field(default_factory=dict)
+    """Where it was when it left ``Config.there`` after its latest stays there, by that cluster's names."""
     streams: tuple[Stream, ...] = ()
     """What it reads, under whatever names."""
     new: StartAt | None = None

@@ -198,20 +198,23 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
                 anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated),
-                left_at=_left_at(selected, cluster.cluster_id, cluster.topic_id(name), bare=not found.translated),
+                left_at=_left_at(found, selected, destination, cluster),
             )
         )
     return places
 
 
-def _left_at(selected: Selected, cluster_id: str, topic_id: str | None, *, bare: bool) -> int | None:
-    """``bare``: only the job writes its rows, so one under the destination's name without an anchor is of a stay."""
-    earlier = selected.replaced
-    if earlier is None or earlier is selected.row or earlier.malformed is not None or is_unread(earlier.stored):
-        return None
-    anchor = earlier.stored.anchor
-    own = bare if anchor is None else anchor.numbered_by(cluster_id, topic_id)
-    return earlier.stored.offset if own else None
+def _left_at(found: JobRows, selected: Selected, destination: TopicPartition, cluster: ClusterInfo) -> int | None:
+    """By the plan that the job left with, and by the row that a correction replaces."""
+    topic_id, offsets = cluster.topic_id(destination.topic), []
+    left, row = found.job.left.get(destination), selected.replaced
+    if left is not None and (left.anchor is None or left.anchor.numbered_by(cluster.cluster_id, topic_id)):
+        offsets.append(left.offset)
+    if row is not None and row is not selected.row and row.malformed is None and not is_unread(row.stored):
+        anchor, bare = row.stored.anchor, not found.translated  # only the job writes rows where no mirror does
+        if bare if anchor is None else anchor.numbered_by(cluster.cluster_id, topic_id):
+            offsets.append(row.stored.offset)
+    return max(offsets, default=None)
 
 
 def _no_topic(topic: str, name: str, near: NearTopics) -> ConfigError:

@@ -10,12 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
+from reconciler.config.streams import Stream
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
+from reconciler.ports import TopicPartition
 from reconciler.state.locations import Location, Phase
+from reconciler.state.plans import Numbers
 from reconciler.stores.registry import checkpoint_at
 
 Locations = Mapping[str, Location | None]
 """The newest location of each job, by its name."""
+Plans = Mapping[str, Mapping[int, Numbers]]
+"""The plans by which jobs were moved, by the job's name: of those that were."""
+NO_PLANS: Plans = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ def other_than(config: Config, cluster: str, *, any_will_do: bool = False) -> st
 
 
 def by_direction(
-    config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None
+    config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None, plans: Plans = NO_PLANS
 ) -> list[tuple[Config, list[str]]]:
     """The configuration once for each direction in which some of ``jobs`` go, with the names of these.
 
@@ -63,12 +70,14 @@ def by_direction(
     for name, each in found.items():
         beside = sorted(way for way in leaving if each.moved and way[1] == each.there)  # any direction to there will do
         ways.setdefault(beside[0] if beside else (each.here, each.there), []).append(name)
-    return [(_directed(config, way, names, found, locations), names) for way, names in ways.items()]
+    return [(_directed(config, way, names, found, locations, plans), names) for way, names in ways.items()]
 
 
-def located(config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None) -> Config:
+def located(
+    config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None, plans: Plans = NO_PLANS
+) -> Config:
     """As ``by_direction``, for jobs that all go the same way. Raises ConfigError if they do not."""
-    ways = by_direction(config, jobs, locations, to)
+    ways = by_direction(config, jobs, locations, to, plans)
     if len(ways) > 1:
         said = "; ".join(f"{', '.join(names)} from {each.here} to {each.there}" for each, names in ways)
         raise ConfigError(
@@ -84,16 +93,32 @@ def _directed(
     names: Sequence[str],
     found: Mapping[str, Direction],
     locations: Locations,
+    plans: Plans,
 ) -> Config:
     directed = config.between(*way)
     placed = [
-        _placed(job, locations.get(job.name), moved=found[job.name].moved) if job.name in names else job
+        _placed(job, locations.get(job.name), directed, plans.get(job.name, {}), moved=found[job.name].moved)
+        if job.name in names
+        else job
         for job in directed.jobs
     ]
     return replace(directed, jobs=tuple(placed))
 
 
-def _placed(job: Job, location: Location | None, *, moved: bool) -> Job:
+def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[int, Numbers], *, moved: bool) -> Job:
     """The job as it is now: a query goes on in the copy that its location names."""
     copy = None if location is None else location.checkpoint
-    return replace(job, moved=moved, store=job.store if copy is None else checkpoint_at(copy))
+    store = job.store if copy is None else checkpoint_at(copy)
+    return replace(job, moved=moved, store=store, left=_left(config, plans))
+
+
+def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, StoredOffset]:
+    """Where the job was, at the latest, when it left the cluster that ``config`` leads to."""
+    naming, found = config.topics.naming, dict[TopicPartition, StoredOffset]()
+    for plan in plans.values():
+        for at, each in plan.rows.items() if plan.leaves == config.there else ():
+            key = TopicPartition(naming.name_on(Stream(at.topic, at.origin), config.there), at.partition)
+            left = each.row.left
+            if left.furthest > (found[key].offset if key in found else 0):
+                found[key] = StoredOffset(left.furthest, left.record)
+    return found

@@ -24,6 +24,7 @@ from reconciler.formats.decimal_text import some
 from reconciler.formats.start import Side
 from reconciler.ports import Row, TopicPartition
 from reconciler.state.locations import Location, Phase
+from reconciler.state.plans import Numbers
 from reconciler.stores.registry import traits
 
 
@@ -49,8 +50,8 @@ class Place:
         return self.location is not None and self.location.phase is not Phase.LIVES
 
 
-def place_of(config: Config, job: Job, location: Location | None) -> Place:
-    """Where the job starts. Pure."""
+def place_of(config: Config, job: Job, location: Location | None, plans: Mapping[int, Numbers] | None = None) -> Place:
+    """Where the job starts. Pure. ``plans``: those by which it was moved."""
     if location is None:
         return Place(_toward_nowhere(config, job, job.home), job, None, Side.SOURCE, "it is its first start, at home")
     if location.phase is Phase.LIVES and location.plan is None:
@@ -58,7 +59,7 @@ def place_of(config: Config, job: Job, location: Location | None) -> Place:
         at_home = _toward_nowhere(config, job, location.cluster)
         return Place(at_home, at_home.chosen(job.name)[0], location, Side.SOURCE, why)
     to = location.to or location.cluster
-    there = located(config, [job], {job.name: location}, to)
+    there = located(config, [job], {job.name: location}, to, {job.name: plans or {}})
     why = f"it lives on {to}" if location.to is None else f"{location.by} moves it to {to}"
     return Place(there, there.chosen(job.name)[0], location, Side.DESTINATION, why)
 

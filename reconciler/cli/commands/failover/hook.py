@@ -126,7 +126,8 @@ def run(options: argparse.Namespace) -> ExitCode:
         program = _program(options.command)
         by_hand = arguments.decisions(options)
         state = context.job_state(config, job)
-        place = place_of(config, job, state.location())
+        location = state.location()
+        place = place_of(config, job, location, context.plans_of(config, [job], {job.name: location}).get(job.name))
         start = Start.of(
             place, job, state, plans=options.plans, config_file=options.config, stamp=context.stamp_now("hook")
         )

@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     going = [each.job for each in found if each.goes]
     codes = [each.code for each in found]
     if going:
-        confirm(f"Move {counted(len(going), 'job')} to {options.to}?", yes=options.yes)
+        confirm(f"{counted(len(going), 'job')} to {options.to}?", yes=options.yes)
         codes.append(_record(going, states, now, options.to))
     return worst([ExitCode.OK, *codes])
 
@@ -105,7 +105,7 @@ def _look(
     left = [job for job in jobs if job.name not in waiting]
     if not left:
         return list(waiting.values())
-    there = located(config, left, now, options.to)
+    there = located(config, left, now, options.to, context.plans_of(config, left, now))
     asked = jobs_to_check(there, [job.name for job in left])
     refuse_wrong(there, asked, sinks=True)
     with context.outside(there) as outside:
@@ -161,11 +161,13 @@ def _why_not(plan: JobPlan, policy: StartPolicy) -> str | None:
 
 
 def _starts(plan: JobPlan, policy: StartPolicy) -> str:
-    behind = [row for row in plan.partitions if row.verdict is Verdict.BEHIND and why_stopped(row, policy) is not None]
+    again = f"{replay_sum(plan.partitions)} again"
+    behind = [row for row in plan.partitions if row.verdict is Verdict.BEHIND and not row.set_by_hand]
     if behind:
-        return f"waits for the mirror, which is behind in {counted(len(behind), 'partition')}"
-    again = sum(row.replay_at_most or 0 for row in plan.partitions)
-    return f"starts early, {replay_sum(plan.partitions)} again" if again else "starts exactly"
+        waits = f"the mirror is behind in {counted(len(behind), 'partition')}: its hook waits for that (--wait)"
+        must = any(why_stopped(row, policy) is not None for row in behind)
+        return waits if must else f"{waits}, or starts early, {again}"
+    return f"starts early, {again}" if any(row.replay_at_most for row in plan.partitions) else "starts exactly"
 
 
 def _record(
@@ -180,7 +182,7 @@ def _record(
         except ReconcilerError as error:
             say(f"{job.name}: not recorded. {error}")
             codes.append(error.exit_code)
-    if len(codes) <= len(going):
+    if len(codes) <= len(going) and any(now[job.name] is not None or job.home != to for job in going):
         say("Restart the jobs that move: each hook moves its job at its next start.")
     return worst(codes)
 
