@@ -299,7 +299,7 @@ class _Reader:
         for sink in sinks:
             if scheme_of(sink) == "hudi":
                 problem = "names a Hudi table, whose batches are not compared: Hudi drops those of a new checkpoint."
-                table.fault("sink", problem, 'Leave sink out, and continue in a copy: store = "checkpoint:PATH".')
+                table.fault("sink", problem, 'Leave sink out, and continue in a copy: offsets = "checkpoint:PATH".')
             elif scheme_of(sink) not in SINK_SCHEMES:
                 known = ", ".join(f"{scheme}:…" for scheme in sorted(SINK_SCHEMES))
                 table.fault("sink", "has an address of an unknown kind.", f"Known are {known}")

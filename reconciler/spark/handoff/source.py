@@ -38,8 +38,8 @@ def complete_from(start: JobStart, reader: LogReader, client: Mapping[str, str])
         raise NeedsPerson(
             f"The cluster at {start.bootstrap_servers} is {there.cluster_id}, and the offsets that job {start.job} has "
             f"stored are in the numbering of {', '.join(others)}.",
-            hint="Correct the source's address under [clusters]. If it is lost, or was replaced, move the job: "
-            "reconciler failover start, or hook --to destination.",
+            hint="Correct that cluster's address under [clusters]. If it is lost, or was replaced, move the job: "
+            "reconciler move --to CLUSTER.",
         )
     if absent := [topic for topic in start.topics if topic not in there.topics]:
         raise ConfigError(

@@ -106,7 +106,7 @@ def _judged(checked: Checked, code: ExitCode, by_hand: ByHand) -> str:
     if code is ExitCode.CORRECTABLE:
         alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
         plan = "reconciler plan" if by_hand == ByHand() else "reconciler plan with the same decisions (--set, --accept)"
-        return f"{_to_correct(checked)}{alone}; {starting}. Next: {_then(checked, plan)}.{_of_original(checked)}"
+        return f"{_to_correct(checked)}{alone}; {starting}. Next: {_then(checked, plan)}."
     return f"Every partition may start as it is; {starting}."
 
 
@@ -121,14 +121,6 @@ def _to_correct(checked: Checked) -> str:
     return "; ".join(clauses)
 
 
-def _of_original(checked: Checked) -> str:
-    """What may be wrong where a query runs on a copy that only its hook's ``--clone-to`` names."""
-    names = {name for name, _ in checked.to_write}
-    if not any(traits(job.store).corrected_in_copy for job in checked.plan.jobs if job.name in names):
-        return ""
-    return " If the query runs on a copy already, this is about its original: let the job's store name the copy."
-
-
 def _then(checked: Checked, plan: str) -> str:
     """How the offsets are corrected; the plan names the command of each job if there is more than one way."""
     names = {name for name, _ in checked.to_write}
@@ -138,5 +130,5 @@ def _then(checked: Checked, plan: str) -> str:
         return f"{plan}, then the commands that it names"
     ((by_job, in_copy),) = ways
     if by_job:
-        return "reconciler hook --to destination, which starts the job with them"
+        return f"reconciler move --to {checked.plan.destination_name}; its hook starts the job with them"
     return f"{plan}, then {'checkpoint clone' if in_copy else 'apply'}"
