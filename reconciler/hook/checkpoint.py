@@ -62,6 +62,11 @@ def of(job: Job, now: Job) -> Original | None:
     return found
 
 
+def work_of(copy: str) -> str | None:
+    """What the query has done on a copy since it was made, as the end of a sentence; None for nothing."""
+    return _run_since(copy, copy)
+
+
 def _came_from(copy: str) -> str | None:
     """The folder of which a copy was made; None for what is no copy, and where a file or another folder is."""
     from reconciler.checkpoints.reading import read_folder, read_manifest

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 
+from reconciler import written
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import say_left_alone, trusted_plan
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
@@ -17,14 +18,16 @@ from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config
-from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.core.errors import Changed, ExitCode, NeedsPerson
 from reconciler.failover.totals import skips_sum
 from reconciler.failover.writing.moves import begin_back, done
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words
+from reconciler.hook.checkpoint import work_of
 from reconciler.hook.kept import note_rollback
 from reconciler.state.jobs import JobState
+from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
 HELP = Help(
@@ -72,8 +75,36 @@ def run(options: argparse.Namespace) -> ExitCode:
     chosen = plan.only(options.job)
     config = context.for_plan(config, chosen)
     states = [] if config.state is None else [context.job_state(config, job) for job in config.chosen(*chosen.names)]
-    _roll_back(plan, config, options, states)
+    copied = [state for state in states if traits(config.chosen(state.job)[0].store).corrected_in_copy]
+    if copied:
+        _to_originals(copied, plan, config, options)
+    if len(copied) < len(chosen.jobs):
+        if copied:
+            options.job = [name for name in chosen.names if name not in {state.job for state in copied}]
+        _roll_back(plan, config, options, states)
     return ExitCode.OK
+
+
+def _to_originals(states: Sequence[JobState], plan: Plan, config: Config, options: argparse.Namespace) -> None:
+    """Let queries go on where they were before the plan's copies of their checkpoints were made.
+
+    Raises Changed for a query that has run on its copy: what it has put out there would come again.
+    """
+    for state in states:
+        here = state.location()
+        copy = None if here is None else here.checkpoint
+        if copy is not None and (work := work_of(copy)) is not None:
+            raise Changed(
+                f'The query of job "{state.job}" has run on its copy {copy}: {work}.',
+                hint=f"Take it back by a move: reconciler move --to {plan.source_name} --job {state.job}",
+            )
+    confirm(f"Let {counted(len(states), 'job')} go on in the checkpoint before?", yes=options.yes)
+    mark = context.stamp_now("rollback")
+    for state in states:
+        begun, before = begin_back(state, config, plan, mark)
+        with written.writing(f'the location of job "{state.job}"'):
+            done(state, begun, before, mark)
+        say(f"{state.job}: lives on {plan.source_name} again, in {before or 'its checkpoint'}.")
 
 
 def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: Sequence[JobState]) -> None:
