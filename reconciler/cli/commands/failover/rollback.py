@@ -113,6 +113,8 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: 
         returns = [item for change in jobs for item in change.returns]
         if not returns:
             say("Nothing to put back: every row is as it was before the plan was applied.")
+            if states:
+                say(f"Jobs that it moved: reconciler move --to {plan.source_name} takes them back.")
             say_left_alone(plan, plan.only(options.job))
             return
         _show(jobs)
