@@ -29,7 +29,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
 from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.config.file import Cluster, Config
-from reconciler.core.errors import ConfigError, ExitCode
+from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import Checked
@@ -97,6 +97,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="wait at most this long for a mirror that is behind (default: 0)",
     )
     parser.add_argument(
+        "--cluster",
+        metavar="NAME",
+        help="start the job only on this cluster: for a command that does not take its cluster from the hook",
+    )
+    parser.add_argument(
         "--env-file",
         metavar="FILE",
         type=Path,
@@ -128,6 +133,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         state = context.job_state(config, job)
         location = state.location()
         place = place_of(config, job, location, context.plans_of(config, [job], {job.name: location}).get(job.name))
+        _refuse_elsewhere(place, options.cluster)
         start = Start.of(
             place, job, state, plans=options.plans, config_file=options.config, stamp=context.stamp_now("hook")
         )
@@ -159,6 +165,17 @@ def run(options: argparse.Namespace) -> ExitCode:
         hook_environment.forget(options.env_file)
         hook_figures.deliver(config.metrics, figures, ExitCode.USAGE)
         raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error
+
+
+def _refuse_elsewhere(place: Place, cluster: str | None) -> None:
+    """Raise NeedsPerson if the job does not start on the cluster that its command reads."""
+    if cluster is not None:
+        place.config.toward(cluster)  # raises for a cluster that is none
+        if place.cluster != cluster:
+            raise NeedsPerson(
+                f'Job "{place.job.name}" starts on {place.cluster}, and its command reads {cluster}: {place.why}.',
+                hint=f"Let the command read {place.cluster}; or move the job: reconciler move --to {cluster}.",
+            )
 
 
 def _as_stored(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> dict[str, str]:
