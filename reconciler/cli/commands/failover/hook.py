@@ -41,7 +41,7 @@ from reconciler.hook import figures as hook_figures
 from reconciler.hook.running import refuse_running
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
-from reconciler.hook.where import Held, held_by, place_of, refuse_known
+from reconciler.hook.where import Held, Place, held_by, place_of, refuse_known
 from reconciler.ports import OffsetStore
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
 from reconciler.state.locations import first
