@@ -77,11 +77,6 @@ class Tree:
             fs, root = open_url(self.shown if self.is_local else self.url)
             return fs, root.rstrip("/")
 
-    def is_at(self, shown: str) -> bool:
-        """True if ``shown``, as another ``Tree`` shows it, is this folder. Contacts nothing, and follows no link: a
-        link may lead elsewhere by now. Another user finds the same files."""
-        return without_user(self.shown).rstrip("/") == without_user(shown).rstrip("/")
-
     def may_share_files_with(self, other: Tree) -> bool:
         """False if the two are certainly on different file systems: of another kind, or of another host and port."""
         hosts = {urlsplit(tree.url).netloc.rpartition("@")[2] for tree in (self, other) if not tree.is_local}
