@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
-from reconciler.config.file_systems import without_user
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import refuse_dangling
 from reconciler.folder import one_line, open_folder, open_url

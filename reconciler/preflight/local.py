@@ -14,6 +14,7 @@ from reconciler.clock import stamp
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode
+from reconciler.core.visible import command
 from reconciler.near import near_names
 from reconciler.preflight.results import Trials
 from reconciler.state.jobs import JobState
@@ -133,6 +134,7 @@ def _state(config: Config, jobs: tuple[Job, ...], trials: Trials, *, offline: bo
 
 def _lives(here: Location | None, job: Job) -> str:
     if here is None:
-        return f"where it lives is not recorded: its first start, or reconciler move --to {job.home}, does that"
+        move = command("reconciler", "move", "--to", job.home)
+        return f"where it lives is not recorded: its first start, or {move}, does that"
     since = f"since {stamp(here.at_ms)}, by {here.by}"
     return f"{'lives on' if here.to is None else f'is moving to {here.to} from'} {here.cluster}, {since}"

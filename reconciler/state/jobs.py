@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from reconciler.core.errors import Changed, Refused
+from reconciler.core.visible import command
 from reconciler.formats.json_fields import FieldError
 from reconciler.state import journal as journals
 from reconciler.state import locations, plans
@@ -42,7 +43,7 @@ class JobState:
         if not self.store.append(log_name("location", self.job), number, locations.dump(then)):
             raise Changed(
                 f'Somebody else has moved the job "{self.job}" meanwhile; nothing was written.',
-                hint=f"See: reconciler status --job {self.job} --history",
+                hint=f"See: {command('reconciler', 'status', '--job', self.job, '--history')}",
             )
         return locations.load(number, locations.dump(then))
 

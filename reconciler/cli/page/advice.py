@@ -146,8 +146,7 @@ def clone_command(job: JobPlan, files: Files) -> str:
 
 def hook_command(job: JobPlan, files: Files) -> str:
     """Starts a job that stores the plan's offsets itself."""
-    hook = ("reconciler", "hook", "-c", files.config, "--job", job.name)
-    return command(*hook, "--to", "destination", "--", "COMMAND")
+    return command("reconciler", "hook", "-c", files.config, "--job", job.name, "--", "COMMAND")
 
 
 def _to_decide(plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], files: Files) -> list[NextStep]:
