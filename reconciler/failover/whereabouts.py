@@ -14,7 +14,7 @@ from reconciler.config.streams import Stream
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
-from reconciler.state.locations import Location, Phase
+from reconciler.state.locations import Location
 from reconciler.state.plans import Numbers
 from reconciler.stores.registry import checkpoint_at
 
@@ -41,7 +41,7 @@ def direction_of(config: Config, job: Job, location: Location | None, to: str | 
     """
     lives = job.home if location is None else location.cluster
     there = to or (None if location is None else location.to) or other_than(config, lives)
-    if there == lives and (location is None or location.phase is Phase.LIVES):
+    if there == lives:
         return Direction(other_than(config, lives, any_will_do=True), there, moved=True)
     return Direction(lives, there)
 

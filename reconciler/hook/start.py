@@ -145,7 +145,7 @@ class Start:
     def _begin(self, plan: Plan, replaced: Mapping[TopicPartition, Replaced]) -> Location:
         location = self.place.location
         numbers = numbers_of(plan, self.job, self.config, 1 if location is None else location.stay, replaced)
-        return begin(self.state, self.config, self.job, numbers, self.stamp)
+        return begin(self.state, self.config, self.job, numbers, self.stamp, seen=location)
 
     def as_stored(self, held: Held, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
         """The variables of a start at the job's own offsets. Writes nothing to the store, and contacts no cluster.

@@ -13,8 +13,7 @@ from reconciler.core.errors import OutcomeUnknown
 from reconciler.formats.start import parse_start
 from reconciler.spark.handoff.locations import location
 from reconciler.stores.sqlite.store import SqliteStore
-from tests.failover.writing.test_altered_snapshots import own
-from tests.golden.corpus import HEAD, OFFSETS, deliver, job
+from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import World
 
 CONFIG = ("-c", "reconciler.toml")
@@ -38,7 +37,7 @@ class Living:
     def started(self, *decision: str) -> tuple[str, int]:
         """A start through the hook: the checkpoint that the query is given, and the offset, if it is a new query."""
         self.world.now_ms += 1_000
-        ended = self.world.run("hook", "--to", "destination", *CONFIG, "--plans", "plans", *decision)
+        ended = self.world.run("hook", *CONFIG, "--plans", "plans", *decision)
         assert ended.code == 0, ended.err
         names = dict(line.split("=", 1) for line in ended.out.splitlines())
         path = Path(names["RECONCILER_START"].replace("<TMP>", str(self.world.folder)))
@@ -59,8 +58,9 @@ class Living:
 def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Living:
     world = World(tmp_path, monkeypatch)
     deliver(world, "a.events", range(20))
-    world.store(OFFSETS, "clicks", {("a.events", 0): own(RIGHT - 1)})
+    world.store(OFFSETS, "clicks", {("events", 0): stored(RIGHT - 1)})
     world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
+    world.located(to="b")
     living = Living(world)
     assert living.started() == (living.base, RIGHT)
     return living
@@ -74,22 +74,26 @@ def test_a_query_does_not_go_on_at_an_offset_that_was_undone(living: Living) -> 
     assert living.set_to(WRONG) == (f"{living.base}-4", WRONG), "a correction counts as ever"
 
 
-def test_a_rollback_that_is_cut_off_begins_a_new_query_too(living: Living, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_rollback_that_is_cut_off_begins_a_new_query_too(
+    living: Living, monkeypatch: pytest.MonkeyPatch, is_written: bool, again: bool
+) -> None:
     """It may have put the row back. A place begun for nothing does no harm, where the offset is right."""
     living.set_to(WRONG)
     plan, write = living.plans[-1], SqliteStore.write
-    for is_written, found in ((False, WRONG), (True, RIGHT)):
 
-        def cut_off(self: SqliteStore, *args: Any, is_written: bool = is_written, **more: Any) -> None:
-            if is_written:
-                write(self, *args, **more)
-            raise OutcomeUnknown("The disk is gone.")
+    def cut_off(self: SqliteStore, *args: Any, **more: Any) -> None:
+        if is_written:
+            write(self, *args, **more)
+        raise OutcomeUnknown("The disk is gone.")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(SqliteStore, "write", cut_off)
-            living.roll_back(plan, code=7)
-        number = 4 if is_written else 3
-        assert living.started() == (f"{living.base}-{number}", found)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "write", cut_off)
+        living.roll_back(plan, code=7)
+    if again:
+        living.roll_back(plan)
+    assert living.started() == (f"{living.base}-3", RIGHT if is_written or again else WRONG)
 
 
 def test_a_rollback_that_puts_nothing_back_begins_no_new_query(living: Living) -> None:

@@ -12,6 +12,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed
+from reconciler.core.visible import command
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
 from reconciler.state import journal, locations
@@ -32,18 +33,21 @@ class Replaced:
     """The record before the new number; None if it was not read."""
 
 
-def begin(state: JobState, config: Config, job: Job, numbers: Numbers, stamp: Stamp) -> Location:
+def begin(
+    state: JobState, config: Config, job: Job, numbers: Numbers, stamp: Stamp, *, seen: Location | None = None
+) -> Location:
     """Say that the job's numbers are being written, by the plan that is kept with them.
 
-    Raises Changed if the job was moved elsewhere meanwhile.
+    ``seen``: the location for which the caller has judged; another one by now is no longer its to change. Raises
+    Changed for that, and if the job was moved elsewhere meanwhile.
     """
-    here = state.location()
+    here = seen or state.location()
     if here is None:
         here = state.move_on(None, locations.first(job.home, stamp))
     if here.to not in (None, numbers.to) or (here.to is None and here.cluster not in (numbers.leaves, numbers.to)):
         raise Changed(
             f'Job "{job.name}" {_now(here)} since the plan, which is for a move from {numbers.leaves} to {numbers.to}.',
-            hint=f"See: reconciler status --job {job.name} --history",
+            hint=f"See: {_history_of(state)}",
         )
     if here.phase is Phase.LIVES:
         here = state.move_on(here, locations.moving(here, numbers.to, stamp))
@@ -72,11 +76,11 @@ def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tup
     if here is None or numbers is None or numbers.digest != plan.sha256:
         raise Changed(
             f'Job "{state.job}" does not live by this plan any more.',
-            hint=f"To take it back now, move it. See: reconciler status --job {state.job} --history",
+            hint=f"To take it back now, move it. See: {_history_of(state)}",
         )
     before = [each for each in state.history() if each.phase is Phase.LIVES and each.stay < here.stay]
     checkpoint = before[-1].checkpoint if before else None
-    if here.phase is Phase.WRITING and numbers.to == plan.source_name != plan.destination_name:
+    if here.phase is Phase.WRITING and not _is_of(numbers, plan, state.job):
         return here, checkpoint  # a rollback that was cut off
     naming = config.topics.naming
     keys = {
@@ -86,6 +90,16 @@ def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tup
     back = replace(give_back(numbers, here.stay, keys, {}), digest=plan.sha256)
     now = state.move_on(here, locations.giving_back(here, numbers.leaves, state.add_plan(back), stamp))
     return now, checkpoint
+
+
+def _is_of(numbers: Numbers, plan: Plan, job: str) -> bool:
+    """True if these are the plan's numbers; a rollback's have its digest, too."""
+    resumes = {row.key: row.resume_offset for row in plan.job(job).starts.partitions}
+    return all(resumes.get(each.key) == each.row.number for each in numbers.rows.values())
+
+
+def _history_of(state: JobState) -> str:
+    return command("reconciler", "status", "--job", state.job, "--history")
 
 
 def _now(here: Location) -> str:
@@ -101,7 +115,8 @@ def numbers_of(plan: Plan, job: Job, config: Config, stay: int, replaced: Mappin
         if row.resume_offset is not None and stream is not None:
             at = StreamPartition(stream.topic, stream.origin, row.partition)
             rows[at] = Planned(row.key, _row(row, replaced.get(row.key), plan.cluster_id))
-    return Numbers(plan.source_name, stay, plan.destination_name, rows, plan.sha256)
+    leaves = plan.destination_name if job.moved else plan.source_name  # a correction where it lives leaves nothing
+    return Numbers(leaves, stay, plan.destination_name, rows, plan.sha256)
 
 
 def _row(row: PartitionPlan, was: Replaced | None, cluster_id: str) -> PlanRow[Anchor]:
@@ -110,6 +125,6 @@ def _row(row: PartitionPlan, was: Replaced | None, cluster_id: str) -> PlanRow[A
     if record is None and row.record_offset is not None:
         record = Anchor(row.record_offset, fingerprint=row.record_fingerprint, cluster_id=cluster_id)
     stored = None if was is None else was.stored
-    left = Stored(row.stored_offset or 0, None if stored is None else stored.anchor, 0, 0)
+    left = Stored(max(row.stored_offset or 0, 0), None if stored is None else stored.anchor, 0, 0)
     under = row.stored_offset if was is None else was.under_key
     return PlanRow(row.resume_offset, record, row.replay_at_most or 0, 0, frozenset({under}), left)
