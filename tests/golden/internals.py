@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints import clone as checkpoint_clone
-from reconciler.cli import main
-from reconciler.cli.commands.failover import failover
+from reconciler.cli import context, main
 from reconciler.cli.commands.prepare import init
 from reconciler.cli.commands.prepare import mirror as mirror_command
 from reconciler.cli.main import COMMANDS, full_parser
@@ -136,7 +135,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
         monkeypatch.setattr(module, "Surveyor", partial(_surveyor, logs))
     for module in _VERSIONED:
         monkeypatch.setattr(module, "__version__", "0.0.0")
-    monkeypatch.setattr(failover, "who", lambda: "ada@ops-1")
+    monkeypatch.setattr(context, "who", lambda: "ada@ops-1")
     monkeypatch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
     monkeypatch.setattr(os, "getpid", lambda: PID)
     monkeypatch.setattr(unanswered, "FIRST_S", math.inf)  # a busy machine would be told that it waits

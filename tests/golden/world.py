@@ -19,6 +19,7 @@ import pytest
 
 from tests.golden import internals
 from tests.golden.internals import NOW_MS, MemoryLog, StoredOffset, TopicPartition
+from tests.starting import with_state
 
 SOURCE, DESTINATION, GONE = "kafka-a:9092", "kafka-b:9092", "127.0.0.1:1"
 """Addresses: of the source, of the destination, and where nothing listens."""
@@ -27,6 +28,7 @@ _ENDED = re.compile(r"^(reconciler_hook_timestamp_seconds\{[^}]*\}) \S+$", re.M)
 _HASH = re.compile(r"\b(?!0{64})[0-9a-f]{64}\b")
 _CAUSE = re.compile(r"(?<= s) \((?:[^()]|\([^()]*\))*\)(?=[.;])")
 _LOGGED = re.compile(r'"time": "[\d-]{10}T[\d:]{8}"(?=, "level")')
+_STATE_ID = re.compile(r"(?<=its id begins with )\w{8}")
 _BUCKET = re.compile(r"^(reconciler_check_duration_seconds_bucket\{[^}]*\}) \S+$", re.M)
 
 
@@ -94,6 +96,10 @@ class World:
         keys = {TopicPartition(topic, partition): row for (topic, partition), row in rows.items()}
         internals.write_rows(address, group, keys)
 
+    def located(self, name: str = "reconciler.toml", *, to: str | None = None) -> None:
+        """Give the configuration a state store, in which its jobs live at home; with ``to`` they are moving there."""
+        with_state(self.folder / name, to=to)
+
     # ------------------------------------------------------------ commands
 
     def run(self, *words: object, stdin: str = "") -> Result:
@@ -118,6 +124,7 @@ class World:
     def clean(self, text: str) -> str:
         """``text`` without what differs from run to run: the folder's name and measured times."""
         text = text.replace(str(self.folder.resolve()), "<TMP>").replace(str(self.folder), "<TMP>")
+        text = _STATE_ID.sub("<ID>", text)
         text = _LOGGED.sub('"time": "<TIME>"', _BUCKET.sub(r"\1 <N>", text))
         return _ENDED.sub(r"\1 <TIME>", _DURATION.sub(_hidden, text))
 

@@ -19,8 +19,6 @@ from tests.world import BASE, World, environment, run_process, source_record
 
 pytestmark = pytest.mark.system
 
-HOOK = ("hook", "--to", "destination")
-
 SHOW = (
     "import json, os; plan, offsets = os.environ['RECONCILER_PLAN'], os.environ['RECONCILER_STARTING_OFFSETS'];"
     "print(json.dumps({'pid': os.getpid(), 'plan': plan, 'offsets': open(offsets).read(), 'applied': open(plan).read(),"
@@ -37,8 +35,8 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     world.deliver(20, 6)
     world.save({0: source_record(9).stored})
     right = {"0": world.offset_of(9) + 1, "1": 0}
-    config = world.config()
-    ended = run_process(*HOOK, "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="yes")
+    config = world.config(to="b")
+    ended = run_process("hook", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="yes")
     assert ended.code == 0, ended.output
     found = json.loads(ended.out.splitlines()[-1])
     assert found["kept"] == "yes"
@@ -50,7 +48,7 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     assert f"reconciler rollback {found['plan']}" in ended.err
 
     after = world.rows()
-    again = run_process(*HOOK, "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="again")
+    again = run_process("hook", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="again")
     found = json.loads(again.out)
     assert (again.code, found["kept"]) == (0, "again")
     assert json.loads(found["offsets"]) == {world.mirrored: right}
@@ -67,7 +65,7 @@ def test_the_commands_exit_code_is_the_hooks(world: World, plans: Path) -> None:
     world.deliver(6)
     world.processed(3)
     command = (sys.executable, "-c", "import sys; sys.exit(int(sys.argv[1]))", "42")
-    assert run_process(*HOOK, "-c", world.config(), "--plans", plans, "--", *command).code == 42
+    assert run_process("hook", "-c", world.config(to="b"), "--plans", plans, "--", *command).code == 42
 
 
 def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
@@ -75,7 +73,7 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
     world.save({0: StoredOffset(BASE + 4)})
     before = world.rows()
     ran = world.folder / "ran"
-    ended = run_process(*HOOK, "-c", world.config(), "--plans", plans, "--", "touch", ran)
+    ended = run_process("hook", "-c", world.config(to="b"), "--plans", plans, "--", "touch", ran)
     assert ended.code == 4
     assert 'Job "clicks" must not start: a partition needs a decision.' in ended.err
     assert (ended.out, "1 unresolved" in ended.err) == ("", True)
@@ -89,9 +87,9 @@ def test_a_job_that_must_not_start_does_not(world: World, plans: Path) -> None:
 def test_the_hook_waits_for_a_mirror_that_is_behind(world: World, plans: Path) -> None:
     world.deliver(6)
     world.processed(9)
-    config = world.config(extra="[policy]\nbehind = 'wait'")
+    config = world.config(extra="[policy]\nbehind = 'wait'", to="b")
     assert world.run("check", "-c", config).code == 4
-    words = (*HOOK, "-c", config, "--plans", plans, "--wait", "600")
+    words = ("hook", "-c", config, "--plans", plans, "--wait", "600")
     command = [sys.executable, "-m", "reconciler", *map(str, words)]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
@@ -111,7 +109,7 @@ def test_a_hook_that_is_stopped_while_it_waits_has_written_nothing(world: World,
     world.deliver(6)
     world.processed(9)
     before, ran = world.rows(), world.folder / "ran"
-    words = (*HOOK, "-c", world.config(), "--plans", plans, "--wait", "3600", "--", "touch", ran)
+    words = ("hook", "-c", world.config(to="b"), "--plans", plans, "--wait", "3600", "--", "touch", ran)
     command = [sys.executable, "-m", "reconciler", *map(str, words)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as hook:
         assert hook.stderr is not None
@@ -130,7 +128,7 @@ def test_the_environments_file_is_there_only_if_the_job_may_start(world: World, 
     file = world.folder / "run" / "hook.env"
     file.parent.mkdir()
     file.write_text("RECONCILER_PLAN=/of/an/earlier/start\n")
-    arguments = (*HOOK, "-c", world.config(), "--plans", plans, "--env-file", file)
+    arguments = ("hook", "-c", world.config(to="b"), "--plans", plans, "--env-file", file)
     assert world.run(*arguments).code == 4
     assert not file.exists()
     world.processed(3)
@@ -145,7 +143,7 @@ def test_the_environments_file_is_there_only_if_the_job_may_start(world: World, 
 def test_the_hook_loads_neither_spark_nor_what_it_does_not_need(world: World, plans: Path) -> None:
     world.deliver(6)
     world.processed(3)
-    arguments = (*HOOK, "-c", world.config(), "--plans", plans, "--", "true")
+    arguments = ("hook", "-c", world.config(to="b"), "--plans", plans, "--", "true")
     ended = run_process(*arguments, options=("-X", "importtime"))
     assert ended.code == 0
     loaded = {line.rpartition("|")[2].strip() for line in ended.err.splitlines() if line.startswith("import time:")}
@@ -158,7 +156,7 @@ def test_plans_are_kept_where_the_environment_says(world: World) -> None:
     world.deliver(6)
     world.processed(3)
     state = world.folder / "state"
-    ended = run_process(*HOOK, "-c", world.config(), "--", shutil.which("true"), XDG_STATE_HOME=str(state))
+    ended = run_process("hook", "-c", world.config(to="b"), "--", shutil.which("true"), XDG_STATE_HOME=str(state))
     assert ended.code == 0
     (plan,) = (state / "reconciler" / "plans").glob("*.plan.json")
     assert os.stat(plan).st_mode & 0o777 == 0o600

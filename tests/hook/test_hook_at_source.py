@@ -1,11 +1,9 @@
-"""The hook before a job that lives at the source, and the failover that moves it. No cluster answers in these tests."""
+"""The hook before a job that lives at home and was never moved. No cluster answers in these tests."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import pwd
 import re
 import signal
 import sqlite3
@@ -20,15 +18,10 @@ from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
 from reconciler.ports import Change, Row
 from reconciler.spark.handoff import Side, from_environment
 from reconciler.stores.registry import open_store
-from tests.checkpoints.checkpoint_files import Files
+from tests.starting import with_state
 from tests.world import CommandResult, free_port, run_process
 
 OWN = StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", None), 1)
-
-
-class Typed(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 class Job:
@@ -46,6 +39,7 @@ class Job:
             f'[search]\ndeadline = "1ms"\n[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\n'
             f'offsets = "{self.store}"\n{job}[jobs.identity]\nid = "header:message-id"\n'
         )
+        with_state(self.config)
 
     def save(self, topic: str = "events", stored: StoredOffset = OWN) -> None:
         change = Change(TopicPartition(topic, 0), None, stored)
@@ -86,8 +80,8 @@ def test_the_source_lives_and_nothing_is_moved(job: Job, run) -> None:
     found = variables(ended)
     assert set(found) == {"RECONCILER_START", "RECONCILER_START_SHA256", "RECONCILER_STARTING_OFFSETS"}
     assert json.loads(Path(found["RECONCILER_STARTING_OFFSETS"]).read_text()) == {"events": {"0": 42}}
-    assert 'job "clicks" starts at the source, kafka-a:9092: its stored offsets are the source\'s.' in ended.err
-    assert f"To move it: reconciler failover start -c {job.config} --job clicks" in ended.err
+    said = 'job "clicks" starts on a, at its own offsets: it lives on a, and was never moved'
+    assert said in ended.err
     assert job.rows == before
 
     start = from_environment(environ=found)
@@ -141,97 +135,6 @@ def test_the_start_names_the_topic_whose_numbers_the_offsets_are(job: Job, run) 
     start = from_environment(environ=variables(run("hook"))).start
     assert start is not None
     assert start.topic_ids == {"events": ("of the topic",)}
-
-
-def test_a_failover_of_all_jobs_shows_them_and_asks(job: Job, run, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = run("failover start")
-    assert ended.code == 2
-    assert ended.out == f"clicks: topics events; group clicks in {job.store}\n"
-    assert "This needs a confirmation, and stdin is not a terminal. Add --yes." in ended.err
-    monkeypatch.setattr("sys.stdin", Typed("n\n"))
-    refused = run("failover start")
-    assert (refused.code, "Move 1 job to the destination, each at its next start? [y/N]" in refused.err) == (2, True)
-    assert "-" in run("failover status").out.splitlines()[1].split()
-    monkeypatch.setattr("sys.stdin", Typed("y\n"))
-    assert "clicks: moves to the destination at its next start" in run("failover start").out
-
-
-def test_a_query_that_may_run_on_a_copy_is_not_said_to_be_at_the_source(job: Job, run) -> None:
-    Files.at(job.folder / "checkpoint").batch(0, {"events": {0: 5}})
-    job.store = f"checkpoint:{job.folder}/checkpoint"
-    job.configure()
-    shown = run("failover status").out
-    assert "clicks  source, or in a copy  source, or in a copy" in shown
-    assert "unless its hook has made the copy that --clone-to names" in shown
-
-
-def test_a_job_that_its_hook_would_not_start_has_no_next_start(job: Job, run) -> None:
-    """A misspelt group and a store at the wrong address look like a job that has never run."""
-    for command in ("failover status", "failover end", "hook"):
-        ended = run(command)
-        assert ended.code == 4
-        assert 'Job "clicks" has no stored offset: There is no offset store at' in ended.output
-    assert run("failover status").out.splitlines()[1].split()[:3] == ["clicks", "?", "?"]
-    job.configure(job='new = "earliest"\n')
-    ended = run("failover status")
-    assert (ended.code, ended.out.splitlines()[1].split()[:3]) == (0, ["clicks", "source", "source"])
-    assert variables(run("hook"))
-
-
-def test_a_failover_that_marks_no_job_asks_for_no_restart(job: Job, run) -> None:
-    job.save()
-    (job.folder / "reconciler.failover").write_text("a file, where the marks' folder should be")
-    ended = run("failover start --yes")
-    assert ended.code != 0
-    assert "clicks: not marked." in ended.out
-    assert "Restart" not in ended.out
-
-
-def test_a_mark_names_who_set_it(job: Job, run) -> None:
-    run("failover start --yes")
-    (mark,) = (job.folder / "reconciler.failover").iterdir()
-    assert json.loads(mark.read_text())["by"] == f"{pwd.getpwuid(os.getuid()).pw_name}@{os.uname().nodename}"
-
-
-def test_an_end_that_one_mark_resists_ends_the_other_jobs(job: Job, run) -> None:
-    one = job.config.read_text().partition("[[jobs]]")[2]
-    others = "".join(f"[[jobs]]{one.replace('clicks', name)}" for name in ("views", "visits"))
-    job.config.write_text(f"{job.config.read_text()}{others}")
-    for group in ("clicks", "views", "visits"):
-        change = Change(TopicPartition("events", 0), None, OWN)
-        open_store(job.store).write(group, [change], reason="test", now_ms=1)
-    run("failover start --yes")
-    marks = job.folder / "reconciler.failover"
-    (marks / "views.json").unlink()
-    (marks / "views.json").mkdir()  # like a mark of another user, it cannot be removed
-    ended = run("failover end")
-    assert (ended.code, [each.name for each in marks.iterdir()]) == (6, ["views.json"])
-    assert [line.partition(".")[0].partition(";")[0] for line in ended.out.splitlines()] == [
-        "clicks: ended",
-        "views: not ended",
-        "visits: ended",
-    ]
-
-
-def test_a_failover_is_not_ended_for_a_job_of_which_it_is_not_known_where_it_is(job: Job, run) -> None:
-    job.save("a.events")
-    run("failover start --yes")
-    ended = run("failover end")
-    assert (ended.code, "clicks: not ended." in ended.out) == (6, True)
-    assert run("failover status").code == 6
-    assert "marked already" in run("failover start --yes").out
-
-
-def test_a_mark_that_cannot_be_read_stops_every_start_but_one_that_is_ordered(job: Job, run) -> None:
-    job.save()
-    run("failover start --yes")
-    (job.folder / "reconciler.failover" / "clicks.json").write_text("{")
-    ended = run("hook")
-    assert (ended.code, "it is not known on which side the job is to start" in ended.err) == (6, True)
-    assert "cannot be read" in run("failover start --yes").out
-    assert "cannot be read" in run("failover status").out
-    run("failover end")
-    assert variables(run("hook"))
 
 
 def test_an_earlier_starts_plan_does_not_reach_the_command(job: Job) -> None:

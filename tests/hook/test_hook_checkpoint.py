@@ -20,21 +20,21 @@ def test_a_query_starts_on_a_copy_that_is_made_once_and_checked_at_every_start(
     world = World(tmp_path, monkeypatch)
     tracked(world, committed=True)
     assert world.run("track", *CONFIG, "--once").code == 0
+    world.located(to="b")
     before = world.files("checkpoint")
 
     def starts_on_the_copy() -> str:
         """The files of the copy, on which the query is started."""
-        hook = ("hook", "--to", "destination", *CONFIG, "--plans", "plans", "--clone-to", "copy")
-        ended = world.run(*hook)
+        ended = world.run("hook", *CONFIG, "--plans", "plans")
         assert ended.code == 0, ended.err
         names = dict(line.split("=", 1) for line in ended.out.splitlines())
-        assert names["RECONCILER_CHECKPOINT"] == "<TMP>/copy"
-        return world.files("copy")
+        assert names["RECONCILER_CHECKPOINT"] == "<TMP>/checkpoint-2"
+        return world.files("checkpoint-2")
 
     made = starts_on_the_copy()
     assert world.files("checkpoint") == before
-    (source,) = read_checkpoint("copy").positions
+    (source,) = read_checkpoint("checkpoint-2").positions
     assert source.start == {("a.events", 0): 4, ("a.events", 1): 5}
     assert starts_on_the_copy() == made, "it was right, and stays as it is"
-    Files(tmp_path / "copy").batch(2, {"a.events": {0: 10, 1: 10}})  # the query goes on, and stops
+    Files(tmp_path / "checkpoint-2").batch(2, {"a.events": {0: 10, 1: 10}})  # the query goes on, and stops
     starts_on_the_copy()

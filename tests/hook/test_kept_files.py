@@ -66,9 +66,9 @@ def test_the_plan_of_a_copy_stays_and_begins_no_other_checkpoint(
     world = World(tmp_path, monkeypatch)
     tracked(world, committed=True)
     assert world.run("track", "-c", "reconciler.toml", "--once").code == 0
-    hook = ("hook", "--to", "destination", "-c", "reconciler.toml", "--plans", "plans", "--clone-to", "copy")
+    world.located(to="b")
     for _ in range(2):
-        assert world.run(*hook).code == 0
+        assert world.run("hook", "-c", "reconciler.toml", "--plans", "plans").code == 0
         world.now_ms += SECOND
     plans = tmp_path / "plans"
     made, later = sorted(plans.glob("*.plan.json"))

@@ -1,29 +1,22 @@
-"""What the hook asks of a group before it starts a consumer in it: who its members are, and whether it exists."""
+"""What the hook asks of a group before it starts a consumer in it: who its members are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
 
 from reconciler.config.file import Cluster, Config, Job, load_config
-from reconciler.core.anchors import StoredOffset, TopicPartition
-from reconciler.core.errors import Changed, NeedsPerson, Unreachable
+from reconciler.core.errors import Changed, Unreachable
 from reconciler.formats.start import Side
-from reconciler.hook.running import LONGEST_SESSION_S, refuse_running, refuse_unknown_group
-from reconciler.hook.side import Held
-from reconciler.ports import Row
+from reconciler.hook.running import LONGEST_SESSION_S, refuse_running
 from tests.in_memory import Memory
-
-ROW = Row(TopicPartition("events", 0), StoredOffset(4), "")
 
 
 @dataclass
 class Groups:
-    """A cluster's groups with their offsets, and the seconds until their members are gone."""
+    """A cluster's groups, and the seconds until their members are gone."""
 
-    rows: dict[str, list[Row]] = field(default_factory=dict)
     members_leave_at: float = 0.0
     error: Unreachable | None = None
     fails_for_s: float = 20.0
@@ -39,13 +32,6 @@ class Groups:
             self.now += self.fails_for_s
             raise self.error
         return ("old-job at 10.0.0.7",) if self.now < self.members_leave_at else ()
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        rows = self.rows.get(group, [])
-        return rows if topics is None else [row for row in rows if row.key.topic in {*topics}]
-
-    def group_names(self) -> list[str]:
-        return [*self.rows]
 
     def pause(self, seconds: float) -> None:
         self.now += seconds
@@ -122,15 +108,3 @@ def test_a_source_that_does_not_answer_is_told_of_and_the_destination_is_needed(
     with pytest.raises(Unreachable):
         wait(config, groups, Side.DESTINATION)
     assert groups.now == 60, "asked until search.deadline, 30 s, had passed"
-
-
-def test_a_group_without_offsets_at_both_clusters_needs_a_decision(config: Config) -> None:
-    groups = Groups({"cliks": [ROW], "clickz": [ROW]})
-    with pytest.raises(NeedsPerson, match='no rows of "events" for group "clicks"; this store has "cliks", "clickz"'):
-        refuse_unknown_group(config, config.jobs[0], Held({}), groups.store_on)  # type: ignore[arg-type]
-
-
-def test_a_group_that_only_the_source_has_is_the_jobs(config: Config) -> None:
-    groups = Groups({"clicks": [ROW]})
-    refuse_unknown_group(config, config.jobs[0], Held({}), groups.store_on)  # type: ignore[arg-type]
-    refuse_unknown_group(config, config.jobs[0], Held({ROW.key: ROW}), Groups().store_on)  # type: ignore[arg-type]
