@@ -61,7 +61,6 @@ def test_a_full_disk_is_no_bug_while_the_options_are_read(buffered: str, words: 
                 "apply -c x": "PLAN",
                 "hook -c x --plans": "--plans",
                 "hook -c x --env-file": "--env-file",
-                "hook -c x --clone-to": "--clone-to",
                 "anchors export -c x": "PATH",
                 "checkpoint clone from": "NEW_PATH",
                 "audit p.json --parquet": "--parquet",
@@ -82,7 +81,7 @@ def test_a_mistyped_command_line_says_what_to_write(
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        (("hook", "-c", "x", "--to", "source", "--to", "destination"), "--to"),
+        (("move", "-c", "x", "--to", "a", "--to", "b"), "--to"),
         (("hook", "-c", "x", "--wait", "3", "--wait=4"), "--wait"),
         (("hook", "-c", "x", "--env-file", "a", "--env-file", "b"), "--env-file"),
         (("check", "-c", "x", "--config", "y"), "--config"),
@@ -119,7 +118,7 @@ def test_one_value_may_be_repeated_and_a_command_has_options_of_its_own(
 
 
 def test_a_misspelt_action_is_not_said_to_be_in_a_wrong_place(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["failover", "begin", "-c", "x.toml"]) == 2
+    assert main(["anchors", "begin", "-c", "x.toml"]) == 2
     assert "comes before the options" not in capsys.readouterr().err
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.addresses import without_secrets
-from reconciler.config.file import load_config
 from reconciler.config.file_systems import not_set_up, scheme_of_path, without_user
 from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError
@@ -94,15 +93,3 @@ def test_config_check_says_it_of_a_configured_address(tmp_path: Path, capsys: py
     )
     assert command("config", "check", "--offline", "-c", file) == 2
     assert "write /dbfs/PATH" in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.parametrize(("state", "is_at"), [("marks", "{here}/marks"), ("dbfs:/marks", "dbfs:/marks")])
-def test_a_folder_of_marks_is_below_the_configuration_only_if_it_is_a_local_path(
-    tmp_path: Path, state: str, is_at: str
-) -> None:
-    file = tmp_path / "reconciler.toml"
-    file.write_text(
-        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:9092"\n[failover]\nstate = "{state}"\n'
-        '[[jobs]]\nhome = "a"\nname = "j"\ntopics = ["x"]\noffsets = "kafka-group:"\n'
-    )
-    assert load_config(file).failover_state == is_at.format(here=tmp_path)

@@ -15,13 +15,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from reconciler.cli.commands.prepare.config import _marked
 from reconciler.cli.main import main
 from reconciler.config.file import load_config, read_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ExitCode, NotRead, Refused, Unreachable
 from reconciler.core.probes import Withheld
-from reconciler.folder import LocalFolder, open_folder
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
@@ -33,6 +31,7 @@ from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from tests.config import configurations
 from tests.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs
+from tests.starting import with_state
 
 LEAST = configurations.LEAST.replace(configurations.STORE, "STORE")
 IN_FRONT = LEAST.index("[[jobs]]")
@@ -477,7 +476,7 @@ def local(write: Callable[[str], Path]) -> Callable[[str], Tries]:
     def at(section: str) -> Tries:
         config = load_config(write(with_section(section)))
         tries = Tries()
-        on_this_machine(config, config.jobs, _marked(config), tries, offline=False)
+        on_this_machine(config, config.jobs, tries, offline=False)
         return tries
 
     return at
@@ -564,76 +563,40 @@ def test_a_hooks_key_that_nobody_trusts_is_a_failure(local: Callable[[str], Trie
     assert found.exit_code is ExitCode.USAGE
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "words"),
-    [
-        ("reconciler.toml", ExitCode.USAGE, "reconciler.toml is not a folder."),
-        ("reconciler.toml/marks", ExitCode.UNREACHABLE, "There is no folder FOLDER/reconciler.toml/marks, which"),
-        ("nosuch://x", ExitCode.USAGE, "fsspec knows no file system 'nosuch'."),
-        ("marks", ExitCode.UNREACHABLE, "There is no folder FOLDER/marks, which [failover] state names"),
-    ],
-)
-def test_a_folder_of_marks_that_hooks_could_not_read_is_a_failure(
-    local: Callable[[str], Tries], tmp_path: Path, state: str, code: ExitCode, words: str
+def test_without_a_state_store_no_job_starts_by_its_hook(local: Callable[[str], Tries]) -> None:
+    found = local(QUIET)
+    assert found.messages(Level.WARN, "state") == ["There is no [state] store: hook, move and status need one."]
+    assert found.exit_code is ExitCode.OK, "plans need none"
+
+
+def test_where_each_job_lives_is_shown_with_the_state_store(
+    write: Callable[[str], Path], local: Callable[[str], Tries], tmp_path: Path
 ) -> None:
-    found = local(f'{QUIET}[failover]\nstate = "{state}"')
-    (failure,) = (each for each in found.found if each.level is Level.FAIL)
-    assert (failure.subject, failure.code) == ("failover", code)
-    assert failure.message.startswith(words.replace("FOLDER", str(tmp_path))) or words in failure.message
-    if state == "marks":
-        assert failure.next_step == f"Create it once, or mount it: mkdir -p {tmp_path}/marks"
-    assert not (tmp_path / "marks").exists()
-
-
-def test_a_folder_in_which_no_mark_can_be_set_is_a_warning(
-    local: Callable[[str], Tries], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hooks only read it; on the day of a failover, failover start would fail."""
-    (tmp_path / "marks").mkdir()
-    monkeypatch.setattr(LocalFolder, "may_be_written", lambda self, below: False)
-    found = local(f'{QUIET}[failover]\nstate = "marks"')
-    assert found.exit_code is ExitCode.OK
-    (said,) = found.messages(Level.WARN, "failover")
-    assert said == f"the folder of marks {tmp_path}/marks can be read, and this user may not write there."
-
-
-def test_marks_of_another_place_are_listed_unless_offline(write: Callable[[str], Path]) -> None:
-    place = f"memory://marks-{uuid.uuid4().hex}/clicks"
-    config = load_config(write(with_section(f'{QUIET}[failover]\nstate = "{place}"')))
-
-    def tried(*, offline: bool = False) -> list[tuple[Level, str]]:
-        tries = Tries()
-        on_this_machine(config, config.jobs, _marked(config), tries, offline=offline)
-        return [(each.level, each.message) for each in tries.found if each.subject == "failover"]
-
-    assert tried(offline=True) == []
-    assert tried() == [(Level.WARN, f"There is no folder of marks {place} yet.")]
-    open_folder(place).publish("clicks.json", b"{}")
-    assert tried() == [(Level.OK, f"the folder of marks {place} can be read")]
-
-
-def test_each_jobs_mark_is_read(local: Callable[[str], Tries], tmp_path: Path) -> None:
-    """A mark that a drill has left moves its job; one that cannot be read stops its hook. Neither waits for a start."""
-    folder = tmp_path / "marks"
-    folder.mkdir()
-    here = f'{QUIET}[failover]\nstate = "marks"'
-    mark = folder / "clicks.json"
-    fields = {"format": "reconciler.failover/1", "job": "clicks", "source_alias": "a", "since": "then", "by": "me@ops"}
-    mark.write_text(json.dumps(fields))
-    found = local(here)
-    (said,) = found.messages(Level.WARN, "job clicks")
-    assert said == "It is marked: its hook moves it to the destination at its next start (since then, by me@ops)."
-    assert found.exit_code is ExitCode.OK
-    mark.write_text("{}")
-    found = local(here)
-    (said,) = found.messages(Level.FAIL, "job clicks")
-    assert said.startswith(f'The mark of job "clicks" in {folder}/clicks.json cannot be read')
+    section = f'{QUIET}[state]\nstore = "sqlite:///{tmp_path}/state.db"'
+    found = local(section)
     assert found.exit_code is ExitCode.UNREACHABLE
-    mark.write_text(json.dumps(fields | {"source_alias": "b"}))
-    found = local(here)
-    (said,) = found.messages(Level.FAIL, "job clicks")
-    assert 'is about a failover from "b"' in said
-    assert found.exit_code is ExitCode.USAGE
+    (missing,) = (each for each in found.found if each.level is Level.FAIL)
+    assert missing.subject == "state"
+    assert "reconciler init -c FILE" in missing.next_step
+
+    path = write(with_section(section))
+    assert main(["init", "-c", str(path)]) == 0
+    found = local(section)
+    assert found.messages(Level.WARN, "state") == ["Only this machine's hooks see a SQLite file."]
+    (said,) = found.messages(Level.OK, "job clicks")
+    assert said == "where it lives is not recorded: its first start, or reconciler move --to a, does that"
+    for to, lives in ((None, "lives on a"), ("b", "is moving to b from a")):
+        with_state(path, to=to)
+        (said,) = local(section).messages(Level.OK, "job clicks")
+        assert said == f"{lives}, since 2027-01-15T08:00:00Z, by ops@here"
+
+
+def test_a_state_store_of_other_machines_is_tried_unless_offline(write: Callable[[str], Path]) -> None:
+    config = load_config(write(with_section(f'{QUIET}[state]\nstore = "memory:config-check-{uuid.uuid4().hex}"')))
+    for offline in (True, False):
+        tries = Tries()
+        on_this_machine(config, config.jobs, tries, offline=offline)
+        assert bool(tries.messages(Level.FAIL, "state")) is not offline
 
 
 class _Gateway(BaseHTTPRequestHandler):

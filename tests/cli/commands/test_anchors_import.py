@@ -12,12 +12,12 @@ import pytest
 from reconciler.ports import Change
 from reconciler.stores import registry
 from reconciler.stores.registry import open_store
-from tests.golden.corpus import HEAD, OFFSETS, content, deliver, job, stored
-from tests.golden.internals import NOW_MS, Anchor, Names, StoredOffset, TopicPartition, fingerprint
+from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
+from tests.golden.internals import NOW_MS, Names, StoredOffset, TopicPartition
 from tests.golden.world import World
 from tests.stores.bare_store import SCHEME
 
-MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+MINUTE_MS = 60_000
 OTHER = "sqlite:///other.db"
 KEY = TopicPartition("events", 0)
 
@@ -35,22 +35,6 @@ def moved(world: World, policy: str = "") -> World:
         ended = world.run("anchors", *command.split())
         assert ended.code == 0, ended.err
     return world
-
-
-def test_an_imported_job_that_had_gone_back_starts_where_it_would_have_before(world: World) -> None:
-    """Its rows of both clusters had one time otherwise, and the destination's, of an earlier failover, would count."""
-    deliver(world, "a.events", range(500))
-    stamp, key, value = content(10)
-    own = Anchor(10, stamp, None, fingerprint(key, value), "cluster-b", "cluster-b/a.events")
-    rows = {
-        ("a.events", 0): StoredOffset(11, own, NOW_MS - 1000 * HOUR_MS),
-        ("events", 0): replace(stored(400), written_at_ms=NOW_MS - HOUR_MS),
-    }
-    world.store(OFFSETS, "clicks", rows)
-    moved(world)
-    assert [row.stored for row in open_store(OTHER).read("clicks")] == list(rows.values())
-    said = [world.run("hook", "-c", each, "--plans", "plans").err for each in ("reconciler.toml", "other.toml")]
-    assert ["starts at the source" in each for each in said] == [True, True]
 
 
 @pytest.mark.parametrize("names", [Names.LAST, Names.NEXT])

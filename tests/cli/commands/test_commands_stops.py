@@ -52,12 +52,12 @@ def test_a_plan_for_a_topic_recreated_since_is_refused(planned: World) -> None:
 @pytest.mark.parametrize("command", ["check", "plan", "hook", "apply"])
 def test_a_destination_that_is_down_is_named_and_nothing_is_written(planned: World, command: str) -> None:
     address = f"127.0.0.1:{free_port()}"
-    config = planned.config(bootstrap=address, extra="[search]\ndeadline = '1s'")
+    config = planned.config(bootstrap=address, extra="[search]\ndeadline = '1s'", to="b")
     other = planned.folder / "other.plan.json"
     arguments = {
         "check": ("-c", config),
         "plan": ("-c", config, "-o", other),
-        "hook": ("--to", "destination", "-c", config, "--plans", planned.folder / "plans", "--", "true"),
+        "hook": ("-c", config, "--plans", planned.folder / "plans", "--", "true"),
         "apply": (planned.plan_file, "-c", config, "--yes"),
     }
     with nothing_written(planned):

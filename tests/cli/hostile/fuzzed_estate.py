@@ -17,22 +17,23 @@ from tests.golden.keys import write_key
 from tests.golden.world import Result, World
 
 CONFIG = ("-c", "reconciler.toml")
-TRUST = '[trust]\ntrusted_keys = ["ada.pub.pem"]\n'
+SETTINGS = '[state]\nstore = "files:state"\n[trust]\ntrusted_keys = ["ada.pub.pem"]\n'
 
 
 class Again:
-    """A folder with a plan that was applied, its snapshot and its signature, and exported anchors."""
+    """A folder with a plan that was applied, its snapshot and signature, exported anchors, and a job that is moving."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World(folder, monkeypatch)
-        Estate(self.world).with_section(TRUST)
+        Estate(self.world).with_section(SETTINGS)
         write_key(folder, "ada")
         for words in (
+            ("init", *CONFIG),
             ("plan", *CONFIG, "--job", "clicks", "-o", "p.json"),
             ("sign", "p.json", "--key", "ada.pem", "--yes"),
             ("apply", "p.json", *CONFIG, "--yes"),
             ("anchors", "export", *CONFIG, "anchors.jsonl"),
-            ("failover", "start", *CONFIG, "--job", "ready"),
+            ("move", "--to", "b", *CONFIG, "--job", "ready", "--yes"),
         ):
             ended = self.world.run(*words)
             assert ended.code == 0, ended.err

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from reconciler.config.table import UNITS
 from reconciler.formats.plan import digest
-from reconciler.hook.marks import file_name
 from tests.cli.hostile.fuzzed_estate import Again
 from tests.fuzz import (
     ODD_TEXTS,
@@ -25,7 +24,7 @@ from tests.fuzz import (
 )
 
 SNAPSHOT, SIGNATURE = "p.json.applied.json", "p.json.sig"
-MARK = f"reconciler.failover/{file_name('ready')}"
+LOCATION, NUMBERS = f"state/location/ready/{2:020}.json", f"state/plan/clicks/{1:020}.json"
 COMMANDS = {
     "p.json": """
         show p.json
@@ -51,10 +50,15 @@ COMMANDS = {
         anchors import CONFIG anchors.jsonl
         anchors import CONFIG --replace anchors.jsonl
     """,
-    MARK: """
-        failover status CONFIG
-        failover end CONFIG
+    LOCATION: """
+        status CONFIG
+        status CONFIG --history
+        move CONFIG --cancel --job ready
         hook CONFIG --job ready -- true
+    """,
+    NUMBERS: """
+        rollback p.json CONFIG --yes
+        apply p.json CONFIG --yes
     """,
     "ada.pub.pem": """
         show p.json CONFIG
@@ -66,10 +70,11 @@ WITH_SETTINGS = """
     check CONFIG
     config check CONFIG --offline
     config check CONFIG
-    failover status CONFIG
+    status CONFIG
+    move CONFIG --to b --yes
     plan CONFIG -o new.json
     apply p.json CONFIG --yes
-    hook CONFIG --job clicks --to destination
+    hook CONFIG --job clicks
     anchors export CONFIG
     show p.json CONFIG
     track CONFIG --once
@@ -139,8 +144,6 @@ requests_per_second = 5
 single_cluster = false
 [metrics]
 textfile = "figures"
-[failover]
-state = "marks"
 [mirror]
 offset_syncs_topic = "syncs"
 checkpoints_topic = "checkpoints"

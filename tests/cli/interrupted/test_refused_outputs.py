@@ -18,7 +18,7 @@ COMMANDS = {
     "page": "show no-plan.json --html PLACE",
     "configuration": f"init --bootstrap-servers {DESTINATION} --alias a --yes --force -o PLACE",
     "audit as JSON": "audit -c gone.toml no-plan.json --json PLACE",
-    "variables": "hook --to destination -c gone.toml --job clicks --plans plans --env-file PLACE",
+    "variables": "hook -c gone.toml --job clicks --plans plans --env-file PLACE",
 }
 PLACES = {
     "folder": "Is a directory",
@@ -35,6 +35,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     Estate(world)
     config = (tmp_path / "reconciler.toml").read_text()
     world.file("gone.toml", config)
+    for name in ("gone.toml", "reconciler.toml"):
+        world.located(name, to="b")
     world.file("file", "")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
@@ -108,7 +110,7 @@ def test_the_hook_looks_at_its_folder_of_plans_before_the_cluster(
     nothing_is_asked(monkeypatch)
     (world.folder / "plans").mkdir(mode=0o500)
     monkeypatch.setattr("tempfile.mkstemp", denied)
-    ended = world.run(*shlex.split("hook --to destination -c reconciler.toml --job clicks --plans plans"))
+    ended = world.run(*shlex.split("hook -c reconciler.toml --job clicks --plans plans"))
     assert (ended.code, "Permission denied. Choose another --plans." in ended.err) == (ExitCode.USAGE, True), ended.err
 
 

@@ -12,6 +12,7 @@ from time import monotonic
 
 import pytest
 
+from tests.starting import with_state
 from tests.world import environment
 
 pytestmark = pytest.mark.system
@@ -34,7 +35,7 @@ def config(folder: Path, silent: socket.socket) -> Path:
         '[search]\ndeadline = "120s"\n'
         '[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "memory:"\n'
     )
-    return path
+    return with_state(path, to="b")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def config(folder: Path, silent: socket.socket) -> Path:
     [
         (("drill", "--no-spark"), signal.SIGTERM, 143),
         (("check",), signal.SIGINT, 130),
-        (("hook", "--to", "destination", "--", "true"), signal.SIGTERM, 143),
+        (("hook", "--", "true"), signal.SIGTERM, 143),
     ],
     ids=lambda each: "-".join(each) if isinstance(each, tuple) else str(each),
 )

@@ -49,7 +49,7 @@ FILLERS = {
         "made.toml",
     ),
     "anchor lines": ("anchors export -c reconciler.toml --job clicks out.jsonl", "out.jsonl"),
-    "the hook's plan": ("hook --to destination -c reconciler.toml --job ready --plans plans", "plan.json"),
+    "the hook's plan": ("hook -c reconciler.toml --job ready --plans plans", "plan.json"),
 }
 
 
@@ -58,6 +58,7 @@ def test_a_full_disk_is_named_and_leaves_no_part_of_a_file(
     world: World, monkeypatch: pytest.MonkeyPatch, line: str, name: str
 ) -> None:
     run(world, PLANNED.replace("p.json", "old.json"))
+    world.located(to="b")
     (world.folder / "plans").mkdir(exist_ok=True)
     files = world.files()
     monkeypatch.setattr(os, "fsync", full_disk)
@@ -120,15 +121,15 @@ def test_an_output_that_is_lost_does_not_hide_what_was_written(
     assert run(planned, line).code == ExitCode.OK
 
 
-def test_marks_that_were_set_before_the_output_was_lost_are_named(
+def test_locations_that_were_recorded_before_the_output_was_lost_are_named(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, said = run_on_a_full_disk(monkeypatch, capsys, "failover start -c reconciler.toml --yes", lines=1)
-    assert {path.stem for path in (world.folder / "reconciler.failover").iterdir()} == {"ready", "clicks"}
+    world.located()
+    line = "move --to b -c reconciler.toml --job ready --job clicks --yes"
+    code, said = run_on_a_full_disk(monkeypatch, capsys, line, lines=2)
     assert code == ExitCode.USAGE
-    assert said[-1] == (
-        'Written: the mark of job "ready", the mark of job "clicks". Not written: the mark of job "stuck".'
-    )
+    assert said[-1] == 'Written: the location of job "ready", the location of job "clicks".'
+    assert run(world, "status -c reconciler.toml").out.count("moves to b") == 2
 
 
 @pytest.fixture

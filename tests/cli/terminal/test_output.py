@@ -273,6 +273,7 @@ def test_only_renderers_declare_text_as_escaped() -> None:
 
 def test_every_message_is_json_where_that_is_asked_for(estate: Estate) -> None:
     """A collector of logs would drop a line that is not, or stop at it."""
+    estate.world.located(to="b")
     for words in (
         "anchors export out.jsonl --job clicks",
         "anchors import out.jsonl",
@@ -280,8 +281,8 @@ def test_every_message_is_json_where_that_is_asked_for(estate: Estate) -> None:
         "plan -o p.json --job clicks",
         "apply p.json --yes",
         "apply p.json",
-        "hook --job ready --to destination --plans plans",
-        "failover start",
+        "hook --job ready --plans plans",
+        "move --to b",
         "init --bootstrap-servers kafka-b:9092 --alias a --store sqlite:///offsets.db --yes -o made.toml",
     ):
         ended = estate.world.run("--log-format", "json", *words.split())

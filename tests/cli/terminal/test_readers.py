@@ -15,7 +15,13 @@ from reconciler.cli.main import main
 from tests.golden.corpus import Estate
 
 CONFIG = ("-c", "reconciler.toml")
-HOOK = ("hook", "--to", "destination", *CONFIG, "--plans", "plans", "--job")
+HOOK = ("hook", *CONFIG, "--plans", "plans", "--job")
+
+
+@pytest.fixture
+def moving(estate: Estate) -> Estate:
+    estate.world.located(to="b")
+    return estate
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], TextIO]:
     ],
 )
 def test_the_exit_code_is_the_commands_own(
-    estate: Estate, unread: Callable[[str], TextIO], words: tuple[str, ...], code: int, name: str
+    moving: Estate, unread: Callable[[str], TextIO], words: tuple[str, ...], code: int, name: str
 ) -> None:
     unread(name)
     assert main(list(words)) == code
@@ -60,15 +66,15 @@ def test_what_is_to_be_written_is_written(estate: Estate, unread: Callable[[str]
     assert main(["rollback", "p.json", *CONFIG, "--yes"]) == 0
 
 
-def test_a_hook_whose_plan_nobody_reads_corrects_the_offsets(estate: Estate, unread: Callable[[str], TextIO]) -> None:
-    before = estate.world.tables("offsets.db")
+def test_a_hook_whose_plan_nobody_reads_corrects_the_offsets(moving: Estate, unread: Callable[[str], TextIO]) -> None:
+    before = moving.world.tables("offsets.db")
     unread("stderr")
     assert main([*HOOK, "clicks"]) == 0
-    assert estate.world.tables("offsets.db") != before
+    assert moving.world.tables("offsets.db") != before
 
 
 def test_a_hook_whose_variables_nobody_reads_does_not_let_the_job_start(
-    estate: Estate, unread: Callable[[str], TextIO], capsys: pytest.CaptureFixture[str]
+    moving: Estate, unread: Callable[[str], TextIO], capsys: pytest.CaptureFixture[str]
 ) -> None:
     unread("stdout")
     assert main([*HOOK, "clicks"]) == 2

@@ -1,0 +1,133 @@
+"""A job to another cluster and back, by ``move`` and its hook alone: nothing is skipped, and no more is read again than
+was shown. The clusters, the mirrors between them and the job are in this process."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from reconciler.formats.start import JobStart, parse_start
+from reconciler.kafka.memory import MemoryRecord
+from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
+from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint
+from tests.golden.world import DESTINATION, SOURCE, World
+
+CONFIG = ("-c", "reconciler.toml")
+POLICY = {"default": "", "identity": '[topics]\npolicy = "identity"\n'}
+
+
+@dataclass
+class Estate:
+    """Producers, mirrors and one job. Record n has the value ``n`` on every cluster.
+
+    ``by``: what a stored anchor tells its record by: its fingerprint, or its time alone.
+    """
+
+    world: World
+    policy: str
+    by: str = "fingerprint"
+    produced: int = 0
+    processed: list[int] = field(default_factory=list)
+    mirrored: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        settings = '[state]\nstore = "files:state"\n' + POLICY[self.policy]
+        self.world.file("reconciler.toml", HEAD + settings + job("clicks", ["events"], id="none"))
+        assert self.world.run("init", *CONFIG).code == 0
+        for cluster in "ab":
+            self.log(cluster).create(self.name(cluster), 1)
+
+    def log(self, cluster: str) -> MemoryLog:
+        return {"a": self.world.source, "b": self.world.destination}[cluster]
+
+    def name(self, cluster: str) -> str:
+        """What the topic is called on a cluster."""
+        return "a.events" if self.policy == "default" and cluster == "b" else "events"
+
+    def produce(self, cluster: str, count: int) -> None:
+        """Three records share each second."""
+        for number in range(self.produced, self.produced + count):
+            stamp = BEGIN + 1_000 * (number // 3)
+            self.log(cluster).partition(self.name(cluster), 0).append(stamp, b"k%d" % number, b"%d" % number)
+        self.produced += count
+
+    def mirror(self, origin: str, to: str, *, skip: int = 0) -> None:
+        """Copy what is new, without the first records: offsets differ. What is there already is not copied back."""
+        records = self.log(origin).partition(self.name(origin), 0).records
+        there = self.log(to).partition(self.name(to), 0)
+        known = {record.value for record in there.records}
+        for record in records[self.mirrored.get((origin, to), skip) :]:
+            if record.value not in known:
+                there.append(record.timestamp_ms, record.key, record.value)
+        self.mirrored[origin, to] = len(records)
+
+    def start(self) -> JobStart:
+        """What the hook hands over now."""
+        self.world.now_ms += 60_000
+        ended = self.world.run("hook", *CONFIG, "--plans", "plans")
+        assert ended.code == 0, ended.err
+        path = dict(line.split("=", 1) for line in ended.out.splitlines())["RECONCILER_START"]
+        path = path.replace("<TMP>", str(self.world.folder))
+        return parse_start(Path(path).read_text(), path)
+
+    def run_job(self, cluster: str, count: int | None = None) -> list[int]:
+        """One run of the job: it processes ``count`` records, or all, and stores its offset; the numbers of these."""
+        start, topic = self.start(), self.name(cluster)
+        assert start.bootstrap_servers == {"a": SOURCE, "b": DESTINATION}[cluster]
+        first = start.offsets.get(topic, {}).get("0", 0)
+        records = [each for each in self.log(cluster).partition(topic, 0).records if each.offset >= first][:count]
+        if records:
+            self.world.store(OFFSETS, "clicks", {(topic, 0): self._after(records[-1], cluster, topic)})
+        done = [int(record.value or b"") for record in records]
+        self.processed += done
+        return done
+
+    def _after(self, record: MemoryRecord, cluster: str, topic: str) -> StoredOffset:
+        digest = fingerprint(record.key, record.value) if self.by == "fingerprint" else None
+        log = self.log(cluster)
+        anchor = Anchor(record.offset, record.timestamp_ms, None, digest, log.cluster_id, log.topic_ids[topic])
+        return StoredOffset(record.offset + 1, anchor, self.world.now_ms)
+
+    def move(self, to: str) -> int:
+        """Move the job; the records that may be read again, as the command says."""
+        ended = self.world.run("move", *CONFIG, "--to", to, "--yes")
+        assert ended.code == 0, ended.out + ended.err
+        line = next(line for line in ended.out.splitlines() if line.startswith("clicks: "))
+        if "starts exactly" in line:
+            return 0
+        shown = re.search(r"starts early, (?:at most )?(\d+) records? again", line)
+        assert shown is not None, line
+        return int(shown[1])
+
+
+@pytest.mark.parametrize("policy", POLICY)
+@pytest.mark.parametrize("by", ["fingerprint", "time"])
+def test_a_job_goes_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, by: str) -> None:
+    estate = Estate(World(tmp_path, monkeypatch), policy, by)
+    estate.produce("a", 40)
+    estate.mirror("a", "b", skip=4)
+    estate.run_job("a", 15)
+
+    again = estate.move("b")
+    first = estate.run_job("b", 5)
+    assert 15 - again <= first[0] <= 15, "a is lost, and the job goes on there"
+    estate.produce("b" if policy == "identity" else "a", 12)  # with one name, producers write to b meanwhile
+    estate.mirror("a", "b")
+    estate.run_job("b")
+    assert set(estate.processed) == set(range(52))
+    assert len(estate.processed) <= 52 + again
+
+    estate.mirror("b", "a")  # a is there again
+    back = estate.move("a")
+    estate.run_job("a")
+    estate.produce("a", 10)
+    estate.run_job("a")
+    assert set(estate.processed) == set(range(62)), "nothing is skipped"
+    assert len(estate.processed) <= 62 + again + back, "and no more read again than was shown"
+    if by == "fingerprint":
+        assert (again, back) == (0, 0)
+    shown = estate.world.run("status", *CONFIG).out
+    assert re.search(r"clicks +a +3 ", shown), shown
