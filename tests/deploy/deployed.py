@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
-from reconciler.hook.marks import Mark, Marks
+from reconciler.state.jobs import JobState
+from reconciler.state.opening import open_state
+from tests.starting import placed
 from tests.world import BASE, ROOT, World, environment
 
 DEPLOY = ROOT / "deploy"
@@ -78,14 +78,14 @@ class Deployed:
         for folder in (file.parent, Path(self.world.address.removeprefix("sqlite:///")).parent):
             folder.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        self.fail_over(file)
+        self.moves(Path(re.findall(r'^store = "sqlite:///([^"]*)"', text, re.MULTILINE)[0]))
 
-    def fail_over(self, file: Path) -> None:
-        """Its failover has started: what the job is in for is about the destination."""
-        marks = Marks(load_config(file))
-        shutil.rmtree(marks.place, ignore_errors=True)
-        Path(marks.place).mkdir()  # a pod has it, also without a ConfigMap
-        marks.set("clicks", Mark("2026-01-31T06:00:00Z", "ada@ops-1"))
+    def moves(self, state: Path, *, to: str | None = "b") -> None:
+        """A new state store, in which the job is on its way to the second cluster; at home with ``to=None``."""
+        state.unlink(missing_ok=True)
+        store = open_state(f"sqlite:///{state}")
+        store.create()
+        placed(JobState(store, "clicks"), "a", to=to)
 
     @property
     def environment(self) -> dict[str, str]:

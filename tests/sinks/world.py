@@ -18,14 +18,14 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan_sinks import SinkRow
-from reconciler.formats.start import Side
-from reconciler.hook.side import Chosen, Held
-from reconciler.hook.start import Start
+from reconciler.hook.where import Held
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
+from reconciler.state.jobs import JobState
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.in_memory import read_back
+from tests.starting import start_of, state_in_memory
 
 BEFORE = 100
 """The source's number of record 0, which is the destination's first."""
@@ -45,6 +45,8 @@ class Query:
     ignored: Sequence[str] = ()
     names_end: bool = True
     """Whether the configuration has a job for the end of the batch."""
+    state: JobState | None = None
+    """Where the hook has found the query to live."""
 
     @property
     def output(self) -> Path:
@@ -132,20 +134,21 @@ class Query:
         known = replace(plan, jobs=(replace(job, sinks=()),))  # the clone looks for itself
         return clone(self.files.path, str(self.folder / to), known, job="clicks", config=config, outside=self.outside)
 
-    def _start(self, clone_to: str | None = None) -> Start:
-        config, plans = self.config(), self.folder / "plans"
-        job = config.jobs[0]
-        return Start.of(config, job, plans=plans, clone_to=clone_to, config_file=self.folder)
-
-    def start_at_destination(self, clone_to: str | None) -> dict[str, str]:
-        """The hook's start of the query on a copy there, which is made if it is not there; None: where it is."""
-        start = self._start(clone_to)
+    def start_at_destination(self) -> dict[str, str]:
+        """The hook's start of the query, which is moved there by the first one."""
+        self.state = self.state or state_in_memory(self.config().jobs[0])
+        start = start_of(self.config(), self.folder, state=self.state)
         return start.correct(check(start.config, (start.job,), self.outside), self.outside, lambda plan: None)
 
     def start_at_source(self) -> dict[str, str]:
-        """The hook's start of the query on its own checkpoint."""
-        start = self._start()
-        return start.at_source(Chosen(Side.SOURCE, "told", Held({})), self.outside, may_be_new=True)
+        """The hook's start of the query on its own checkpoint, of one that was never moved."""
+        start = start_of(self.config(), self.folder, to=None)
+        return start.as_stored(Held({}), self.outside, may_be_new=True)
+
+    @property
+    def copy(self) -> str:
+        """The copy that the first start at the destination makes."""
+        return f"{self.files.path}-2"
 
     def copied(self, name: str = "copy") -> Files:
         """A copy of the checkpoint, to run on."""

@@ -6,18 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
 from reconciler.formats.plan import Plan
-from reconciler.formats.start import Side
-from reconciler.hook.side import choose
-from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
-from tests.in_memory import GROUP, NOW, Memory, anchor, found, on_disk, stored
+from tests.in_memory import NOW, Memory, anchor, found, on_disk, stored
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
 
@@ -51,25 +47,11 @@ def roll_back(memory: Memory, plan: Plan, extra: str = "") -> int:
     return sum(len(job.returns) for job in jobs)
 
 
-def side_by_the_usual_configuration(memory: Memory) -> Side:
-    """Where the hook starts the job after this failback, by the configuration that leads away from here."""
-    path = memory.folder / "away.toml"
-    path.write_text(
-        f'[clusters.b]\nbootstrap_servers = "b"\n[clusters.a]\nbootstrap_servers = "a"\n{ONE_NAME}'
-        f'[[jobs]]\nhome = "b"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "memory:"\n'
-    )
-    config, elsewhere = load_config(path, {}), replace(memory.outside, reader=MemoryLog("a", {"events": 2}))
-    return choose(config, config.jobs[0], elsewhere, word=None, mark=None).side
-
-
 def test_beside_a_corrected_row_one_that_is_right_is_written_too(half: Memory) -> None:
-    """Else the two would say that the job is on either side, and after a failback no hook would start it."""
+    """The two would have anchors of two clusters."""
     plan = applied(half, ONE_NAME)
     assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MOVED, 2)]
     assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
-    assert side_by_the_usual_configuration(half) is Side.SOURCE
-    config = half.config(ONE_NAME)
-    assert choose(config, config.jobs[0], half.outside, word=None, mark=None).side is Side.DESTINATION
     assert not half.check(ONE_NAME).to_write
 
 

@@ -14,16 +14,16 @@ from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import NeedsPerson, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import prepare
 from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
-from reconciler.formats.start import Side
-from reconciler.hook.side import choose
-from reconciler.hook.start import Start
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 from reconciler.spark.ranges.planning import plan as plan_ranges
+from reconciler.state.jobs import JobState
 from tests.in_memory import GROUP, NOW, Memory, anchor, found
+from tests.starting import moved, start_of, state_in_memory
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
 SIGNED = '[trust]\nrequire_signature = true\ntrusted_keys = ["ops.pub"]\n'
@@ -97,13 +97,6 @@ def test_range_batches_go_on_at_the_destination_after_the_move_and_not_before(le
     assert [(each.from_offset, each.until_offset) for each in next_ranges(level)] == [(5, 10), (8, 10)]
 
 
-def test_after_the_move_the_rows_tell_the_hook_where_the_job_lives(level: Memory) -> None:
-    config = level.config(ONE_NAME)
-    assert choose(config, config.jobs[0], level.outside, word=None, mark=None).side is Side.SOURCE
-    level.apply(ONE_NAME)
-    assert choose(config, config.jobs[0], level.outside, word=None, mark=None).side is Side.DESTINATION
-
-
 def test_the_rollback_puts_the_sources_anchors_back(level: Memory) -> None:
     before = {row.key: row.stored for row in level.rows()}
     config, plan = level.config(ONE_NAME), level.check(ONE_NAME).plan
@@ -131,17 +124,22 @@ def test_a_row_of_the_topic_before_it_was_recreated_is_anchored_though_its_offse
 
 @dataclass
 class HookRun:
-    """Starts by the hook at the destination."""
+    """Starts by the hook of a job that is moving to the destination, or lives there already (``lives_there``)."""
 
     memory: Memory
     extra: str = ONE_NAME
+    lives_there: bool = False
+    state: JobState | None = None
 
     def start(self, outside: Outside | None = None) -> dict[str, str]:
         memory = self.memory
-        config, checked = memory.config(self.extra), memory.check(self.extra)
-        file, plans = memory.folder / "reconciler.toml", memory.folder / "plans"
-        start = Start.of(config, config.jobs[0], plans=plans, clone_to=None, config_file=file)
-        return start.correct(checked, outside or memory.outside, lambda _: None)
+        config, outside = memory.config(self.extra), outside or memory.outside
+        if self.state is None:
+            self.state = state_in_memory(config.jobs[0])
+            if self.lives_there:
+                moved(self.state, "a", "b")
+        start = start_of(config, memory.folder, state=self.state)
+        return start.correct(check(start.config, (start.job,), outside), outside, lambda _: None)
 
 
 def test_the_hook_gives_rows_that_are_right_the_destinations_anchors(
@@ -150,7 +148,6 @@ def test_the_hook_gives_rows_that_are_right_the_destinations_anchors(
     caplog.set_level(logging.INFO)
     assert HookRun(level).start()
     assert (clusters(level), offsets(level)) == ({"b"}, {0: 5, 1: 8})
-    assert "every offset is right: 0 records will be read again" in caplog.text
     assert "2 offsets left as stored, with the destination's anchors now. To undo: reconciler rollback " in caplog.text
     caplog.clear()
     assert HookRun(level).start()
@@ -165,7 +162,7 @@ def test_a_store_that_cannot_be_written_stops_no_job_whose_offsets_are_right(
         raise kind("The account may not write.", hint="Ask.")
 
     monkeypatch.setattr(level.store, "check_writable", refuse)
-    assert HookRun(level).start()
+    assert HookRun(level, lives_there=True).start()
     assert clusters(level) == {"a"}
     assert "the rows of job clicks are right, and keep the source's anchors: The account may not write." in caplog.text
 
@@ -173,7 +170,7 @@ def test_a_store_that_cannot_be_written_stops_no_job_whose_offsets_are_right(
 def test_where_a_person_must_sign_the_hook_leaves_rows_that_are_right_alone(level: Memory) -> None:
     keys = level.folder / "ops.pub"
     keys.write_text("")
-    assert HookRun(level, ONE_NAME + SIGNED.replace("ops.pub", str(keys))).start()
+    assert HookRun(level, ONE_NAME + SIGNED.replace("ops.pub", str(keys)), lives_there=True).start()
     assert clusters(level) == {"a"}
 
 

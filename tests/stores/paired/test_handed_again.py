@@ -19,14 +19,12 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown, Unreachable
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
-from reconciler.formats.start import Side
-from reconciler.hook.side import choose
-from reconciler.hook.start import Start
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores.common import JobsOwnStore, of_topics
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired import HandedPair
 from tests.in_memory import GROUP, NOW, Memory, memory, stored
+from tests.starting import moved, start_of, state_in_memory
 
 __all__ = ["memory"]
 
@@ -246,6 +244,7 @@ class Starts:
             jobs=f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "{store}"\n'
         )
         self.config = load_config(memory.folder / "reconciler.toml", {})
+        self.state = state_in_memory(self.config.jobs[0])
 
     def stored(self, topic: str, row: StoredOffset) -> None:
         key = TopicPartition(topic, 0)
@@ -257,16 +256,15 @@ class Starts:
         digest = fingerprint(record.key, record.value)
         last = Anchor(offset - 1, record.timestamp_ms, None, digest, log.cluster_id, log.topic_ids["a.events"])
         self.stored("a.events", StoredOffset(offset, last, at_ms))
+        moved(self.state, "a", "b")
 
-    def start(self, word: Side | None = None, by_hand: ByHand | None = None) -> int:
-        """The offset that the job starts at."""
+    def start(self, by_hand: ByHand | None = None) -> int:
+        """The offset that the job starts at, which lives here or is moving here."""
         self.now += 60_000
         store = HandedPair(self.table, self.anchors)
         outside = replace(self.memory.outside, open_store=lambda _: store, now_ms=lambda: self.now)
-        (job,), folder = self.config.jobs, self.memory.folder
-        start = Start.of(self.config, job, plans=folder / "plans", clone_to=None, config_file=folder)
-        assert choose(start.config, job, outside, word=word, mark=None).side is Side.DESTINATION
-        names = start.correct(check(start.config, (job,), outside, by_hand), outside, lambda plan: None)
+        start = start_of(self.config, self.memory.folder, state=self.state)
+        names = start.correct(check(start.config, (start.job,), outside, by_hand), outside, lambda plan: None)
         offsets: dict[str, dict[str, int]] = json.loads(Path(names["RECONCILER_START"]).read_text())["offsets"]
         return offsets["a.events"]["0"]
 
