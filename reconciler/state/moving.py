@@ -4,7 +4,8 @@ Theory of operation. The order is fixed: the plan, ``writing``, the journal's fi
 step is repeated without harm: an append under a number that holds the same plan's entry, a compare-and-set whose key
 holds the new number already, a copy in a folder of its own. So a run that finds ``writing`` begins at the journal.
 
-- M1  Nothing is written before the plan is stored, and nothing by the plan before ``writing`` names it.
+- M1  Nothing is written before the plan is stored, and nothing by the plan before ``writing`` names it. ``writing`` is
+      appended only while the place holds what the plan replaces: a driver that still runs may have gone on.
 - M2  A place is only compared while ``writing``: it holds the new number, what the plan replaced, or is refused. The
       location is read between the rows and their compare-and-set. So a run that was held up does not write over the
       number of a job that another run has started, even where that number is equal to one replaced.
@@ -26,7 +27,7 @@ from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.plans import Numbers, give_back
-from reconciler.state.stored import Found
+from reconciler.state.stored import Found, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class NewNumber:
     replaced: frozenset[int | None]
     record: Anchor | None
     stay: int
+    left: Stored[Anchor]
+    """What the new number was found from."""
 
 
 class Place(Protocol):
@@ -45,12 +48,16 @@ class Place(Protocol):
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
         """What the keys hold; those that hold nothing are left out."""
 
-    def replace(self, numbers: Mapping[TopicPartition, NewNumber], check: Callable[[], None]) -> str | None:
+    def check(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
+        """Raise Changed if ``replace`` would, for what the keys hold now."""
+
+    def replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> str | None:
         """Write the numbers by compare-and-set. Returns the path of the copy, for a checkpoint.
 
-        A place that only its job writes does nothing. ``check`` raises Changed if the numbers are not being written any
-        more: it is called after the rows are read, before each write (M2). Raises Changed if a key holds neither its
-        number nor one of those replaced, and OutcomeUnknown if some may be written: the same call finishes it.
+        A place that only its job writes does nothing. ``still_writing`` raises Changed if the numbers are not being
+        written any more: it is called after the rows are read, before each write (M2). Raises Changed if a key holds
+        neither its number nor one of those replaced, and OutcomeUnknown if some may be written: the same call finishes
+        it.
         """
 
 
@@ -58,9 +65,19 @@ PlaceOn = Callable[[str], Place]
 """The job's place on a cluster."""
 
 
-def begin(job: JobState, here: Location, plan: Numbers, stamp: Stamp) -> Location:
-    """Store the plan, and say that its numbers are being written. Raises Changed if the job was moved meanwhile."""
-    return job.move_on(here, locations.writing(here, job.add_plan(plan), stamp))
+def begin(job: JobState, here: Location, plan: Numbers, place_on: PlaceOn, stamp: Stamp) -> Location:
+    """Store the plan, and say that its numbers are being written.
+
+    Raises Changed if the job was moved meanwhile, or its place holds other numbers than when the plan was made.
+    """
+    number = job.add_plan(plan)
+    place_on(plan.to).check(_new_numbers(plan, locations.stay_of(number)))
+    return job.move_on(here, locations.writing(here, number, stamp))
+
+
+def _new_numbers(plan: Numbers, stay: int) -> dict[TopicPartition, NewNumber]:
+    rows = [(each.key, each.row) for each in plan.rows.values()]
+    return {key: NewNumber(row.number, row.replaced, row.record, stay, row.left) for key, row in rows}
 
 
 def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Location:
@@ -72,18 +89,15 @@ def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Lo
         {at: each.row.first() for at, each in plan.rows.items()}, f"plan {plan.number}", stamp.at_ms
     )
     job.append_journal(stay, 1, first)  # False: an earlier run of this plan has opened it
-    numbers = {
-        each.key: NewNumber(each.row.number, each.row.replaced, each.row.record, stay) for each in plan.rows.values()
-    }
 
-    def check() -> None:
+    def still_writing() -> None:
         now = job.location()
         if now is None or now.number != here.number:
             raise Changed(
                 "Another run has finished this, or it was cancelled.", hint="See: reconciler status --history"
             )
 
-    checkpoint = place_on(plan.to).replace(numbers, check)
+    checkpoint = place_on(plan.to).replace(_new_numbers(plan, stay), still_writing)
     return job.move_on(here, locations.lives(here, checkpoint or here.checkpoint, stamp))
 
 

@@ -62,12 +62,16 @@ class Rows:
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
         return {key: Found(self.rows[key]) for key in keys if key in self.rows}
 
-    def replace(self, numbers: Mapping[TopicPartition, NewNumber], check: Callable[[], None]) -> None:
-        check()
+    def check(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
         for key, new in numbers.items():
             held = self.rows.get(key)
             if held != new.number and held not in new.replaced:
                 raise Changed(f"{key} holds {held}.")
+
+    def replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> None:
+        still_writing()
+        for key, new in numbers.items():
+            self.check({key: new})
             self._deadly.write(lambda key=key, new=new: self.rows.__setitem__(key, new.number))
 
 
@@ -85,7 +89,7 @@ class World:
         """A hook: it begins the move, or finishes what another run began."""
         here = self.here
         if here.phase is Phase.MOVING:
-            here = moving.begin(self.job, here, the_plan(), HOOK)
+            here = moving.begin(self.job, here, the_plan(), lambda _: self.place, HOOK)
         if here.phase is Phase.WRITING:
             here = moving.finish(self.job, here, lambda _: self.place, HOOK)
         return here
@@ -174,10 +178,10 @@ def test_a_cancel_that_was_killed_is_finished_by_the_next_run(count: int, before
 
 def test_a_hook_that_writes_late_does_not_start_the_job() -> None:
     world = World()
-    begun = moving.begin(world.job, world.here, the_plan(), HOOK)
+    begun = moving.begin(world.job, world.here, the_plan(), lambda _: world.place, HOOK)
     world.cancel()
     replace = world.place.replace
-    world.place.replace = lambda numbers, check: replace(numbers, lambda: None)  # type: ignore[method-assign]
+    world.place.replace = lambda numbers, _: replace(numbers, lambda: None)  # type: ignore[method-assign]
     with pytest.raises(Changed, match="moved the job"):  # held up right after the check
         moving.finish(world.job, begun, lambda _: world.place, HOOK)
     assert world.here.cluster == "a"
@@ -189,15 +193,15 @@ def test_a_hook_that_writes_late_does_not_start_the_job() -> None:
 def test_two_hooks_at_once_begin_one_move() -> None:
     world = World()
     here = world.here
-    moving.begin(world.job, here, the_plan(), HOOK)
+    moving.begin(world.job, here, the_plan(), lambda _: world.place, HOOK)
     with pytest.raises(Changed):
-        moving.begin(world.job, here, the_plan(), HOOK)
+        moving.begin(world.job, here, the_plan(), lambda _: world.place, HOOK)
     assert world.run().cluster == "b"
 
 
 def test_a_run_that_was_held_up_does_not_write_over_the_number_of_a_started_job() -> None:
     world = World()
-    held_up = moving.begin(world.job, world.here, the_plan(), HOOK)
+    held_up = moving.begin(world.job, world.here, the_plan(), lambda _: world.place, HOOK)
     world.run()
     world.place.rows[ON_B[B]] = BEFORE[ON_A[A]]  # the job's own on b, and equal to a's under the same name
     with pytest.raises(Changed, match="finished this"):
@@ -207,12 +211,21 @@ def test_a_run_that_was_held_up_does_not_write_over_the_number_of_a_started_job(
 
 def test_a_row_that_changed_since_the_plan_stops_the_move_until_it_is_cancelled() -> None:
     world = World()
+    moving.begin(world.job, world.here, the_plan(), lambda _: world.place, HOOK)
     world.place.rows[ON_B[A]] = 99
     with pytest.raises(Changed):
         world.run()
     assert world.here.phase is Phase.WRITING
     assert world.cancel().cluster == "a"
     assert world.held(BEFORE) == BEFORE
+
+
+def test_a_move_does_not_begin_with_a_plan_that_the_place_has_passed() -> None:
+    world = World()
+    world.place.rows[ON_B[B]] = 41  # a's driver still runs, and stores under the name that b's topic has, too
+    with pytest.raises(Changed, match="holds 41"):
+        world.run()
+    assert world.here.phase is Phase.MOVING
 
 
 def test_a_lost_reply_of_the_place_is_finished_by_the_next_run() -> None:

@@ -147,7 +147,7 @@ def _advance(world: World, state: State, hook: Hook) -> Iterator[Step]:
     stay = hook.plan + 2  # each plan's own: a cancelled plan's stay is never lived in
     if hook.at == "plan":
         stored = [read_stream(world, state, state.location, each.stream) for each in plan.rows]
-        if stored == [each.planned.left for each in plan.rows]:
+        if stored == [each.planned.left for each in plan.rows] and _may_replace(world, state, plan):
             yield "nothing has changed", state._replace(hooks=(*state.hooks, hook._replace(at="writing")))
     elif hook.at == "writing":
         writing = Location("writing", plan.to, state.location.stay, state.location.folder, plan.to, hook.plan)
@@ -159,6 +159,14 @@ def _advance(world: World, state: State, hook: Hook) -> Iterator[Step]:
     elif hook.at == "lives":
         lives = Location("lives", plan.to, stay, hook.folder, plan=hook.plan)
         yield from _append(state, hook, lives, "start" if hook.starts else "")
+
+
+def _may_replace(world: World, state: State, plan: Plan) -> bool:
+    """Whether the place still holds what the plan replaces: a driver that is not stopped may have gone on."""
+    if world.place not in (Place.AT_ONCE, Place.BY_ROW) or world.fault == "A52":
+        return True
+    held = [state.held(place_key(world, plan.to, 0, each.stream)) for each in plan.rows]
+    return all(one in {each.planned.number, *each.planned.replaced} for one, each in zip(held, plan.rows, strict=True))
 
 
 def _append(state: State, hook: Hook, entry: Location, then: str) -> Iterator[Step]:

@@ -51,6 +51,7 @@ FAULTS = {
     "A21": (World(Place.AT_ONCE, Names.TWO), Left(kills=0, at_once=1)),
     "A50": (World(Place.AT_ONCE, Names.TWO), Left(kills=0, at_once=1)),
     "A51": (World(Place.AT_ONCE, Names.ONE), Left(kills=0)),
+    "A52": (World(Place.AT_ONCE, Names.EXCHANGED, base=0, copied=3), Left(starts=4, kills=0, at_once=1)),
 }
 
 
