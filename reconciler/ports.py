@@ -192,7 +192,8 @@ class Row:
     sentence. ``text``: the stored value byte for byte, if the store keeps text; another program's text may hold more
     than ``stored``. ``numbering``: whose number it is; None where only an anchor can tell. ``anchored_ms``: when an
     anchor that lags was stored (epoch ms), if that is known; the offset's own time of writing is a later one.
-    ``is_copy``: the place has no row; this one is what ``track`` copied from the source's group.
+    ``is_copy``: the place has no row; this one is what ``track`` copied from the source's group. ``of_stay``: the stay
+    of the driver that wrote it, where the row has room for it.
     """
 
     key: TopicPartition
@@ -204,6 +205,7 @@ class Row:
     numbering: Numbering | None = None
     anchored_ms: int | None = None
     is_copy: bool = False
+    of_stay: int | None = None
 
     @property
     def malformed(self) -> Malformed | None:
@@ -221,7 +223,7 @@ class Change:
     ``restores``: make the row what it was when it was read (see ``restoring``), with its ``text`` where it had one.
     ``undated``: ``new`` has no time of writing and gets none. Both keep it from a time that says that the job had
     processed everything up to then. ``may_lag``: nothing says whether the anchor of ``new`` was made for its offset or
-    for an older one.
+    for an older one. ``stay``: the stay that ``new`` begins, for rows that have room for it.
     """
 
     key: TopicPartition
@@ -232,6 +234,7 @@ class Change:
     undated: bool = field(default=False, kw_only=True)
     may_lag: bool = field(default=False, kw_only=True)
     text: str | None = field(default=None, kw_only=True)
+    stay: int | None = field(default=None, kw_only=True)
 
     @classmethod
     def restoring(

@@ -126,7 +126,7 @@ def read_number(found: Found, journal: Sequence[Known[R]], row: PlanRow[R] | Non
     if not below:
         return Doubt.UNKNOWN
     proven = from_entry(below[-1], journal, reached=number)
-    if row is not None and found.of_stay is None and found.shared:  # N6
+    if stay > 1 and found.of_stay is None and found.shared:  # N6
         return proven
     return Stored(number, proven.record, proven.furthest - number, proven.ahead)  # N5
 

@@ -61,7 +61,7 @@ class MemoryStore:
                 row, after = rows.pop(change.key, None), common.stamped(change, now_ms)
                 before = None if row is None else row.stored
                 if after is not None:
-                    rows[change.key] = Row(change.key, after, str(next(_versions)))
+                    rows[change.key] = Row(change.key, after, str(next(_versions)), of_stay=change.stay)
                 if before is not None or after is not None:
                     self._shared.history[group].append(HistoryEntry(change.key, before, after, reason, now_ms))
         return common.written(changes)

@@ -1,0 +1,271 @@
+"""The numbers of a job where it lives: what its place holds, read by what is recorded of its stay.
+
+Theory of operation. ``gather`` reads the place and then the journal, so that the journal is not the older of the two.
+``judge`` is pure. A number means what ``state.stored`` says (N1 to N6). Beside that:
+
+- R1  The anchor in a row counts as a journal entry for exactly the row's number, where the journal has none for it. It
+      does not outrank what the plan replaced (N2), nor lift a number that is below the stay's first.
+- R2  Where another cluster's number can be under the key, and the row does not name its stay, such an anchor is only a
+      claim: it counts once the record before the number is read, and is the anchor's. Until then N6 holds.
+- R3  In a stay that no plan began, a number of which nothing is recorded counts as it is, not checked: a job that runs
+      already is not stopped (A20). In a later stay it counts only if nobody but this stay's job can have written it.
+- R4  A place inside a cluster that does not answer is read as the journal's newest processed entries (A17).
+- R5  From ``writing`` until ``lives``, the numbers are the plan's, and the place is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from reconciler.config.streams import Naming, Stream
+from reconciler.core.anchors import Anchor
+from reconciler.core.errors import NotCreated, Refused, Unreachable
+from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetReader, Row, TopicPartition, Traits
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import Entry, StreamPartition, known_of
+from reconciler.state.locations import Location, Phase
+from reconciler.state.plans import Numbers
+from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, from_entry, newest, read_number
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """Where a job keeps its numbers, on the cluster where it lives.
+
+    ``reader`` None: in its journal. ``names``: the streams by their topics on that cluster; a stream without a topic
+    there is left out. ``shared``: the names under which another cluster's number can be.
+    """
+
+    reader: OffsetReader | None
+    group: str
+    traits: Traits
+    names: Mapping[str, Stream]
+    shared: frozenset[str] = frozenset()
+
+
+def names_shared(
+    naming: Naming, streams: Sequence[Stream], cluster: str, clusters: Collection[str], traits: Traits
+) -> frozenset[str]:
+    """The names on ``cluster`` under which the place can have another cluster's number.
+
+    A group and a checkpoint belong to one cluster, so they have none.
+    """
+    if traits.holds_commits or traits.corrected_in_copy:
+        return frozenset()
+    shared = [each for each in streams if naming.is_shared(streams, each, cluster, clusters)]
+    return frozenset(naming.name_on(each, cluster) for each in shared)
+
+
+class Basis(Enum):
+    """Why a stored number is believed."""
+
+    JOURNAL = "the journal of this stay"
+    PLAN = "the plan that is being written"
+    ROW = "the row's own anchor"
+    UNSEEN = "the journal's newest entry, as the place does not answer"
+    """What the job has processed since is not counted."""
+    NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A partition's stored number. ``claim``: what counts instead if the record before its number proves it (R2)."""
+
+    stored: Stored[Anchor]
+    basis: Basis
+    claim: Stored[Anchor] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A partition whose number needs a decision: what the place holds, and what the journal says. ``hint``: what to do.
+
+    ``doubt`` None: the row cannot be read.
+    """
+
+    why: str
+    hint: str
+    doubt: Doubt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What ``judge`` needs. ``rows`` None: the journal counts. ``unseen``: why the place was not read (R4)."""
+
+    here: Location
+    place: JobPlace
+    plan: Numbers | None
+    """The plan that began the stay, or that is being written."""
+    was_here: bool
+    """True if an earlier stay was on this cluster."""
+    rows: Mapping[TopicPartition, Row] | None
+    journal: Sequence[Entry] = ()
+    unseen: Unreachable | None = None
+
+
+def gather(job: JobState, here: Location, place: JobPlace) -> Gathered:
+    """Read the place and what is recorded. Raises what the two raise."""
+    plans = job.plans()
+    plan = None if here.plan is None else plans.get(here.plan) or job.plan(here.plan)
+    before = [each for each in plans.values() if plan is not None and each.number < plan.number]
+    was_here = any(here.cluster in (each.leaves, each.to) for each in before)
+    if here.phase is Phase.WRITING:
+        return Gathered(here, place, plan, was_here, {})
+    rows, unseen = _rows(place)
+    journal = job.journal(here.stay)
+    if unseen is not None and not any(known.processed for each in journal for known in each.numbers.values()):
+        raise unseen
+    return Gathered(here, place, plan, was_here, rows, journal, unseen)
+
+
+def _rows(place: JobPlace) -> tuple[Mapping[TopicPartition, Row] | None, Unreachable | None]:
+    if place.reader is None:
+        return None, None
+    try:
+        return {row.key: row for row in place.reader.read(place.group, sorted(place.names))}, None
+    except NotCreated:
+        return {}, None
+    except Unreachable as error:
+        if isinstance(error, Refused) or not place.traits.holds_commits:
+            raise
+        return None, error
+
+
+def judge(
+    found: Gathered, of_mirror: Collection[tuple[TopicPartition, int]] = frozenset()
+) -> dict[StreamPartition, Recorded | Undecided]:
+    """Each partition's number. A partition of which the job has no number is left out.
+
+    ``of_mirror``: the numbers that a mirror has committed, by key.
+    """
+    planned = found.plan.rows if found.plan is not None else {}
+    if found.here.phase is Phase.WRITING:
+        firsts = {at: each.row.first() for at, each in planned.items()}
+        return {at: Recorded(from_entry(first, [first]), Basis.PLAN) for at, first in firsts.items()}
+    entries: dict[StreamPartition, list[Entry]] = {}
+    for entry in found.journal:
+        for at in entry.numbers.keys() | entry.begun.keys():
+            entries.setdefault(at, []).append(entry)
+    topics = {stream: name for name, stream in found.place.names.items()}
+    judged: dict[StreamPartition, Recorded | Undecided] = {}
+    for at in sorted({*entries, *planned, *_with_rows(found)}):
+        name = topics.get(Stream(at.topic, at.origin))
+        if name is None:
+            continue
+        row = planned[at].row if at in planned else None
+        one = _Partition(found, TopicPartition(name, at.partition), known_of(entries.get(at, ()), at), row)
+        if (number := one.judge(of_mirror)) is not None:
+            judged[at] = number
+    return judged
+
+
+def _with_rows(found: Gathered) -> Iterable[StreamPartition]:
+    for key in found.rows or ():
+        topic, origin = found.place.names[key.topic]
+        yield StreamPartition(topic, origin, key.partition)
+
+
+def malformed(row: Row | None) -> Malformed | None:
+    """Why the row cannot be read; None if it can, or there is none."""
+    return None if row is None else row.malformed
+
+
+def number_in(row: Row | None) -> int | None:
+    """The number in a row; None if it says that nothing was processed. Raises Refused for one that cannot be read."""
+    return None if row is None or row.stored.is_sentinel else row.stored.offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """One partition, with what the journal knows of it, oldest first, and its row of the plan."""
+
+    found: Gathered
+    key: TopicPartition
+    known: Sequence[Known[Anchor]]
+    planned: PlanRow[Anchor] | None
+
+    def judge(self, of_mirror: Collection[tuple[TopicPartition, int]]) -> Recorded | Undecided | None:
+        rows, processed = self.found.rows, any(each.processed for each in self.known)
+        if rows is None:
+            basis = Basis.JOURNAL if self.found.unseen is None else Basis.UNSEEN
+            return Recorded(newest(self._known()), basis) if processed or self.planned is not None else None
+        row = rows.get(self.key)
+        of_topic = rows.get(TopicPartition(self.key.topic, UNKNOWN_PARTITION))
+        if (bad := malformed(row) or malformed(of_topic)) is not None:
+            return Undecided(f"{bad.message} {self._journal_has()}", bad.hint)
+        number = number_in(row)
+        of_stay = row.of_stay if row is not None else None
+        held = Found(number, of_stay, self._is_shared(), (self.key, number) in of_mirror)
+        if not processed and self.planned is None:
+            return self._unrecorded(row, held)
+        return self._recorded(row, held)
+
+    def _known(self) -> Sequence[Known[Anchor]]:
+        """The number at which the stay began comes first (N2), also where the journal has been pruned."""
+        if self.planned is None:
+            return self.known
+        return [self.planned.first(), *self.known]
+
+    def _is_shared(self) -> bool:
+        """Also where the numbers were found anew on this cluster: the ones before were under the same key."""
+        plan, traits = self.found.plan, self.found.place.traits
+        if traits.holds_commits or traits.corrected_in_copy:
+            return False
+        return self.key.topic in self.found.place.shared or (plan is not None and plan.leaves == plan.to)
+
+    def _unrecorded(self, row: Row | None, held: Found) -> Recorded | Undecided | None:
+        """R3."""
+        if row is None or held.number is None:
+            return None
+        stay = self.found.here.stay
+        others = held.shared or self.found.was_here or self.found.place.traits.holds_commits
+        is_own = held.of_stay == stay if held.of_stay is not None else self.found.plan is None or not others
+        if held.of_mirror or not is_own:
+            return self._undecided(held, Doubt.UNKNOWN if held.of_stay in (None, stay) else Doubt.ANOTHER_STAY)
+        older = max(0, row.anchor_lag or 0)
+        basis = Basis.NOT_CHECKED if row.stored.anchor is None else Basis.ROW
+        return Recorded(Stored(held.number, row.stored.anchor, 0, older), basis)
+
+    def _recorded(self, row: Row | None, held: Found) -> Recorded | Undecided:
+        """N1 to N6, with the row's own anchor (R1, R2)."""
+        known, stay = self._known(), self.found.here.stay
+        own = self._entry_of(row, held, known)
+        is_claim = stay > 1 and held.shared and held.of_stay is None
+        with_own = known if own is None else [*known, own]
+        read = read_number(held, known if is_claim else with_own, self.planned, stay)
+        if isinstance(read, Doubt):
+            return self._undecided(held, read)
+        if own is None:
+            return Recorded(read, Basis.JOURNAL)
+        return Recorded(read, Basis.JOURNAL, from_entry(own, with_own)) if is_claim else Recorded(read, Basis.ROW)
+
+    def _entry_of(self, row: Row | None, held: Found, known: Sequence[Known[Anchor]]) -> Known[Anchor] | None:
+        """The row's anchor as an entry, where it counts as one."""
+        number, stay = held.number, self.found.here.stay
+        if row is None or number is None or row.stored.anchor is None or held.of_mirror:
+            return None
+        processed = [each.number for each in known if each.processed]
+        is_replaced = self.planned is not None and number in self.planned.replaced
+        is_below = stay > 1 and number < min(processed)
+        if is_replaced or is_below or number in processed:
+            return None
+        return Known(number, row.stored.anchor, older=max(0, row.anchor_lag or 0))
+
+    def _undecided(self, held: Found, doubt: Doubt) -> Undecided:
+        reader = self.found.place.reader
+        place = reader.address if reader is not None else "The journal"
+        holds = f"{place} holds {'no offset' if held.number is None else f'offset {held.number:,}'} for {self.key}"
+        if held.of_stay not in (None, self.found.here.stay):
+            holds += f", stored in stay {held.of_stay}"
+        elif held.of_mirror:
+            holds += ", which a mirror has committed"
+        hint = "Find out what has written it, or set the offset: --set TOPIC:PARTITION=OFFSET."
+        return Undecided(f"{holds}. {self._journal_has()}", hint, doubt)
+
+    def _journal_has(self) -> str:
+        numbers = [each.number for each in self._known() if each.processed]
+        low, high = min(numbers, default=0), max(numbers, default=0)
+        has = "none" if not numbers else f"offset {low:,}" if low == high else f"offsets {low:,} to {high:,}"
+        return f"The journal of stay {self.found.here.stay} on {self.found.here.cluster} has {has} of it."

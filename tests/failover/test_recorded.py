@@ -1,0 +1,432 @@
+"""The numbers of a job where it lives: one table of histories, over stores of several systems."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import pytest
+
+from reconciler.config.streams import Naming, Stream
+from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
+from reconciler.core.errors import NotCreated, Refused, Unreachable
+from reconciler.core.policies import TopicPolicy
+from reconciler.failover.recorded import Basis, JobPlace, Recorded, Undecided, gather, judge, names_shared
+from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetReader, OffsetStore, Row, TopicPartition, Traits
+from reconciler.state import journal, locations
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import Entry, StreamPartition
+from reconciler.state.locations import Location, Stamp
+from reconciler.state.opening import open_state
+from reconciler.state.plans import Numbers, Planned
+from reconciler.state.stored import Doubt, Known, PlanRow, Stored
+from reconciler.stores.registry import open_store
+
+ANA = Stamp("ana", 1)
+EVENTS = Stream("events", "a")
+AT, NEW = StreamPartition("events", "a", 0), StreamPartition("events", "a", 1)
+ONE, TWO = Naming(TopicPolicy.IDENTITY), Naming()
+PLAIN, A_GROUP = Traits(), Traits(holds_commits=True)
+LEFT = Stored(40, Anchor(39), 0, 0)
+
+
+def record(number: int) -> Anchor:
+    """The record before a number."""
+    return Anchor(number - 1, timestamp_ms=1000 + number)
+
+
+def known(number: int, **more: int) -> Known[Anchor]:
+    return Known(number, record(number), **more)
+
+
+@dataclass(frozen=True)
+class History:
+    """A job that came from a, where it was at 40, to b, where it began at 30; or one that is still at home.
+
+    ``journal``: the processed numbers since, and ``begun``, the end of the batch that runs. ``held``: its place's row.
+    """
+
+    journal: tuple[int, ...] = ()
+    held: StoredOffset | None = None
+    begun: int | None = None
+    naming: Naming = TWO
+    moved: bool = True
+    of_stay: int | None = None
+    of_mirror: frozenset[int] = frozenset()
+    at: StreamPartition = AT
+
+    @property
+    def cluster(self) -> str:
+        return "b" if self.moved else "a"
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.naming.name_on(EVENTS, self.cluster), self.at.partition)
+
+
+def stored(number: int, *, anchor: bool = False) -> StoredOffset:
+    return StoredOffset(number, replace(record(number), id=b"the row's own") if anchor else None)
+
+
+def own(number: int) -> Anchor | None:
+    return stored(number, anchor=True).anchor
+
+
+def is_at(number: int, before: int | None, again: int, ahead: int, basis: Basis = Basis.JOURNAL) -> Recorded:
+    """At a number, proven up to the record before ``before``."""
+    return Recorded(Stored(number, None if before is None else record(before), again, ahead), basis)
+
+
+def by_row(number: int, *, again: int = 0) -> Recorded:
+    return Recorded(Stored(number, own(number), again, again), Basis.ROW)
+
+
+HISTORIES: dict[str, tuple[History, Recorded | Doubt | None]] = {
+    "N1: the journal has it": (History((35,), stored(35)), is_at(35, 35, 0, 0)),
+    "N1: it was set back to an earlier entry": (History((35, 38), stored(35)), is_at(35, 35, 3, 3)),
+    "N1: a batch has begun since": (History((35,), stored(35), begun=50), is_at(35, 35, 15, 15)),
+    "N1: only as the end of a begun batch": (History((32,), stored(35), begun=35), is_at(35, 32, 0, 3)),
+    "N2: nothing is there": (History((), None), is_at(30, 30, 0, 0)),
+    "N2: nothing is there any more": (History((35,), None), is_at(30, 30, 5, 5)),
+    "N2: what the plan replaced": (History((), stored(40), naming=ONE), is_at(30, 30, 10, 10)),
+    "N2: that, with an anchor of its own": (
+        History((), stored(40, anchor=True), naming=ONE),
+        is_at(30, 30, 10, 10),
+    ),
+    "N2: nothing, after a number was set back": (History((35, 30), None, begun=50), is_at(30, 30, 20, 20)),
+    "N3: a mirror's": (History((35,), stored(38), of_mirror=frozenset({38})), is_at(35, 35, 3, 3)),
+    "N3: a mirror's, with an anchor": (
+        History((35,), stored(38, anchor=True), of_mirror=frozenset({38})),
+        is_at(35, 35, 3, 3),
+    ),
+    "N4: below everything": (History((35,), stored(12)), Doubt.UNKNOWN),
+    "N4: below everything, with an anchor": (History((35,), stored(12, anchor=True)), Doubt.UNKNOWN),
+    "N4: of another stay": (History((35,), stored(38), of_stay=1), Doubt.ANOTHER_STAY),
+    "N4: of a later stay": (History((35,), stored(38), of_stay=3), Doubt.ANOTHER_STAY),
+    "N5: beyond an entry": (History((35,), stored(38)), is_at(38, 35, 0, 3)),
+    "N5: under one name, and of this stay": (
+        History((35,), stored(38), naming=ONE, of_stay=2),
+        is_at(38, 35, 0, 3),
+    ),
+    "N6: under one name": (History((35,), stored(38), naming=ONE), is_at(35, 35, 3, 3)),
+    "R1: the row's own anchor": (History((35,), stored(38, anchor=True)), by_row(38)),
+    "R1: the journal's outranks it": (History((35,), stored(35, anchor=True)), is_at(35, 35, 0, 0)),
+    "R1: it was set back": (History((35, 39), stored(36, anchor=True)), by_row(36, again=3)),
+    "R1: under one name, and of this stay": (
+        History((35,), stored(38, anchor=True), naming=ONE, of_stay=2),
+        by_row(38),
+    ),
+    "R2: under one name it is a claim": (
+        History((35,), stored(38, anchor=True), naming=ONE),
+        replace(is_at(35, 35, 3, 3), claim=Stored(38, own(38), 0, 0)),
+    ),
+    "R3: at home, nothing is recorded": (
+        History((), stored(40), moved=False),
+        is_at(40, None, 0, 0, Basis.NOT_CHECKED),
+    ),
+    "R3: at home, with an anchor": (History((), stored(40, anchor=True), moved=False), by_row(40)),
+    "R3: at home, a mirror's": (
+        History((), stored(40), moved=False, of_mirror=frozenset({40})),
+        Doubt.UNKNOWN,
+    ),
+    "R3: at home, an anchor beyond an entry": (History((38,), stored(40, anchor=True), moved=False), by_row(40)),
+    "R3: at home, an anchor beyond an entry, under one name": (
+        History((38,), stored(40, anchor=True), moved=False, naming=ONE),
+        by_row(40),
+    ),
+    "at home, beyond an entry, under one name": (
+        History((38,), stored(40), moved=False, naming=ONE),
+        is_at(40, 38, 0, 2),
+    ),
+    "at home, nothing is there any more": (History((38,), None, moved=False), Doubt.UNKNOWN),
+    "at home, it says that nothing was processed": (History((), stored(-1), moved=False), None),
+    "R3: a new partition": (History((), stored(5), at=NEW), is_at(5, None, 0, 0, Basis.NOT_CHECKED)),
+    "R3: a new partition under one name": (History((), stored(5), at=NEW, naming=ONE), Doubt.UNKNOWN),
+    "R3: a new partition under one name, and of this stay": (
+        History((), stored(5), at=NEW, naming=ONE, of_stay=2),
+        is_at(5, None, 0, 0, Basis.NOT_CHECKED),
+    ),
+    "R3: a new partition of another stay": (History((), stored(5), at=NEW, of_stay=1), Doubt.ANOTHER_STAY),
+    "a new partition that is recorded, under one name": (
+        History((5,), stored(7), at=NEW, naming=ONE),
+        is_at(5, 5, 2, 2),
+    ),
+    "a new partition, of which only a batch has begun": (History((), None, begun=9, at=NEW), None),
+}
+
+
+def job_of(history: History) -> tuple[JobState, Location]:
+    """The job's state, and where it lives."""
+    state = open_state(f"memory:{uuid.uuid4().hex}")
+    state.create()
+    job = JobState(state, "clicks")
+    here = job.move_on(None, locations.first("a", ANA))
+    if history.moved:
+        here = moved(job, here, history.naming)
+    journal_of(job, here.stay, history)
+    return job, here
+
+
+def moved(job: JobState, here: Location, naming: Naming) -> Location:
+    key = TopicPartition(naming.name_on(EVENTS, "b"), 0)
+    replaced = frozenset({40 if naming is ONE else None})
+    row = PlanRow(30, record(30), 0, 0, replaced, LEFT)
+    here = job.move_on(here, locations.moving(here, "b", ANA))
+    number = job.add_plan(Numbers("a", here.stay, "b", {AT: Planned(key, row)}))
+    here = job.move_on(here, locations.writing(here, number, ANA))
+    job.append_journal(number + 1, 1, journal.opening({AT: row.first()}, "plan", 0))
+    return job.move_on(here, locations.lives(here, None, ANA))
+
+
+def journal_of(job: JobState, stay: int, history: History) -> None:
+    at, first = history.at, len(job.journal(stay)) + 1
+    entries = [Entry("run", 0, {at: known(number)}) for number in history.journal]
+    if history.begun is not None:
+        entries.append(Entry("run", 0, {}, begun={at: known(history.begun, processed=False)}))
+    for number, entry in enumerate(entries, first):
+        assert job.append_journal(stay, number, entry)
+
+
+def place_of(history: History, reader: OffsetReader | None, traits: Traits = PLAIN) -> JobPlace:
+    names = history.naming.by_name([EVENTS], history.cluster)
+    shared = names_shared(history.naming, [EVENTS], history.cluster, ["a", "b"], traits)
+    return JobPlace(reader, "g", traits, names, shared)
+
+
+def judged(history: History, reader: OffsetReader | None, traits: Traits = PLAIN) -> Recorded | Undecided | None:
+    job, here = job_of(history)
+    of_mirror = {(history.key, number) for number in history.of_mirror}
+    return judge(gather(job, here, place_of(history, reader, traits)), of_mirror).get(history.at)
+
+
+def address_of(kind: str, request: pytest.FixtureRequest) -> str:
+    if kind == "postgresql":
+        return f"{request.getfixturevalue('database')}&timeout=60"
+    return {
+        "memory": f"memory:{uuid.uuid4().hex}",
+        "sqlite": f"sqlite:///{request.getfixturevalue('tmp_path')}/offsets.db",
+    }[kind]
+
+
+def put(store: OffsetStore, history: History) -> None:
+    store.create()
+    if history.held is not None:
+        change = Change(history.key, None, history.held, stay=history.of_stay)
+        assert store.write("g", [change], reason="test", now_ms=1).written
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.system)])
+def test_a_number_means_what_is_recorded(kind: str, request: pytest.FixtureRequest) -> None:
+    address = address_of(kind, request)
+    wrong = {}
+    for name, (history, expected) in HISTORIES.items():
+        if history.of_stay is not None and kind != "memory":
+            continue  # its rows have no room for the stay
+        with closing(open_store(address)) as store:
+            put(store, history)
+            found = judged(history, store)
+            if (found.doubt if isinstance(found, Undecided) else found) != expected:
+                wrong[name] = found
+            if history.held is not None:
+                version = {row.key: row.version for row in store.read("g")}[history.key]
+                store.write("g", [Change(history.key, version, None)], reason="test", now_ms=1)
+    assert wrong == {}
+
+
+# ---------------------------------------------------------------- places that are not a plain table
+
+
+def test_a_job_whose_place_is_the_journal_is_at_its_newest_processed_entry() -> None:
+    history = History((35,), begun=50)
+    assert judged(history, None) == is_at(35, 35, 15, 15)
+    assert judged(History(), None) == is_at(30, 30, 0, 0)
+
+
+def test_a_group_on_a_cluster_that_does_not_answer_is_at_the_journals_newest_entry() -> None:
+    with closing(dead_group()) as group:
+        assert judged(History((35,), begun=50), group, A_GROUP) == is_at(35, 35, 15, 15, Basis.UNSEEN)
+
+
+def test_a_group_that_does_not_answer_and_was_never_recorded_cannot_be_read() -> None:
+    with closing(dead_group()) as group, pytest.raises(Unreachable):
+        judged(History(moved=False), group, A_GROUP)
+
+
+def dead_group() -> OffsetStore:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    return open_store("kafka-group:", kafka_client={"bootstrap.servers": f"127.0.0.1:{port}"}, timeout_s=1)
+
+
+class Rows:
+    """A place that holds these rows, or fails."""
+
+    address = "table:"
+
+    def __init__(self, *rows: Row, error: Exception | None = None) -> None:
+        self._rows, self._error = rows, error
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        assert topics is not None
+        if self._error is not None:
+            raise self._error
+        return [row for row in self._rows if row.key.topic in topics]
+
+
+@pytest.mark.parametrize("error", [Unreachable("down"), Refused("not allowed")], ids=["down", "refused"])
+def test_a_table_that_cannot_be_read_is_an_error(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        judged(History((35,)), Rows(error=error))  # type: ignore[arg-type]
+
+
+def test_a_group_that_may_not_be_read_is_an_error() -> None:
+    with pytest.raises(Refused):
+        judged(History((35,)), Rows(error=Refused("not allowed")), A_GROUP)  # type: ignore[arg-type]
+
+
+def test_a_place_that_does_not_exist_yet_holds_nothing() -> None:
+    assert judged(History(), Rows(error=NotCreated("no table"))) == is_at(30, 30, 0, 0)  # type: ignore[arg-type]
+
+
+def test_a_groups_new_partition_needs_a_decision_as_a_mirror_may_have_committed_it() -> None:
+    row = Row(TopicPartition("a.events", 1), StoredOffset(5), "v")
+    found = judged(History(at=NEW), Rows(row), A_GROUP)  # type: ignore[arg-type]
+    assert isinstance(found, Undecided)
+
+
+def test_an_anchor_that_lags_bounds_what_is_ahead_of_it() -> None:
+    row = Row(TopicPartition("events", 0), StoredOffset(40, record(33)), "v", anchor_lag=7)
+    expected = Recorded(Stored(40, record(33), 0, 7), Basis.ROW)
+    assert judged(History(moved=False), Rows(row)) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("names", list(Names))
+def test_anchors_of_every_kind_count(names: Names) -> None:
+    anchor = Anchor(7, timestamp_ms=5, names=names)
+    row = Row(TopicPartition("a.events", 0), StoredOffset(38, anchor), "v")
+    found = judged(History((35,)), Rows(row))  # type: ignore[arg-type]
+    assert found == Recorded(Stored(38, anchor, 0, 0), Basis.ROW)
+
+
+# ---------------------------------------------------------------- what needs a decision, in words
+
+
+def test_a_number_that_needs_a_decision_is_shown_with_what_the_journal_has() -> None:
+    row = Row(TopicPartition("a.events", 0), StoredOffset(1200), "v", of_stay=1)
+    found = judged(History((35,)), Rows(row))  # type: ignore[arg-type]
+    assert isinstance(found, Undecided)
+    assert found.why == (
+        "table: holds offset 1,200 for a.events-0, stored in stay 1. "
+        "The journal of stay 2 on b has offsets 30 to 35 of it."
+    )
+    assert "--set TOPIC:PARTITION=OFFSET" in found.hint
+
+
+def test_nothing_and_a_mirrors_number_are_said_to_be_so() -> None:
+    key = TopicPartition("events", 0)
+    nothing = judged(History((38,), moved=False), Rows())  # type: ignore[arg-type]
+    of_mirror = judged(
+        History(moved=False, of_mirror=frozenset({7})),
+        Rows(Row(key, StoredOffset(7), "v")),  # type: ignore[arg-type]
+    )
+    assert isinstance(nothing, Undecided)
+    assert isinstance(of_mirror, Undecided)
+    assert nothing.why.startswith("table: holds no offset for events-0. The journal of stay 1 on a has offset 38 ")
+    assert of_mirror.why == (
+        "table: holds offset 7 for events-0, which a mirror has committed. The journal of stay 1 on a has none of it."
+    )
+
+
+def test_a_row_that_cannot_be_read_hides_no_other() -> None:
+    bad = Row(TopicPartition("a.events", 1), Malformed("The row is damaged.", "Correct it."), "v")
+    good = Row(TopicPartition("a.events", 0), StoredOffset(35), "v")
+    job, here = job_of(History((35,)))
+    found = judge(gather(job, here, place_of(History(), Rows(bad, good))))  # type: ignore[arg-type]
+    assert found[AT] == is_at(35, 35, 0, 0)
+    damaged = found[NEW]
+    assert isinstance(damaged, Undecided)
+    assert damaged.why == "The row is damaged. The journal of stay 2 on b has none of it."
+    assert damaged.hint == "Correct it."
+
+
+def test_a_row_whose_partition_cannot_be_read_may_be_any_of_its_topics() -> None:
+    bad = Row(TopicPartition("a.events", UNKNOWN_PARTITION), Malformed("The row is damaged.", "Correct it."), "v")
+    job, here = job_of(History((35,)))
+    found = judge(gather(job, here, place_of(History(), Rows(bad))))  # type: ignore[arg-type]
+    assert len(found) == 2
+    assert all(isinstance(each, Undecided) for each in found.values())
+
+
+# ---------------------------------------------------------------- stays
+
+
+def test_while_numbers_are_written_they_are_the_plans() -> None:
+    job, here = job_of(History(moved=False))
+    here = job.move_on(here, locations.moving(here, "b", ANA))
+    row = PlanRow(30, record(30), 2, 3, frozenset({None}), LEFT)
+    number = job.add_plan(Numbers("a", 1, "b", {AT: Planned(TopicPartition("a.events", 0), row)}))
+    here = job.move_on(here, locations.writing(here, number, ANA))
+    place = place_of(History(), Rows(error=AssertionError("read")))  # type: ignore[arg-type]
+    assert judge(gather(job, here, place)) == {AT: is_at(30, 30, 2, 5, Basis.PLAN)}
+
+
+def test_a_job_that_is_about_to_move_is_where_it_was() -> None:
+    job, here = job_of(History((35,)))
+    here = job.move_on(here, locations.moving(here, "a", ANA))
+    row = Row(TopicPartition("a.events", 0), StoredOffset(35), "v")
+    assert judge(gather(job, here, place_of(History(), Rows(row)))) == {AT: is_at(35, 35, 0, 0)}  # type: ignore[arg-type]
+
+
+def test_a_new_partition_of_a_cluster_where_the_job_was_before_needs_a_decision() -> None:
+    job, here = job_of(History())
+    here = job.move_on(here, locations.moving(here, "a", ANA))
+    number = job.add_plan(Numbers("b", here.stay, "a", {}))
+    here = job.move_on(here, locations.writing(here, number, ANA))
+    here = job.move_on(here, locations.lives(here, None, ANA))
+    row = Row(TopicPartition("events", 1), StoredOffset(5), "v")
+    found = judge(gather(job, here, place_of(History(moved=False), Rows(row))))  # type: ignore[arg-type]
+    assert isinstance(found[NEW], Undecided)
+
+
+def test_numbers_found_anew_on_one_cluster_are_not_told_from_those_before_by_their_key() -> None:
+    job, here = job_of(History())
+    key = TopicPartition("a.events", 0)
+    row = PlanRow(10, record(10), 0, 0, frozenset({35}), Stored(35, record(35), 0, 0))
+    here = job.move_on(here, locations.moving(here, "b", ANA))
+    number = job.add_plan(Numbers("b", here.stay, "b", {AT: Planned(key, row)}))
+    here = job.move_on(here, locations.writing(here, number, ANA))
+    here = job.move_on(here, locations.lives(here, None, ANA))
+    put_back = Rows(Row(key, StoredOffset(33), "v"))
+    found = judge(gather(job, here, place_of(History(), put_back)))  # type: ignore[arg-type]
+    assert found == {AT: is_at(10, 10, 23, 23)}
+
+
+def test_a_stream_without_a_topic_on_this_cluster_is_left_out() -> None:
+    job, here = job_of(History((35,)))
+    place = replace(place_of(History(), Rows()), names={})  # type: ignore[arg-type]
+    assert judge(gather(job, here, place)) == {}
+
+
+def test_a_plan_that_the_state_store_has_lost_is_an_error() -> None:
+    job, here = job_of(History())
+    with pytest.raises(Refused, match="lost plan 9"):
+        gather(job, replace(here, plan=9), place_of(History(), None))
+
+
+SHARED: Mapping[str, tuple[Naming, tuple[Stream, ...], Traits, set[str]]] = {
+    "one name": (ONE, (EVENTS,), Traits(), {"events"}),
+    "two names": (TWO, (EVENTS,), Traits(), set()),
+    "two origins": (TWO, (EVENTS, Stream("events", "b")), Traits(), {"events"}),
+    "a group": (ONE, (EVENTS,), A_GROUP, set()),
+    "a checkpoint": (ONE, (EVENTS,), Traits(corrected_in_copy=True), set()),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_a_name_is_shared_where_two_clusters_numbers_can_be_under_it(case: str) -> None:
+    naming, streams, traits, expected = SHARED[case]
+    assert names_shared(naming, streams, "b", ["a", "b"], traits) == expected
