@@ -48,8 +48,15 @@ class FakeTable:
 
     check_and_put = put_if_unchanged
 
-    def put(self, key: bytes, cells: Mapping[bytes, bytes]) -> None:
-        self._call("put", key, lambda: self._set(key, cells))
+    def scan_prefix(self, prefix: bytes) -> dict[bytes, dict[bytes, HBaseCell]]:
+        found = {key: dict(cells) for key, cells in self.data.items() if cells and key.startswith(prefix)}
+        return self._call("scan_prefix", prefix, lambda: found)
+
+    def put(self, key: bytes, cells: Mapping[bytes, bytes], *, at: int | None = None) -> None:
+        self._call("put", key, lambda: self._set(key, cells, at))
+
+    def create(self) -> None:
+        pass
 
     def delete(self, key: bytes, columns: Sequence[bytes], *, at: int) -> None:
         def gone() -> None:
@@ -66,9 +73,10 @@ class FakeTable:
     def close(self) -> None:
         pass
 
-    def _set(self, key: bytes, cells: Mapping[bytes, bytes]) -> None:
+    def _set(self, key: bytes, cells: Mapping[bytes, bytes], at: int | None = None) -> None:
         self._clock += 1
-        self.data.setdefault(key, {}).update({column: HBaseCell(value, self._clock) for column, value in cells.items()})
+        stamp = self._clock if at is None else at
+        self.data.setdefault(key, {}).update({column: HBaseCell(value, stamp) for column, value in cells.items()})
 
     def _call(self, name: str, key: bytes, call: Callable[[], T]) -> T:
         return self.around(name, key, call)  # type: ignore[return-value]
