@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconciler.failover import way_back
 from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, newest, plan_back, read_number
 from tests.simulation.moves.world import (
     Cluster,
@@ -93,17 +94,12 @@ def make_plan(world: World, state: State, to: Cluster) -> Plan | None:
         new, record = proven, read.record
         if missing and world.fault != "A50":
             new, record = missing[0], record_before(world, state, stream, to, missing[0])
-        again = read.ahead + _undelivered(world, state, stream, to, read.record)
-        if world.fault != "A21":
-            again += max([proven, *_reached_before(state, stream, to)]) - new
+        left = [] if world.fault == "A21" else _left_before(state, stream, to)
+        reached = new if world.fault == "A21" else proven
+        again = way_back.again(left, reached, new, read.ahead + _undelivered(world, state, stream, to, read.record))
         replaced = frozenset({state.held(place_key(world, to, here.folder, stream))})
         rows.append(Row(stream, PlanRow(new, record, again, 0, replaced, read)))
     return Plan(here.cluster, to, tuple(rows))
-
-
-def _reached_before(state: State, stream: Stream, cluster: Cluster) -> list[int]:
-    """The numbers up to which earlier stays on `cluster` may have processed the stream."""
-    return [each.furthest for each in _left_before(state, stream, cluster)]
 
 
 def _left_before(state: State, stream: Stream, cluster: Cluster) -> list[Stored[int]]:
@@ -119,13 +115,10 @@ def _undelivered(world: World, state: State, stream: Stream, to: Cluster, record
 
 def _never_delivered(world: World, state: State, stream: Stream, to: Cluster, new: int) -> list[int]:
     """The offsets before `new` with records the earlier stays on `to` had not read, and the other cluster lacks."""
-    left = [each.number for each in _left_before(state, stream, to)]
-    if not left:
-        return []
     start, records = log(world, state, stream, to)
     _, elsewhere = log(world, state, stream, state.location.cluster)
-    between = range(max(left), new)
-    return [each for each in between if records[each - start] not in elsewhere]
+    unread = way_back.unread_before(_left_before(state, stream, to), new)
+    return [each for each in unread if records[each - start] not in elsewhere]
 
 
 def give_back(world: World, state: State, plan: Plan) -> Plan:
