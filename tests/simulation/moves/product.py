@@ -1,0 +1,303 @@
+"""The product's functions in place of the model's own: a place is read by ``recorded``, and written by ``StorePlace``.
+
+Each reading and writing is also compared with the model's: the same numbers, a decision, or a refusal. The rows are
+those of a memory store, which is made as the model's place is, before each call.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from reconciler.config.streams import Naming
+from reconciler.config.streams import Stream as Topic
+from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.errors import Changed, Refused, Unreachable
+from reconciler.core.policies import TopicPolicy
+from reconciler.failover.recorded import Gathered, JobPlace, Recorded, judge, names_shared
+from reconciler.failover.store_place import StorePlace
+from reconciler.ports import Change, TopicPartition, Traits, WriteResult
+from reconciler.state import plans
+from reconciler.state.journal import Entry, StreamPartition
+from reconciler.state.locations import Location as Recording
+from reconciler.state.locations import Phase
+from reconciler.state.moving import NewNumber
+from reconciler.state.plans import Numbers, Planned
+from reconciler.state.stored import Known, PlanRow, Stored
+from reconciler.stores.memory import MemoryStore
+from tests.simulation.moves import reading, steps
+from tests.simulation.moves.world import (
+    Hook,
+    Location,
+    Names,
+    Number,
+    Place,
+    Plan,
+    Row,
+    State,
+    Stream,
+    World,
+    end,
+    place_key,
+)
+
+TOPICS = {"A": Topic("events", "a"), "B": Topic("events", "b")}
+TRAITS = {
+    Place.GROUP: Traits(holds_commits=True),
+    Place.JOB_ONLY: Traits(corrected_by_job=True),
+    Place.CHECKPOINT: Traits(corrected_in_copy=True),
+}
+GROUP = "clicks"
+_names = itertools.count()
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Let the model run on the product's functions."""
+    product = _Product()
+    patch.setattr(steps, "read_stream", product.read_stream)
+    patch.setattr(reading, "read_stream", product.read_stream)
+    patch.setattr(steps, "give_back", product.give_back)
+    patch.setattr(steps, "_write", product.write)
+    patch.setattr(steps, "_may_replace", product.may_replace)
+
+
+class _Product:
+    def __init__(self) -> None:
+        self._store = _Rows(f"model-{next(_names)}")
+        self._reads, self._writes, self._may_replace = reading.read_stream, steps._write, steps._may_replace
+
+    def read_stream(self, world: World, state: State, location: Location, stream: Stream) -> Stored[int] | None:
+        expected = self._reads(world, state, location, stream)
+        is_old = world.place is Place.CHECKPOINT and expected is None  # a copy is checked by its folder
+        if location.state == "writing" or world.fault in ("A2", "A9", "A10", "A11") or is_old:
+            return expected
+        place = _job_place(world, location, self._store)
+        is_dead = world.place is Place.GROUP and state.dead and location.cluster == "a"
+        unseen = Unreachable("a does not answer") if is_dead else None
+        rows = None
+        if world.place is not Place.JOURNAL and unseen is None:
+            self._fill(world, state, location.cluster, location.folder)
+            rows = {row.key: row for row in self._store.read(GROUP, list(place.names))}
+        journal = _journal(world, state, location)
+        plan = None if location.plan < 0 else _numbers(world, state.plans[location.plan], location.plan)
+        here = Recording(Phase.LIVES, location.cluster, location.stay, "model", 0, plan=plan and plan.number)
+        judged = judge(
+            Gathered(here, place, plan, bool(plan), rows, journal, unseen), _of_mirror(world, state, location)
+        )[_at(stream)]
+        found = _as_the_model_has_it(judged.stored) if isinstance(judged, Recorded) else None
+        if is_dead and found is not None:  # what the job has processed since is counted up to the log's end
+            furthest = max(end(world, state, stream, "a"), found.furthest)
+            again = furthest - found.number
+            found = Stored(found.number, found.record, again, again + found.older)
+        assert found == expected, (judged, expected, state)
+        return found
+
+    def give_back(self, world: World, state: State, plan: Plan) -> Plan:
+        expected = reading.give_back(world, state, plan)
+        if world.place not in (Place.AT_ONCE, Place.BY_ROW, Place.JOB_ONLY):
+            return expected
+        self._fill(world, state, plan.leaves, 0)
+        keys = {_at(each.stream): _key(world, each.stream, plan.leaves) for each in plan.rows}
+        held = {key: found.number for key, found in _store_place(world, self._store).read(keys.values()).items()}
+        back = plans.give_back(_numbers(world, plan, 0), 2, keys, held)  # type: ignore[arg-type]
+        rows = tuple(Row(each.stream, _row_as_the_model_has_it(back.rows[_at(each.stream)].row)) for each in plan.rows)
+        assert Plan(back.leaves, back.to, rows) == expected
+        return expected
+
+    def may_replace(self, world: World, state: State, plan: Plan) -> bool:
+        expected = self._may_replace(world, state, plan)
+        if world.place in (Place.AT_ONCE, Place.BY_ROW, Place.JOB_ONLY) and world.fault != "A52":
+            self._fill(world, state, plan.to, 0)
+            try:
+                _store_place(world, self._store).check(_new_numbers(world, plan, plan.rows, 2))
+                found = True
+            except Changed:
+                found = False
+            assert found == expected
+        return expected
+
+    def write(self, world: World, state: State, hook: Hook, plan: Plan, stay: int) -> Iterator[tuple[str, State]]:
+        if world.place in (Place.JOURNAL, Place.CHECKPOINT):
+            yield from self._writes(world, state, hook, plan, stay)
+            return
+        expected = next(self._writes(world, state, hook, plan, stay))
+        self._fill(world, state, plan.to, 0)
+        self._store.is_refused = world.place is Place.GROUP and any(each.cluster == plan.to for each in state.drivers)
+        is_whole = world.place in (Place.AT_ONCE, Place.JOB_ONLY)
+        rows = plan.rows if is_whole else plan.rows[hook.row : hook.row + 1]
+        numbers = _new_numbers(world, plan, rows, stay)
+
+        def still_writing() -> None:
+            if len(state.locations) != hook.seen and world.fault != "A51":
+                raise Changed("Another run has finished this.")
+
+        try:
+            _store_place(world, self._store).replace(numbers, still_writing)
+        except (Changed, Refused):
+            assert expected[0] == "numbers refused"
+            yield expected
+            return
+        finally:
+            self._store.is_refused = False
+        last = is_whole or hook.row + 1 == len(plan.rows)
+        after = hook._replace(at="lives") if last else hook._replace(row=hook.row + 1)
+        place = self._place(world, state, plan.to)
+        assert _values(place) == _values(expected[1].place)
+        # Where the place has the new numbers already, the product writes nothing, so that nothing refuses it.
+        assert expected[0] != "numbers refused" or place == state.place
+        yield "numbers", state._replace(place=place, hooks=(*state.hooks, after))
+
+    def _fill(self, world: World, state: State, cluster: str, folder: int) -> None:
+        """Make the store's rows those of the model's place."""
+        first = place_key(world, cluster, folder, "A")[0]
+        wanted = {
+            TopicPartition(key, 0): each for (at, key), each in state.place if at == first and key in _keys(world)
+        }
+        self._store.become(wanted, marked=world.marked)
+
+    def _place(self, world: World, state: State, cluster: str) -> tuple[Any, ...]:
+        """The model's place, as the store has it now."""
+        first = place_key(world, cluster, 0, "A")[0]
+        stays = dict(state.place)
+        place = {at: each for at, each in state.place if at[0] != first}
+        for row in self._store.read(GROUP):
+            at = (first, row.key.topic)
+            was = stays.get(at)
+            stay = was.stay if was is not None and was.value == row.stored.offset else self._store.wrote[row.key]
+            place[at] = Number(row.stored.offset, stay)
+        return tuple(sorted(place.items(), key=repr))
+
+
+class _Rows(MemoryStore):
+    """A memory store that refuses to write while its group has members, and has room for the stay if it is told so."""
+
+    is_refused = False
+    marked = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.wrote: dict[TopicPartition, int] = {}
+
+    def become(self, wanted: dict[TopicPartition, Number], *, marked: bool) -> None:
+        self.marked = True
+        changes = []
+        now = {row.key: row for row in self.read(GROUP)}
+        for key in {*now, *wanted}:
+            each, row = wanted.get(key), now.get(key)
+            stay = each.stay if each is not None and marked else None
+            if each is None or row is None or (row.stored.offset, row.of_stay) != (each.value, stay):
+                new = StoredOffset(each.value) if each is not None else None
+                changes.append(Change(key, row.version if row else None, new, stay=stay))
+        super().write(GROUP, changes, reason="model", now_ms=0)
+        self.marked = marked
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        if self.is_refused:
+            raise Refused("The group has live members.")
+        self.wrote |= {change.key: change.stay or 0 for change in changes}
+        return super().write(group, changes, reason=reason, now_ms=now_ms)
+
+
+def _values(place: tuple[Any, ...]) -> dict[Any, int]:
+    return {at: number.value for at, number in place}
+
+
+def _job_place(world: World, location: Location, store: MemoryStore) -> JobPlace:
+    naming = Naming(TopicPolicy.IDENTITY if world.names is Names.ONE else TopicPolicy.DEFAULT)
+    streams, traits = [TOPICS[each] for each in world.keys], TRAITS.get(world.place, Traits())
+    names = naming.by_name(streams, location.cluster)
+    assert set(names) == {keys[location.cluster] for keys in world.keys.values()}
+    shared = names_shared(naming, streams, location.cluster, ("a", "b"), traits)
+    return JobPlace(None if world.place is Place.JOURNAL else store, GROUP, traits, names, shared)
+
+
+def _store_place(world: World, store: MemoryStore) -> StorePlace:
+    return StorePlace(store, GROUP, TRAITS.get(world.place, Traits()), GROUP, "move", lambda: 0)
+
+
+def _journal(world: World, state: State, location: Location) -> list[Entry]:
+    return [
+        Entry(
+            "model",
+            0,
+            {
+                _at(each.stream): Known(
+                    each.known.number,
+                    _anchor(each.known.record),
+                    each.known.again,
+                    each.known.older,
+                    each.known.processed or world.fault == "A14",
+                )
+            },
+        )
+        for each in state.journals[location.stay - 1]
+    ]
+
+
+def _of_mirror(world: World, state: State, location: Location) -> set[tuple[TopicPartition, int]]:
+    if world.fault == "A19":
+        return set()
+    return {(TopicPartition(key, 0), value) for cluster, key, value in state.synced if cluster == location.cluster}
+
+
+def _numbers(world: World, plan: Plan, index: int) -> Numbers:
+    rows = {
+        _at(each.stream): Planned(
+            _key(world, each.stream, plan.to),
+            PlanRow(
+                each.planned.number,
+                _anchor(each.planned.record),
+                each.planned.again,
+                each.planned.older,
+                each.planned.replaced,
+                _left(each.planned.left),
+            ),
+        )
+        for each in plan.rows
+    }
+    return Numbers(plan.leaves, 1, plan.to, rows, number=index + 1)
+
+
+def _at(stream: Stream) -> StreamPartition:
+    return StreamPartition(*TOPICS[stream], 0)
+
+
+def _key(world: World, stream: Stream, cluster: str) -> TopicPartition:
+    return TopicPartition(world.keys[stream][cluster], 0)
+
+
+def _keys(world: World) -> set[str]:
+    return {key for keys in world.keys.values() for key in keys.values()}
+
+
+def _anchor(record: int | None) -> Anchor | None:
+    return None if record is None else Anchor(record)
+
+
+def _new_numbers(world: World, plan: Plan, rows: Sequence[Row], stay: int) -> dict[TopicPartition, NewNumber]:
+    return {
+        _key(world, each.stream, plan.to): NewNumber(
+            each.planned.number, each.planned.replaced, _anchor(each.planned.record), stay, _left(each.planned.left)
+        )
+        for each in rows
+    }
+
+
+def _left(left: Stored[int]) -> Stored[Anchor]:
+    return Stored(left.number, _anchor(left.record), left.again, left.ahead)
+
+
+def _record(anchor: Anchor | None) -> int | None:
+    return None if anchor is None else anchor.offset
+
+
+def _as_the_model_has_it(stored: Stored[Anchor]) -> Stored[int]:
+    return Stored(stored.number, _record(stored.record), stored.again, stored.ahead)
+
+
+def _row_as_the_model_has_it(row: PlanRow[Anchor]) -> PlanRow[int]:
+    left = _as_the_model_has_it(row.left)
+    return PlanRow(row.number, _record(row.record), row.again, row.older, row.replaced, left)
