@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.core.anchors import Anchor
-from reconciler.core.errors import Changed
+from reconciler.core.errors import Changed, NeedsPerson
 from reconciler.ports import TopicPartition
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
@@ -68,10 +68,19 @@ PlaceOn = Callable[[str], Place]
 def begin(job: JobState, here: Location, plan: Numbers, place_on: PlaceOn, stamp: Stamp) -> Location:
     """Store the plan, and say that its numbers are being written.
 
-    Raises Changed if the job was moved meanwhile, or its place holds other numbers than when the plan was made.
+    Raises Changed if the job was moved meanwhile, or its place holds other numbers than when the plan was made;
+    NeedsPerson if it holds one of a later stay than the newest location.
     """
-    number = job.add_plan(plan)
-    place_on(plan.to).check(_new_numbers(plan, locations.stay_of(number)))
+    number, place = job.add_plan(plan), place_on(plan.to)
+    numbers = _new_numbers(plan, locations.stay_of(number))
+    for key, found in place.read(numbers).items():
+        if found.of_stay is not None and found.of_stay > here.stay:
+            raise NeedsPerson(
+                f'{key} of job "{job.job}" was stored in stay {found.of_stay}, and the newest location in '
+                f"{job.store.shown} is of stay {here.stay}: this is another state store, or an old copy of it.",
+                hint="Restore the newest one.",
+            )
+    place.check(numbers)
     return job.move_on(here, locations.writing(here, number, stamp))
 
 

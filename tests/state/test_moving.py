@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Anchor
-from reconciler.core.errors import Changed, OutcomeUnknown
+from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown
 from reconciler.ports import TopicPartition
 from reconciler.state import journal, locations, moving
 from reconciler.state.jobs import JobState
@@ -57,10 +57,11 @@ class Rows:
 
     def __init__(self, deadly: Deadly) -> None:
         self.rows = dict(BEFORE)
+        self.of_stay: int | None = None
         self._deadly = deadly
 
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
-        return {key: Found(self.rows[key]) for key in keys if key in self.rows}
+        return {key: Found(self.rows[key], self.of_stay) for key in keys if key in self.rows}
 
     def check(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
         for key, new in numbers.items():
@@ -224,6 +225,14 @@ def test_a_move_does_not_begin_with_a_plan_that_the_place_has_passed() -> None:
     world = World()
     world.place.rows[ON_B[B]] = 41  # a's driver still runs, and stores under the name that b's topic has, too
     with pytest.raises(Changed, match="holds 41"):
+        world.run()
+    assert world.here.phase is Phase.MOVING
+
+
+def test_a_number_of_a_later_stay_shows_an_old_state_store() -> None:
+    world = World()
+    world.place.of_stay = 2
+    with pytest.raises(NeedsPerson, match="was stored in stay 2, and the newest location"):
         world.run()
     assert world.here.phase is Phase.MOVING
 

@@ -111,9 +111,11 @@ class _Product:
         expected = self._may_replace(world, state, plan)
         if world.place in (Place.AT_ONCE, Place.BY_ROW, Place.JOB_ONLY) and world.fault != "A52":
             self._fill(world, state, plan.to, 0)
+            place, numbers = _store_place(world, self._store), _new_numbers(world, plan, plan.rows, 2)
+            stays = [each.of_stay or 0 for each in place.read(numbers).values()]
+            found = max(stays, default=0) <= state.location.stay
             try:
-                _store_place(world, self._store).check(_new_numbers(world, plan, plan.rows, 2))
-                found = True
+                place.check(numbers)
             except Changed:
                 found = False
             assert found == expected

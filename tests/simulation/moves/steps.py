@@ -26,6 +26,7 @@ from tests.simulation.moves.world import (
     end,
     log,
     place_key,
+    record_before,
 )
 
 Step = tuple[str, State]
@@ -162,11 +163,18 @@ def _advance(world: World, state: State, hook: Hook) -> Iterator[Step]:
 
 
 def _may_replace(world: World, state: State, plan: Plan) -> bool:
-    """Whether the place still holds what the plan replaces: a driver that is not stopped may have gone on."""
+    """Whether the place still holds what the plan replaces: a driver that is not stopped may have gone on.
+
+    A number of a later stay than the newest location shows that the state store is an old one.
+    """
+    keys = [place_key(world, plan.to, 0, each.stream) for each in plan.rows]
+    place = dict(state.place)
+    if world.marked and any(place[key].stay > state.location.stay for key in keys if key in place):
+        return False
     if world.place not in (Place.AT_ONCE, Place.BY_ROW) or world.fault == "A52":
         return True
-    held = [state.held(place_key(world, plan.to, 0, each.stream)) for each in plan.rows]
-    return all(one in {each.planned.number, *each.planned.replaced} for one, each in zip(held, plan.rows, strict=True))
+    rows = zip(keys, plan.rows, strict=True)
+    return all(state.held(key) in {each.planned.number, *each.planned.replaced} for key, each in rows)
 
 
 def _append(state: State, hook: Hook, entry: Location, then: str) -> Iterator[Step]:
@@ -326,7 +334,7 @@ def _track(world: World, state: State, driver: Driver) -> Iterator[Step]:
         Entry(stream, Known(number, behind_record))
         for stream, number in driver.next
         if [each.known.number for each in journal if each.stream == stream][-1] != number
-        for behind_record in (_record_at(world, state, stream, driver.cluster, number - 1),)
+        for behind_record in (record_before(world, state, stream, driver.cluster, number),)
     )
     if entries:
         journals = list(state.journals)
