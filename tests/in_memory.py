@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,8 @@ class Memory:
     clock: float = 0.0
     of_job: str = ""
     """More lines of the job's table."""
+    moved: bool | None = None
+    """Whether the jobs live at the destination; None: no location says so."""
 
     def deliver(
         self, numbers: range, partition: int = 0, *, origin: int | None = None, topic: str = "a.events"
@@ -83,7 +85,8 @@ class Memory:
         text = f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b"\n{extra}\n{jobs or job}'
         path = self.folder / "reconciler.toml"
         path.write_text(text)
-        return load_config(path, {})
+        config = load_config(path, {})
+        return replace(config, jobs=tuple(replace(job, moved=self.moved) for job in config.jobs))
 
     def check(self, extra: str = "", by_hand: ByHand | None = None) -> Checked:
         config = self.config(extra)

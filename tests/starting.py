@@ -10,9 +10,10 @@ from reconciler.hook.start import Start
 from reconciler.hook.where import place_of
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import Phase, Stamp
+from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.memory import MemoryState
 from reconciler.state.opening import open_state
+from reconciler.state.plans import Numbers
 from reconciler.state.store import StateStore
 
 WHO = Stamp("ops@here", 1_800_000_000_000)
@@ -32,6 +33,14 @@ def placed(state: JobState, cluster: str, *, to: str | None = None) -> JobState:
     if to is not None and here.phase is Phase.LIVES and here.cluster != to:
         state.move_on(here, locations.moving(here, to, WHO))
     return state
+
+
+def moved(state: JobState, home: str, to: str, *, checkpoint: str | None = None) -> Location:
+    """The job lives on ``to``, by a plan that moved it there."""
+    here = placed(state, home, to=to).location()
+    assert here is not None
+    here = state.move_on(here, locations.writing(here, state.add_plan(Numbers(home, here.stay, to, {})), WHO))
+    return state.move_on(here, locations.lives(here, checkpoint, WHO))
 
 
 def start_of(config: Config, folder: Path, *, to: str | None = "b", state: JobState | None = None) -> Start:

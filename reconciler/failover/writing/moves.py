@@ -44,7 +44,7 @@ def begin(
     here = seen or state.location()
     if here is None:
         here = state.move_on(None, locations.first(job.home, stamp))
-    if here.to not in (None, numbers.to) or (here.to is None and here.cluster not in (numbers.leaves, numbers.to)):
+    if here.cluster not in (numbers.leaves, numbers.to) or here.to not in (None, numbers.to):
         raise Changed(
             f'Job "{job.name}" {_now(here)} since the plan, which is for a move from {numbers.leaves} to {numbers.to}.',
             hint=f"See: {_history_of(state)}",
@@ -73,29 +73,34 @@ def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tup
     """
     here = state.location()
     numbers = None if here is None or here.plan is None else state.plan(here.plan)
+    if here is not None and here.phase is Phase.WRITING and numbers is not None and numbers.digest == _back_of(plan):
+        return here, _checkpoint_before(state, here)  # a rollback that was cut off
     if here is None or numbers is None or numbers.digest != plan.sha256:
         raise Changed(
             f'Job "{state.job}" does not live by this plan any more.',
             hint=f"To take it back now, move it. See: {_history_of(state)}",
         )
-    before = [each for each in state.history() if each.phase is Phase.LIVES and each.stay < here.stay]
-    checkpoint = before[-1].checkpoint if before else None
-    if here.phase is Phase.WRITING and not _is_of(numbers, plan, state.job):
-        return here, checkpoint  # a rollback that was cut off
+    has_left = here.phase is not Phase.WRITING
+    checkpoint = _checkpoint_before(state, here) if has_left else here.checkpoint
     naming = config.topics.naming
     keys = {
         at: TopicPartition(naming.name_on(Stream(at.topic, at.origin), numbers.leaves), at.partition)
         for at in numbers.rows
     }
-    back = replace(give_back(numbers, here.stay, keys, {}), digest=plan.sha256)
+    back = replace(give_back(numbers, here.stay, keys, {}), digest=_back_of(plan))
     now = state.move_on(here, locations.giving_back(here, numbers.leaves, state.add_plan(back), stamp))
     return now, checkpoint
 
 
-def _is_of(numbers: Numbers, plan: Plan, job: str) -> bool:
-    """True if these are the plan's numbers; a rollback's have its digest, too."""
-    resumes = {row.key: row.resume_offset for row in plan.job(job).starts.partitions}
-    return all(resumes.get(each.key) == each.row.number for each in numbers.rows.values())
+def _back_of(plan: Plan) -> str:
+    """The digest of the numbers that undo a plan: they are not the plan's, and are not undone by it again."""
+    return f"back of {plan.sha256}"
+
+
+def _checkpoint_before(state: JobState, here: Location) -> str | None:
+    """The checkpoint of the stay before."""
+    before = [each for each in state.history() if each.phase is Phase.LIVES and each.stay < here.stay]
+    return before[-1].checkpoint if before else None
 
 
 def _history_of(state: JobState) -> str:
@@ -103,7 +108,7 @@ def _history_of(state: JobState) -> str:
 
 
 def _now(here: Location) -> str:
-    return f"lives on {here.cluster}" if here.to is None else f"is moving to {here.to}"
+    return f"lives on {here.cluster}" if here.to is None else f"is moving from {here.cluster} to {here.to}"
 
 
 def numbers_of(plan: Plan, job: Job, config: Config, stay: int, replaced: Mapping[TopicPartition, Replaced]) -> Numbers:

@@ -27,6 +27,7 @@ from reconciler.formats.plan import Plan, skips_words
 from reconciler.hook.checkpoint import work_of
 from reconciler.hook.kept import note_rollback
 from reconciler.state.jobs import JobState
+from reconciler.state.locations import Phase, Stamp
 from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler rollback failover.plan.json -c reconciler.toml"
@@ -111,24 +112,34 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: 
     with context.outside(config) as outside:
         jobs = prepare_rollback(plan, options.plan, config, outside, options.job)
         returns = [item for change in jobs for item in change.returns]
+        mark = context.stamp_now("rollback")
+        unended = [state for state in states if any(not each.returns and each.job.name == state.job for each in jobs)]
+        unended = [state for state in unended if (here := state.location()) and here.phase is Phase.WRITING]
         if not returns:
+            _end(unended, plan, config, mark)
             say("Nothing to put back: every row is as it was before the plan was applied.")
-            if states:
+            if states and not unended:
                 say(f"Jobs that it moved: reconciler move --to {plan.source_name} takes them back.")
             say_left_alone(plan, plan.only(options.job))
             return
         _show(jobs)
         _refuse_skips(returns, options)
         confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
+        _end(unended, plan, config, mark)
         names = [change.job.name for change in jobs if change.returns]
         noted = partial(note_rollback, options.plan, names, outside.now_ms())
-        mark = context.stamp_now("rollback")
         begun = [(state, begin_back(state, config, plan, mark)) for state in states if state.job in names]
         write_rollback(jobs, plan, options.plan, config, outside, on_writing=noted)
         for state, (here, checkpoint) in begun:
             done(state, here, checkpoint, mark)
     say(f"{counted(len(returns), 'offset')} put back and read again.")
     say_left_alone(plan, plan.only(options.job))
+
+
+def _end(states: Sequence[JobState], plan: Plan, config: Config, mark: Stamp) -> None:
+    """Say where jobs live whose rows are back: a rollback was cut off after its last row, an apply before its first."""
+    for state in states:
+        done(state, *begin_back(state, config, plan, mark), mark)
 
 
 def _show(jobs: Sequence[JobReturns]) -> None:

@@ -1,0 +1,304 @@
+"""The location of a job around the write of its numbers: killed at every step, and with others in between."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.commands.failover import rollback
+from reconciler.config.file import Config, Job
+from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import Changed
+from reconciler.failover.writing.apply import prepare, replaced_by, write
+from reconciler.failover.writing.moves import begin, begin_back, done, numbers_of
+from reconciler.formats.plan import Plan
+from reconciler.ports import TopicPartition
+from reconciler.state import locations
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import StreamPartition
+from reconciler.state.locations import Location, Phase, Stamp
+from reconciler.state.memory import MemoryState
+from reconciler.state.plans import Numbers
+from reconciler.state.store import StateStore
+from reconciler.stores.registry import open_store
+from tests.golden.corpus import HEAD, OFFSETS, deliver, job
+from tests.golden.corpus import stored as stored_by_job
+from tests.golden.world import World
+from tests.in_memory import BASE, Memory, on_disk, stored
+from tests.starting import moved, placed, state_of, with_state
+
+HOOK, ANA = Stamp("hook", 1), Stamp("ana", 2)
+AT = StreamPartition("events", "a", 0)
+KILLS = [(number, after) for number in range(7) for after in (False, True)]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Deadly(MemoryState):
+    """Kills the process at the write of this number, from 0; ``after`` it was made, or before."""
+
+    left: int | None = None
+    after = False
+
+    def put(self, log: str, number: int, entry: bytes) -> bool:
+        if self.left != 0:
+            self.left = None if self.left is None else self.left - 1
+            return super().put(log, number, entry)
+        self.left = None
+        if self.after:
+            super().put(log, number, entry)
+        raise Killed
+
+
+@dataclass
+class Move:
+    """A job whose stored 707 is record 4 at the destination, and a plan that says so."""
+
+    memory: Memory
+    plan: Plan
+    backend: Deadly
+    state: JobState
+
+    @property
+    def config(self) -> Config:
+        return self.memory.config()
+
+    @property
+    def job(self) -> Job:
+        return self.config.jobs[0]
+
+    def numbers(self) -> Numbers:
+        found = replaced_by(prepare(self.plan, self.config, self.memory.outside))
+        return numbers_of(self.plan, self.job, self.config, 1, found)
+
+    def begin(self, stamp: Stamp = HOOK, *, seen: Location | None = None) -> Location:
+        return begin(self.state, self.config, self.job, self.numbers(), stamp, seen=seen)
+
+    def run(self, checkpoint: str | None = None) -> Location:
+        """A whole run, which writes the rows between the two locations."""
+        here = self.begin()
+        path = on_disk(self.plan, self.memory.folder / "p.json")
+        write(prepare(self.plan, self.config, self.memory.outside), self.plan, path, self.memory.outside)
+        return done(self.state, here, checkpoint, HOOK)
+
+    def back(self) -> Location:
+        here, checkpoint = begin_back(self.state, self.config, self.plan, ANA)
+        return done(self.state, here, checkpoint, ANA)
+
+    def history(self) -> list[tuple[str, str, str | None, int]]:
+        return [(each.phase.value, each.cluster, each.to, each.stay) for each in self.state.history()]
+
+
+@pytest.fixture
+def move(memory: Memory) -> Move:
+    memory.deliver(range(3, 10))
+    memory.save({0: stored(6)})
+    backend, nonces = Deadly("memory:"), count()
+    store = StateStore(backend, new_nonce=lambda: f"n{next(nonces)}")
+    store.create()
+    return Move(memory, memory.check().plan, backend, JobState(store, "clicks"))
+
+
+def location(state: JobState) -> Location:
+    found = state.location()
+    assert found is not None
+    return found
+
+
+# ---------------------------------------------------------------- there
+
+
+def test_a_move_is_recorded_before_and_after_its_write_with_what_it_replaces(move: Move) -> None:
+    placed(move.state, "a", to="b")
+    move.run()
+    assert move.history() == [
+        ("lives", "a", None, 1),
+        ("moving", "a", "b", 1),
+        ("writing", "a", "b", 1),
+        ("lives", "b", None, 2),
+    ]
+    plan = move.state.plan(1)
+    each = plan.rows[AT]
+    assert (plan.digest, each.key) == (move.plan.sha256, TopicPartition("a.events", 0))
+    assert (each.row.number, each.row.replaced, each.row.left.number) == (4, {None}, BASE + 7)
+    assert each.row.left.record == stored(6).anchor
+    (opened,) = move.state.newest(2)
+    record = opened.numbers[AT].record
+    assert (opened.numbers[AT].number, record and record.offset, record and record.cluster_id) == (4, 3, "b")
+
+
+def test_apply_moves_a_job_that_has_no_location_from_its_home(move: Move) -> None:
+    move.run()
+    assert [each[0] for each in move.history()] == ["lives", "moving", "writing", "lives"]
+    assert location(move.state).cluster == "b"
+
+
+@pytest.mark.parametrize(("number", "after"), KILLS[:-1])
+def test_a_move_that_is_killed_at_any_write_is_finished_by_the_next_run(move: Move, number: int, after: bool) -> None:
+    """Writes: the location at home, ``moving``, the plan, ``writing``, the journal's first entry, twice, ``lives``."""
+    move.backend.left, move.backend.after = number, after
+    with pytest.raises(Killed):
+        move.run()
+    assert location_or_none(move) != ("lives", "b"), "its numbers may not be written"
+    here = move.run()
+    assert (here.phase, here.cluster, here.stay) == (Phase.LIVES, "b", locations.stay_of(here.plan))
+    assert {row.key.topic: row.stored.offset for row in move.memory.rows()} == {"events": BASE + 7, "a.events": 4}
+    (opened,) = move.state.newest(here.stay)
+    assert opened.numbers[AT].number == 4
+    assert [each.cluster for each in move.state.history() if each.phase is Phase.LIVES] == ["a", "b"]
+
+
+def location_or_none(move: Move) -> tuple[str, str] | None:
+    here = move.state.location()
+    return None if here is None else (here.phase.value, here.cluster)
+
+
+def test_of_two_runs_of_a_move_one_starts_the_job(move: Move) -> None:
+    placed(move.state, "a", to="b")
+    first = move.begin()
+    second = move.begin()
+    assert done(move.state, second, None, HOOK).cluster == "b"
+    with pytest.raises(Changed, match="Somebody else has moved the job"):
+        done(move.state, first, None, HOOK)
+
+
+def test_a_hook_whose_move_was_cancelled_while_it_planned_writes_nothing(move: Move) -> None:
+    seen, before = location(placed(move.state, "a", to="b")), move.memory.rows()
+    move.state.move_on(seen, locations.cancelled(seen, None, ANA))
+    with pytest.raises(Changed, match="Somebody else has moved the job"):
+        move.begin(seen=seen)
+    assert location(move.state).by == "ana"
+    assert move.memory.rows() == before
+
+
+def test_a_plan_is_not_applied_to_a_job_that_moves_elsewhere_or_lives_elsewhere_by_now(move: Move) -> None:
+    placed(move.state, "a", to="c")
+    with pytest.raises(Changed, match="is moving from a to c since the plan, which is for a move from a to b"):
+        move.begin()
+    here = move.state.move_on(
+        location(move.state), locations.writing(location(move.state), move.state.add_plan(move.numbers()), ANA)
+    )
+    here = move.state.move_on(here, locations.lives(here, None, ANA))
+    with pytest.raises(Changed, match="lives on c since the plan"):
+        move.begin()
+    move.state.move_on(here, locations.moving(here, "b", ANA))
+    with pytest.raises(Changed, match="is moving from c to b since the plan"):
+        move.begin()
+
+
+def test_a_correction_where_the_job_lives_begins_a_stay_and_is_rolled_back_there(move: Move) -> None:
+    here = move.run(checkpoint="/data/clicks-2")
+    move.memory.moved = True
+    again = done(move.state, move.begin(), here.checkpoint, HOOK)
+    assert (again.cluster, again.stay, again.checkpoint) == ("b", 3, "/data/clicks-2")
+    assert move.history()[-3:-1] == [("moving", "b", "b", 2), ("writing", "b", "b", 2)]
+    back = move.back()
+    assert (back.cluster, back.stay, back.checkpoint) == ("b", 4, "/data/clicks-2")
+
+
+# ---------------------------------------------------------------- and back
+
+
+def test_a_rollback_gives_back_what_was_replaced_as_a_new_stay_in_the_checkpoint_before(move: Move) -> None:
+    move.state.move_on(None, locations.first("a", ANA, "/data/clicks-2"))
+    move.run(checkpoint="/data/clicks-3")
+    here = move.back()
+    assert (here.cluster, here.stay, here.checkpoint) == ("a", 3, "/data/clicks-2")
+    assert here.plan is not None
+    each = move.state.plan(here.plan).rows[AT]
+    assert (each.key, each.row.number, each.row.record) == (TopicPartition("events", 0), BASE + 7, stored(6).anchor)
+    assert each.row.left.number == 4
+
+
+def test_a_rollback_is_done_once(move: Move) -> None:
+    """Else the second one would take the first one back."""
+    move.run()
+    move.back()
+    with pytest.raises(Changed, match="does not live by this plan any more"):
+        move.back()
+    assert location(move.state).cluster == "a"
+
+
+@pytest.mark.parametrize(("number", "after"), KILLS[:10])
+def test_a_rollback_that_is_killed_at_any_write_is_finished_by_the_next_run(
+    move: Move, number: int, after: bool
+) -> None:
+    """Writes: the plan back, ``writing``, the journal's first entry, twice, ``lives``."""
+    move.state.move_on(None, locations.first("a", ANA, "/data/clicks-2"))
+    move.run(checkpoint="/data/clicks-3")
+    move.backend.left, move.backend.after = number, after
+    with pytest.raises(Killed):
+        move.back()
+    if location(move.state).phase is Phase.LIVES and location(move.state).cluster == "a":
+        assert (number, after) == (4, True), "it has ended"
+    else:
+        move.back()
+    here = location(move.state)
+    assert (here.phase, here.cluster, here.checkpoint) == (Phase.LIVES, "a", "/data/clicks-2")
+    assert here.stay == locations.stay_of(here.plan)
+    assert move.state.journal(here.stay)[0].numbers[AT].number == BASE + 7
+
+
+def test_a_move_that_was_cut_off_is_rolled_back_to_the_checkpoint_that_the_job_has_not_left(move: Move) -> None:
+    moved(move.state, "b", "a", checkpoint="/data/clicks-2")
+    move.begin()
+    here = move.back()
+    assert (here.cluster, here.checkpoint) == ("a", "/data/clicks-2")
+
+
+def test_a_job_that_has_moved_on_is_not_rolled_back(move: Move) -> None:
+    here = move.run()
+    here = move.state.move_on(here, locations.moving(here, "a", ANA))
+    with pytest.raises(Changed, match="The job is moving"):
+        move.back()
+    other = replace(move.numbers(), digest="of another plan")
+    here = move.state.move_on(here, locations.writing(here, move.state.add_plan(other), ANA))
+    here = move.state.move_on(here, locations.lives(here, None, ANA))
+    with pytest.raises(Changed, match="does not live by this plan any more") as refused:
+        move.back()
+    assert refused.value.hint == "To take it back now, move it. See: reconciler status --job clicks --history"
+
+
+# ---------------------------------------------------------------- by the command
+
+
+def rows(world: World) -> dict[TopicPartition, StoredOffset]:
+    with closing(open_store(f"sqlite:///{world.folder}/offsets.db")) as store:
+        return {row.key: row.stored for row in store.read("clicks")}
+
+
+def kill(*_: object, **__: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("at", ["write_rollback", "done"])
+def test_rollback_finishes_a_rollback_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Before its rows were put back, or after."""
+    world, words = World(tmp_path, monkeypatch), ("p.json", "-c", "reconciler.toml", "--yes")
+    deliver(world, "a.events", range(20))
+    world.store(OFFSETS, "clicks", {("events", 0): stored_by_job(5)})
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
+    with_state(world.folder / "reconciler.toml")
+    before = rows(world)
+    assert world.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
+    assert world.run("apply", *words).code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(rollback, at, kill)
+        with pytest.raises(Killed):
+            world.run("rollback", *words)
+    state = state_of(world.folder / "reconciler.toml", "clicks", "a")
+    assert location(state).phase is Phase.WRITING
+    for _ in range(2):
+        ended = world.run("rollback", *words)
+        assert ended.code == 0, ended.err
+        assert (location(state).phase, location(state).cluster) == (Phase.LIVES, "a")
+        assert rows(world) == before
+    assert "Nothing to put back" in ended.out
