@@ -19,7 +19,7 @@ from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import StartPolicy, why_stopped
 from reconciler.ports import ClusterInfo, OffsetStore, TopicInfo, TopicPartition
-from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, content, found, on_disk, stored
+from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, on_disk, stored
 
 CALLED_NEW = f'''
 [[jobs]]
@@ -312,17 +312,6 @@ def test_two_jobs_that_share_a_topic_have_their_own_offsets(memory: Memory) -> N
         g: [row.stored.offset for row in memory.store.read(g, ["a.events"])] for g in ("fast-readers", "slow-readers")
     }
     assert offsets == {"fast-readers": [9], "slow-readers": [3]}
-
-
-def test_a_row_of_the_source_that_was_written_later_wins(memory: Memory) -> None:
-    """The job went back to the source, and has failed over again."""
-    memory.deliver(range(10))
-    memory.save({0: memory.own(3)}, topic="a.events")
-    memory.save({0: stored(6, written_at_ms=NOW + 10)})
-    checked = memory.check()
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
-    memory.apply()
-    assert found(memory.row()) != (Verdict.MATCH, 3)
 
 
 def test_a_row_that_mirrormaker_synced_is_judged_by_its_anchor(memory: Memory) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.check import check
 from reconciler.failover.selection import Corrections, Selected, anchor_lag, by_key, is_unread, select
@@ -33,74 +33,69 @@ def row(
     return Row(key, StoredOffset(next_offset, named, at), "1")
 
 
-def chosen(*rows: Row, source: TopicPartition = SOURCE) -> Selected:
-    return select(by_key(rows), source, DESTINATION, HERE)
+def chosen(*rows: Row, moved: bool | None, source: TopicPartition = SOURCE) -> Selected:
+    return select(by_key(rows), source, DESTINATION, HERE, moved=moved)
 
 
 # ---------------------------------------------------------------- choosing
 
-THEIRS, OURS, BARE = row(SOURCE, 50, THERE, at=100), row(DESTINATION, 7, HERE, at=200), row(DESTINATION, 7, at=200)
-WENT_BACK, REBUILT = row(SOURCE, 90, THERE, at=300), row(DESTINATION, 7, "rebuilt", at=200)
-UNKNOWN = row(SOURCE, 50, "x", at=100, cluster_id=None)
+THEIRS, OURS, BARE = row(SOURCE, 50, THERE, at=300), row(DESTINATION, 7, HERE, at=200), row(DESTINATION, 7, at=400)
 UNREAD = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
+ONLY = row(DESTINATION, 50, THERE)
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("rows", "leaves", "lives_here", "not_recorded"),
     [
-        ([], Selected(None, None)),
-        ([THEIRS], Selected(THEIRS, None)),
-        ([BARE], Selected(BARE, BARE)),
-        ([THEIRS, OURS], Selected(OURS, OURS)),
-        ([WENT_BACK, OURS], Selected(WENT_BACK, OURS)),
-        ([THEIRS, BARE], Selected(THEIRS, BARE)),
-        (
-            [row(SOURCE, 50), row(DESTINATION, 7, THERE)],
-            Selected(row(DESTINATION, 7, THERE), row(DESTINATION, 7, THERE)),
-        ),
-        ([THEIRS, REBUILT], Selected(REBUILT, REBUILT)),
-        ([UNKNOWN, REBUILT], Selected(REBUILT, REBUILT)),
-        ([WENT_BACK, REBUILT], Selected(WENT_BACK, REBUILT)),
+        ([], None, None, None),
+        ([THEIRS], THEIRS, THEIRS, THEIRS),
+        ([BARE], BARE, BARE, BARE),
+        ([THEIRS, OURS], THEIRS, OURS, OURS),
+        ([THEIRS, BARE], THEIRS, BARE, THEIRS),
+        ([THEIRS, row(DESTINATION, 7, "rebuilt")], THEIRS, row(DESTINATION, 7, "rebuilt"), THEIRS),
     ],
     ids=[
-        *(
-            "no row",
-            "the first failover",
-            "the destination's name alone",
-            "after a failover",
-            "the job went back since",
-        ),
-        *("an anchor beats a translated offset", "the anchor is on the destination's row only"),
-        *("a third cluster's, later", "a third cluster's, and one that names none", "a third cluster's, earlier"),
+        "no row",
+        "the source's alone",
+        "the destination's alone",
+        "both",
+        "a bare one here",
+        "one of a third cluster",
     ],
 )
-def test_the_row_that_speaks(rows: list[Row], expected: Selected) -> None:
-    """Of a third cluster's later row the work since would be repeated unseen."""
-    assert chosen(*rows) == expected
-    assert chosen(*rows).stored == (expected.row.stored if expected.row else None)
+def test_the_row_that_speaks_is_the_one_of_the_cluster_where_the_job_lives(
+    rows: list[Row], leaves: Row | None, lives_here: Row | None, not_recorded: Row | None
+) -> None:
+    """Whichever was written later. Where no location says so, an anchor of this cluster does."""
+    ours = next((each for each in rows if each.key == DESTINATION), None)
+    for moved, expected in {False: leaves, True: lives_here, None: not_recorded}.items():
+        assert chosen(*rows, moved=moved) == Selected(expected, ours)
+        assert chosen(*rows, moved=moved).stored == (expected.stored if expected else None)
 
 
-def test_one_name_on_both_sides_is_one_row() -> None:
-    only = row(DESTINATION, 50, THERE)
-    assert chosen(only, source=DESTINATION) == Selected(only, only)
+@pytest.mark.parametrize("moved", [False, True, None])
+def test_one_name_on_both_sides_is_one_row(moved: bool | None) -> None:
+    assert chosen(ONLY, moved=moved, source=DESTINATION) == Selected(ONLY, ONLY)
 
 
-@pytest.mark.parametrize(("theirs_at", "ours_at"), [(None, None), (None, 5), (5, 5)])
-def test_without_a_later_time_the_own_row_stays(theirs_at: int | None, ours_at: int | None) -> None:
-    ours = row(DESTINATION, 7, HERE, at=ours_at)
-    assert chosen(row(SOURCE, 50, THERE, at=theirs_at), ours).row == ours
+@pytest.mark.parametrize("moved", [False, None])
+def test_a_row_of_the_sources_name_is_not_in_this_clusters_numbering_whatever_its_anchor_says(
+    moved: bool | None,
+) -> None:
+    """Both clusters report one id: the number means nothing here, and the record is looked for."""
+    speaks = chosen(row(SOURCE, 50, HERE, topic_id="t"), moved=moved).row
+    assert speaks == row(SOURCE, 50, THERE, cluster_id=None)
 
 
-def test_the_row_that_counts_says_that_a_later_one_without_an_anchor_does_not() -> None:
-    ours, late = row(DESTINATION, 7, HERE, at=200), row(SOURCE, 90, at=60_000)
-    assert chosen(late, ours).row == replace(
-        ours, note="offset 90 of events-0 was stored later, and does not count without an anchor"
-    )
-    assert chosen(row(SOURCE, -1, at=60_000), ours).row == ours, "nothing was read there"
-    theirs, bare = row(SOURCE, 50, THERE, at=100), replace(row(DESTINATION, 7, at=60_000), note="")
-    assert chosen(replace(theirs, note="x"), bare).row == replace(
-        theirs, note="x; offset 7 of a.events-0 was stored later, and does not count without an anchor"
-    )
+@pytest.mark.parametrize(("moved", "bad"), [(False, SOURCE), (True, DESTINATION)])
+def test_where_the_row_that_speaks_cannot_be_read_no_other_speaks(moved: bool, bad: TopicPartition) -> None:
+    why = Malformed("It is damaged.", "Correct it.")
+    rows = [replace(each, stored=why) if each.key == bad else each for each in (THEIRS, OURS)]
+    found = chosen(*rows, moved=moved)
+    assert (found.row, found.malformed) == (None, why)
+    beside = chosen(*rows, moved=not moved)
+    assert beside.row is not None
+    assert (beside.row.key == bad, beside.malformed) == (False, None)
 
 
 # ---------------------------------------------------------------- lag

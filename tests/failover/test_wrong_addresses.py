@@ -8,23 +8,23 @@ import pytest
 
 from reconciler.core.errors import ExitCode
 from tests.golden.corpus import HEAD, OFFSETS, Estate, job
-from tests.golden.world import World
+from tests.golden.world import Result, World
+from tests.starting import with_state
 
 WRONG = "hbase://h:1/t?layout=nonsense"
 SAID = "layout='nonsense' is not one of anchored"
 COMMANDS = {
     "check": "check -c wrong.toml",
     "plan": "plan -c wrong.toml -o p.json",
-    "hook": "hook --to destination -c wrong.toml --plans plans",
+    "hook": "hook -c wrong.toml --plans plans",
+    "move": "move -c wrong.toml --to b",
     "drill": "drill -c wrong.toml --no-spark",
     "mirror": "mirror -c wrong.toml",
     "watch": "watch -c wrong.toml --once",
     "export": "anchors export -c wrong.toml",
     "import": "anchors import -c wrong.toml lines",
-    "status": "failover status -c wrong.toml",
-    "end": "failover end -c wrong.toml",
 }
-CHECKS = ("check", "plan", "hook", "drill", "watch")
+CHECKS = ("check", "plan", "hook", "move", "drill", "watch")
 
 
 @pytest.fixture
@@ -42,10 +42,15 @@ def asked(*_: object, **__: object) -> None:
     raise AssertionError("a cluster was asked")
 
 
+def run(world: World, name: str) -> Result:
+    with_state(world.folder / "wrong.toml", to="b" if name == "hook" else None)
+    return world.run(*COMMANDS[name].split())
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_wrong_store_address_is_reported_before_the_cluster_is_asked(world: World, name: str) -> None:
     world.file("wrong.toml", HEAD + job("clicks", ["events"], store=WRONG))
-    ended = world.run(*COMMANDS[name].split())
+    ended = run(world, name)
     assert (ended.code, SAID in ended.err) == (ExitCode.USAGE, True), ended.err
 
 
@@ -53,7 +58,7 @@ def test_a_wrong_store_address_is_reported_before_the_cluster_is_asked(world: Wo
 def test_a_wrong_sink_address_is_reported_before_the_cluster_is_asked(world: World, name: str) -> None:
     text = job("clicks", ["events"]).replace("[jobs.identity]", 'sink = "delta:/t?nonsense=1"\n[jobs.identity]')
     world.file("wrong.toml", HEAD + text)
-    ended = world.run(*COMMANDS[name].split())
+    ended = run(world, name)
     assert (ended.code, "'nonsense' is not one of its parameters" in ended.err) == (ExitCode.USAGE, True), ended.err
 
 

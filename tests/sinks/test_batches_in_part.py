@@ -61,11 +61,10 @@ def test_the_original_is_not_started_again_after_the_copy_has_run_the_batch(two:
 
 
 def test_the_copy_is_not_started_after_the_original_has_run_the_batch(two: Query) -> None:
-    copy = str(two.folder / "copy")
-    assert two.start_at_destination(copy)
+    assert two.start_at_destination()
     two.put_out(range(3, 4))
     with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none"):
-        two.start_at_destination(copy)
+        two.start_at_destination()
 
 
 def test_a_batch_whose_end_is_proven_is_repeated_whole(two: Query) -> None:
@@ -110,11 +109,10 @@ def test_a_source_whose_part_cannot_wait_stops_the_copy_unless_it_has_no_part(qu
         query.keep_anchor(3, "clicks-end")
         assert not query.clone().repeats_empty
         return
-    copy = str(query.folder / "copy")
-    assert query.start_at_destination(copy)
+    assert query.start_at_destination()
     query.put_out(range(3, 4))
     with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none"):
-        query.start_at_destination(copy)
+        query.start_at_destination()
 
 
 # ---------------------------------------------------------------- a job for the end that lists fewer topics

@@ -43,16 +43,20 @@ def test_the_original_is_not_started_again_after_its_copy_has_run(query: Query) 
 
 
 def test_the_hook_makes_a_copy_once_and_starts_no_stale_one(query: Query) -> None:
-    """The copy of a drill, when the query has run on since."""
-    copy = str(query.folder / "copy")
-    assert query.start_at_destination(copy)["RECONCILER_CHECKPOINT"] == copy
-    assert query.start_at_destination(copy)["RECONCILER_CHECKPOINT"] == copy
+    """The query has run on since, on its original."""
+    assert [query.start_at_destination()["RECONCILER_CHECKPOINT"] for _ in range(2)] == [query.copy] * 2
     query.put_out(range(3, 5))
     with pytest.raises(NeedsPerson, match="would drop batches 3 to 4 without an error"):
-        query.start_at_destination(copy)
+        query.start_at_destination()
     query.run(range(3, 5))
     with pytest.raises(NeedsPerson, match=r"after the copy .* was made of it: it has begun batches 3 to 4"):
-        query.start_at_destination(copy)
+        query.start_at_destination()
+
+
+def test_a_folder_that_no_location_names_is_never_continued(query: Query) -> None:
+    """The copy of a drill, or of a hook that was killed: the query may have run on since it was made."""
+    query.copied(Path(query.copy).name)
+    assert query.start_at_destination()["RECONCILER_CHECKPOINT"] == f"{query.files.path}-3"
 
 
 def test_a_killed_batch_that_the_sink_has_is_repeated_up_to_its_proven_end(query: Query) -> None:

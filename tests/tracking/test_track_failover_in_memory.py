@@ -179,6 +179,7 @@ def test_a_job_that_went_back_to_the_source_and_is_tracked_there_speaks_from_the
     side = replace(world.side(), now_ms=lambda: later + 5)
     config = world.config(ANCHORED)
     assert Tracker(config, config.jobs, side).round().jobs[0].saved == 1
+    world.moved = False
     assert found(world.row()) == (Verdict.MOVED, 8)
 
 

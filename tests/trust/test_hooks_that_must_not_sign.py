@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reconciler.checkpoints.clone import clone
+from reconciler.cli import context
+from reconciler.cli.main import main
 from reconciler.config.settings import TrustSettings
-from reconciler.core.errors import NeedsPerson
+from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.failover.writing.refusals import Refusal, of_store
-from reconciler.formats.start import Side
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
 from tests.in_memory import NOW, Memory, memory, stored
 from tests.sinks.world import Query, query
+from tests.starting import state_of
 from tests.stores.paired.test_handed_again import Starts
 from tests.trust.test_signing import Key, ada, keys
 
@@ -46,27 +49,25 @@ def test_for_a_job_that_stores_its_own_offsets_it_asks_for_a_key_with_which_it_h
     assert of_store(starts.config.jobs[0]) is Refusal.STORED_BY_JOB
     trust = TrustSettings(require_signature=True, trusted_keys=(str(ada.public),))
     starts.config = replace(starts.config, trust=trust)
-    hint = said_by(lambda: starts.start(Side.DESTINATION))
+    hint = said_by(lambda: starts.start())
     assert "give it a [trust] signing_key, and start again" in hint
     assert "--starting-offsets prints" in hint
     assert "reconciler apply" not in hint
     starts.config = replace(starts.config, trust=replace(trust, signing_key=str(ada.private)))
-    assert starts.start(Side.DESTINATION) == 5
+    assert starts.start() == 5
 
 
-def test_for_a_query_the_hook_names_the_copy_that_the_next_start_takes(query: Query, ada: Key) -> None:
-    query.extra = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{ada.public}"]'
-    copy = str(query.folder / "copy")
-    hint = said_by(lambda: query.start_at_destination(copy))
-    (words,) = [shlex.split(each.split(", and")[0]) for each in hint.split("then ")[1:]]
-    assert words[:3] == ["reconciler", "checkpoint", "clone"]
-    path, new_path, _, plan = words[3:7]
-    assert hint.startswith(f"Look at it: reconciler sign {plan} --key FILE; then ")
-    clone(path, new_path, Path(plan), config=query.config(), outside=query.outside)
-    assert query.start_at_destination(copy)[CHECKPOINT_VARIABLE] == copy
-
-
-def test_for_a_query_without_a_place_for_the_copy_the_hook_asks_for_that_first(query: Query, ada: Key) -> None:
-    query.extra = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{ada.public}"]'
-    with pytest.raises(NeedsPerson, match="which is done in a copy"):
-        query.start_at_destination(None)
+def test_for_a_query_it_asks_for_a_signature_with_which_apply_makes_the_copy_that_the_next_start_takes(
+    query: Query, ada: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = query.folder / "reconciler.toml"
+    query.extra = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{ada.public}"]\n'
+    query.extra += f'[state]\nstore = "sqlite:///{query.folder}/state.db"'
+    query.state = state_of(file, "clicks", "a")
+    hint = said_by(query.start_at_destination)
+    assert not Path(query.copy).exists()
+    monkeypatch.setattr(context, "outside", lambda config: nullcontext(query.outside))
+    sign, apply = (shlex.split(words) for words in re.findall("reconciler ([^;,]*)", hint))
+    assert main([*sign[:-1], str(ada.private), "--yes"]) == ExitCode.OK
+    assert main([*apply, "--yes"]) == ExitCode.OK
+    assert query.start_at_destination()[CHECKPOINT_VARIABLE] == query.copy

@@ -58,6 +58,7 @@ def test_a_row_that_was_numbered_by_a_destination_before_this_one_is_not_compare
     record = carrying.log.partition("a.events", 0).records[4]
     own = Anchor(31, record.timestamp_ms, None, fingerprint(record.key, record.value), "before b", "b/a.events")
     carrying.save({0: StoredOffset(32, own, NOW)}, topic="a.events")
+    carrying.moved = True
     (row,) = checked(carrying).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset) == (Verdict.MOVED, 5)
 

@@ -14,6 +14,7 @@ from tests.golden.corpus import HEAD, OFFSETS, Estate, content, deliver, job, st
 from tests.golden.internals import Anchor, StoredOffset, fingerprint
 from tests.golden.keys import write_key
 from tests.golden.world import World
+from tests.starting import with_state
 
 CONFIG = ("-c", "reconciler.toml")
 SNAPSHOT = "p.json.applied.json"
@@ -33,13 +34,14 @@ def own(number: int, *, offset: int | None = None, by: int | None = None) -> Sto
 
 
 def applied(world: World, *more: str, before: StoredOffset | None = None, policy: str = "", trust: str = "") -> World:
-    """A job whose offset was corrected from the source's 706 to the destination's 6; there were records up to 20."""
+    """A job that was moved from the source's 706 to the destination's 6; there were records up to 20."""
     topic = "events" if policy else "a.events"
     deliver(world, topic, range(20))
     world.store(OFFSETS, "clicks", {("events", 0): stored(5)})
     if before is not None:
         world.store(OFFSETS, "clicks", {("a.events", 0): before})
     world.file("reconciler.toml", HEAD + policy + trust + job("clicks", ["events"], id="none"))
+    with_state(world.folder / "reconciler.toml")
     assert world.run("plan", *CONFIG, "-o", "p.json", *more).code == 0
     if trust:
         assert world.run("sign", "p.json", "--key", "ada.pem", "--yes").code == 0
@@ -81,7 +83,7 @@ def refused(world: World, code: int, *more: str) -> str:
     rows = world.tables("offsets.db")
     ended = world.run("rollback", "p.json", *CONFIG, "--yes", *more)
     assert (ended.code, world.tables("offsets.db")) == (code, rows), ended.err
-    assert world.run("check", *CONFIG).code == 0, "check is not disturbed by what lies beside the plan"
+    assert world.run("check", *CONFIG, "--to", "b").code == 0, "check is not disturbed by what lies beside the plan"
     return ended.out + ended.err
 
 

@@ -32,7 +32,7 @@ class Back:
     """The job has been at b since; its partition 0 had no record there. Both logs have the same numbers."""
 
     def __init__(self, folder: Path, name: str, *, bare: bool) -> None:
-        self.folder, self.now, self.plans = folder, LATER, 0
+        self.folder, self.now, self.plans, self.moved = folder, LATER, 0, False
         self.log = MemoryLog("a", {"events": 2})
         for partition in range(2):
             for number in range(30):
@@ -66,7 +66,8 @@ class Back:
             '[clusters.b]\n[clusters.a]\nbootstrap_servers = "a"\n[topics.names.a]\n"a.events@b" = "events"\n'
             f'[[jobs]]\nhome = "b"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["a.events"]\noffsets = "memory:"\n'
         )
-        return load_config(path, {})
+        config = load_config(path, {})
+        return replace(config, jobs=(replace(config.jobs[0], moved=self.moved),))
 
     @property
     def outside(self) -> Outside:
@@ -82,12 +83,15 @@ class Back:
         return plan, on_disk(plan, self.folder / f"{self.plans}.plan.json")
 
     def apply(self, plan: Plan, path: Path) -> None:
+        """Apply it; then the job lives here."""
         write(prepare(plan, self.config, self.outside), plan, path, self.outside)
+        self.moved = True
 
     def roll_back(self, plan: Plan, path: Path) -> int:
         """The number of rows that were put back."""
         jobs = prepare_rollback(plan, path, self.config, self.outside)
         write_rollback(jobs, plan, path, self.config, self.outside)
+        self.moved = False
         return sum(len(job.returns) for job in jobs)
 
     def rows(self) -> dict[TopicPartition, StoredOffset]:
@@ -104,11 +108,9 @@ def test_after_a_failback_nothing_is_left_to_correct(back: Back) -> None:
     assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 10), (Verdict.MATCH, 20)]
     back.apply(plan, path)
     assert not back.check().to_write
-    assert all((back.rows()[key].written_at_ms or 0) > SECOND_STAY for key in (STILL, WENT_ON))
 
 
 def test_a_rollback_also_puts_back_the_time_of_a_row_that_is_the_same(back: Back) -> None:
-    """Else it would be later than the row of b, and a hook would start the job at a."""
     before = back.rows()
     plan, path = back.plan()
     back.apply(plan, path)
@@ -184,6 +186,7 @@ def test_a_row_that_is_gone_since_the_plan_is_not_replaced(memory: Memory) -> No
     memory.deliver(range(20))
     memory.save({0: stored(9, written_at_ms=NOW - 1_000)})
     memory.save({0: replace(memory.own(4), written_at_ms=NOW - 100_000)}, topic="a.events")
+    memory.moved = False
     plan, config = memory.check().plan, memory.config()
     prepare(plan, config, memory.outside)
     (earlier,) = (row for row in memory.rows() if row.key.topic == "a.events")

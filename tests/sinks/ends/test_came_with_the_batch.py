@@ -41,9 +41,8 @@ def test_a_partition_that_came_with_the_batch_has_a_row_and_stops_the_job(begun:
     assert judged_code(checked, begun.config().policy.start) is ExitCode.NEEDS_PERSON
     with pytest.raises(NeedsPerson, match=r"o-1 of job clicks must not start \(missing\)"):
         begun.clone()
-    for copy in (None, str(begun.folder / "another")):
-        with pytest.raises(NeedsPerson, match="a partition needs a decision"):
-            begun.start_at_destination(copy)
+    with pytest.raises(NeedsPerson, match="a partition needs a decision"):
+        begun.start_at_destination()
 
 
 def test_a_person_may_leave_it_out(begun: Query) -> None:

@@ -39,9 +39,8 @@ def query(tmp_path: Path) -> Query:
 
 def copied(query: Query) -> Files:
     """The copy that the hook makes before the first start at the destination."""
-    path = query.folder / "copy"
-    assert query.start_at_destination(str(path))[CHECKPOINT_VARIABLE] == str(path)
-    files = Files.at(path)
+    assert query.start_at_destination()[CHECKPOINT_VARIABLE] == query.copy
+    files = Files.at(Path(query.copy))
     assert start_of(files) == RIGHT
     return files
 
@@ -66,7 +65,7 @@ def test_the_hook_starts_a_copy_where_it_is_whatever_was_kept_for_the_original(
     copy = copied(query)
     for number, offset in enumerate(ends, 3):
         runs(query, copy, number, offset)
-    query.start_at_destination(str(copy.path))
+    query.start_at_destination()
     (row,) = query.check(copy.path).plan.job().partitions
     now = ends[-1] if ends else RIGHT
     assert (row.verdict, row.stored_offset, row.resume_offset, row.replay_at_most) == (Verdict.MATCH, now, now, 0)

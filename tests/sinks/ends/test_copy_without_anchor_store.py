@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import PLANNED, Files
 from tests.sinks.ends.test_tracked_ends import side_of
 from tests.sinks.world import PER_BATCH, Query, query
+from tests.starting import start_of, state_in_memory
 
 __all__ = ["query"]
 
@@ -35,14 +37,9 @@ def without_store(query: Query) -> tuple[Config, Outside]:
 
 
 def start(query: Query, config: Config, outside: Outside) -> Start:
-    """The hook's start, which makes the copy if it is not there."""
-    made = Start.of(
-        config,
-        config.jobs[0],
-        plans=query.folder / "plans",
-        clone_to=str(query.folder / "copy"),
-        config_file=query.folder,
-    )
+    """The hook's start; the first makes the copy."""
+    query.state = query.state or state_in_memory(config.jobs[0])
+    made = start_of(config, query.folder, state=query.state)
     made.correct(check(made.config, (made.job,), outside), outside, lambda plan: None)
     return made
 
@@ -54,7 +51,7 @@ def test_the_hook_starts_on_its_copy_again_and_again(query: Query) -> None:
         query.log.partition("a.o", 0).append(PLANNED - 20 + number, b"k%d" % number, b"v%d" % number)
     config, outside = without_store(query)
     start(query, config, outside)
-    copy = Files.at(query.folder / "copy")
+    copy = Files.at(Path(query.copy))
     for number in (3, 4):
         made = start(query, config, outside)
         (row,) = check(made.config, (made.job,), outside).plan.job().partitions
@@ -84,8 +81,8 @@ def test_an_anchor_store_that_fails_while_the_copy_is_made_costs_no_later_start(
 
 def test_the_anchor_of_a_copys_beginning_is_not_kept_for_a_later_offset(query: Query) -> None:
     """``track``, beside the cluster that the copy runs on, looks each offset up."""
-    query.start_at_destination(str(query.folder / "copy"))
-    copy = Files.at(query.folder / "copy")
+    query.start_at_destination()
+    copy = Files.at(Path(query.copy))
     query.run(range(3, 4), copy, "a.o", 0)
     config = query.config(copy.path)
     config = replace(config, jobs=(replace(config.jobs[0], topics=("a.o",), sinks=()),))

@@ -78,9 +78,8 @@ def test_a_batch_that_ends_elsewhere_is_repeated_in_a_copy_although_it_starts_at
     assert change.refusal is Refusal.COPIED, "apply must not say that every offset is right"
     assert [row.key for row, _ in change.refused] == [AT]
 
-    copy = stopped.folder / "copy"
-    assert stopped.start_at_destination(str(copy))[CHECKPOINT_VARIABLE] == str(copy)
-    (position,) = read_checkpoint(str(copy)).positions
+    assert stopped.start_at_destination()[CHECKPOINT_VARIABLE] == stopped.copy
+    (position,) = read_checkpoint(stopped.copy).positions
     assert (position.start, position.end) == ({("o", 0): START}, {("o", 0): RIGHT})
 
 
@@ -90,23 +89,21 @@ def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_in_a_copy(stopped:
     checked = stopped.check()
     assert [row.verdict for row in checked.plan.job().partitions] == [Verdict.MATCH] * 2
     assert checked.to_write == {("clicks", AT)}
-    copy = stopped.folder / "copy"
-    stopped.start_at_destination(str(copy))
-    (position,) = read_checkpoint(str(copy)).positions
+    stopped.start_at_destination()
+    (position,) = read_checkpoint(stopped.copy).positions
     assert (position.start, position.end) == ({("o", 0): START}, {("o", 0): END})
-    assert stopped.check(copy).to_write == frozenset()
+    assert stopped.check(Path(stopped.copy)).to_write == frozenset()
 
 
 def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_skips_nothing(tmp_path: Path) -> None:
-    query, copy = under_one_name(tmp_path, -BEFORE), tmp_path / "copy"
+    query = under_one_name(tmp_path, -BEFORE)
     checked = query.check()
     (row,) = checked.plan.job().partitions
     assert (row.verdict, row.stored_offset, row.resume_offset) == (Verdict.MATCH, START, START)
     (shown,) = summary(checked, query.config().policy.start, ByHand())
     assert shown.startswith("1 offset is right, and counts as the source's until that is done (exit code 3")
-    with pytest.raises(NeedsPerson, match="needs correcting, which is done in a copy"):
-        query.start_at_destination(None)
-    query.start_at_destination(str(copy))
+    query.start_at_destination()
+    copy = Path(query.copy)
     assert query.check(copy).to_write == frozenset()
 
     files = Files.at(copy)
@@ -135,13 +132,13 @@ def test_a_topic_of_the_same_source_that_the_job_does_not_list_is_not_left_unche
         query.log.partition("p", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
     query.files.batch(2, {"o": {0: START}, "p": {0: 60}})
     with pytest.raises(NeedsPerson, match=r'has 1 offset of "p" .* does not list that topic'):
-        query.start_at_destination(str(tmp_path / "copy"))
+        query.start_at_destination()
     query.ignored = ("p",)
     with pytest.raises(ConfigError, match="reads o, p, and the job has not p among its topics") as refused:
-        query.start_at_destination(str(tmp_path / "copy"))
+        query.start_at_destination()
     assert "add them to the job" in str(refused.value.hint)
     query.files.batch(2, {"o": {0: START}}, {"p": {0: 60}})
-    query.start_at_destination(str(tmp_path / "copy"))  # a source of its own may read another cluster
+    query.start_at_destination()  # a source of its own may read another cluster
 
 
 def test_an_end_that_is_not_proven_is_repeated_empty_in_a_copy(stopped: Query) -> None:
@@ -175,7 +172,7 @@ def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_c
     keep(stopped, "clicks", StoredOffset(START, anchor(START - BEFORE - 1, START - 1, "b"), NOW))
     keep_end(stopped, None)
     checked, policy = stopped.check(), stopped.config().policy.start
-    assert CHECKPOINT_VARIABLE in stopped.start_at_destination(None)
+    assert CHECKPOINT_VARIABLE in stopped.start_at_destination()
     assert why_stopped(checked.plan.job().partitions[1], policy), "a copy would repeat it empty"
 
     monkeypatch.setattr(context, "check_jobs", lambda *_: checked)
@@ -204,5 +201,5 @@ def test_a_batch_that_ends_elsewhere_stops_if_too_much_would_be_read_again(stopp
     assert judged_code(checked, policy) is ExitCode.NEEDS_PERSON
     assert [row.position for row in checked.shown(policy).job().partitions] == ["start", "end"]
     with pytest.raises(NeedsPerson):
-        stopped.start_at_destination(str(stopped.folder / "copy"))
+        stopped.start_at_destination()
     assert not drill(stopped.config(), stopped.config().jobs[0], stopped.outside, stopped.folder).may_start
