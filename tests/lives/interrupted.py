@@ -1,4 +1,4 @@
-"""Deaths of a command within this process: at its n-th write, to a file or to a store of rows."""
+"""Deaths of a command within this process: at its n-th write, to a file, a store of rows, or the state store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from reconciler.state.memory import MemoryState
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.sqlite.store import SqliteStore
 from tests.stores.paired.bare import Killed
@@ -40,6 +41,7 @@ def killed_at(step: int, *, after: bool) -> Iterator[Countdown]:
     countdown = Countdown(step, after=after)
     patches = [mock.patch.object(os, name, countdown.around(getattr(os, name))) for name in FILE_STEPS]
     patches += [mock.patch.object(kind, "write", countdown.around(kind.write)) for kind in (SqliteStore, MemoryStore)]
+    patches.append(mock.patch.object(MemoryState, "put", countdown.around(MemoryState.put)))
     for patch in patches:
         patch.start()
     try:

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reconciler.config.file import Config, load_config
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.outside import Outside
-from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Row, TopicPartition
-from tests.lives.clusters import OTHER, Clusters, Habits
+from reconciler.state.jobs import JobState
+from reconciler.state.opening import open_state
+from tests.lives.clusters import Clusters, Habits
 from tests.lives.recorded_job import GROUP, Stay, Store
 
 IDENTITIES = (
@@ -45,16 +45,9 @@ class Living:
     """Records that were gone when a person accepted that."""
     covered: dict[int, set[int]] = field(default_factory=dict)
     """By partition, the records of whose processing the stored offsets tell."""
-    traceless: bool = True
-    """Not all rows tell where the job lives: it has none; or some were right as they were, with anchors of before."""
-    still: set[int] = field(default_factory=set)
-    """Under one name, partitions whose rows are those of an earlier stay: they were right on both sides."""
-    told_by: str = "b"
-    """Where the one configuration leads that starts the job where it lives, while no row tells that."""
-    last: tuple[Plan, Path, str, dict[TopicPartition, Row]] | None = None
-    """What an operator applied last, where it led, and the rows after it."""
+    last: tuple[Path, dict[TopicPartition, Row]] | None = None
+    """The plan that an operator applied last, and the rows after it."""
     plans: int = 0
-    configs: dict[str, Config] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
 
@@ -67,8 +60,7 @@ class Living:
         self.position = dict.fromkeys(self.numbers, 0)
         self.covered = {number: set() for number in self.numbers}
         self.store.create()
-        for side in OTHER:
-            (self.folder / f"state-{side}").mkdir()
+        self._configure()
         self.events.append(f"{self.topics} {self.identity} {self.clusters.habits} {self.store}")
         self.begin()
 
@@ -105,26 +97,11 @@ class Living:
         self.stay.keep(self.batch, starts, ends)
         for number, new in read.items():
             self.covered[number] |= new
-        if any(read.values()):
-            self._see_trace()
         if death == "store":
             self.begin()
             self.say("killed behind the store")
             return
         self.batch, self.begun, self.position = self.batch + 1, None, ends
-
-    def _see_trace(self) -> None:
-        """If all rows show where the job lives, its failover may be ended. Under one name some may be of before."""
-        here = self.clusters.logs[self.side].cluster_id
-        others = [row for row in self.store.rows().values() if row.stored.cluster_id != here]
-        if self.bare or not self.one_name or not others:
-            self.traceless = False
-            self._end_failovers()
-
-    def _end_failovers(self) -> None:
-        for side in OTHER:
-            for mark in (self.folder / f"state-{side}").iterdir():
-                mark.unlink()
 
     def _some_end(self, number: int) -> int:
         end, here = self.clusters.at(self.side, number).end, self.position[number]
@@ -157,31 +134,26 @@ class Living:
 
     # ------------------------------------------------------------ the product
 
-    def config(self, destination: str) -> Config:
-        """The configuration of a failover to ``destination``. It is the same through the whole life."""
-        if destination not in self.configs:
-            self.configs[destination] = self._config(destination)
-        return self.configs[destination]
+    @property
+    def config(self) -> Path:
+        """The one configuration of the whole life, for both directions."""
+        return self.folder / "reconciler.toml"
 
-    def _config(self, destination: str) -> Config:
-        source = OTHER[destination]
-        names = f'[topics.names.{destination}]\n"{self.topics[source]}@{source}" = "{self.topics[destination]}"\n'
+    def _configure(self) -> None:
+        names = f'[topics.names.b]\n"{self.topics["a"]}@a" = "{self.topics["b"]}"\n'
         topics = '[topics]\npolicy = "identity"\n' if self.one_name else names
         given = {"id_order": '"increasing"', "unique_ids": "true"}
         identity = "".join(f"{name} = {given.get(name, repr(text))}\n" for name, text in self.identity.items())
-        text = (
+        self.config.write_text(
             f'[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n{topics}'
             f'[search]\nmax_disorder = "{self.clusters.habits.disorder_ms // 1000}s"\n'
-            f'[anchors]\nstore = "{self.store.anchors}"\n[failover]\nstate = "{self.folder}/state-{destination}"\n'
-            f'[[jobs]]\nname = "q"\nhome = "{source}"\ngroup = "{GROUP}"\n'
-            f'topics = ["{self.topics[source]}"]\noffsets = "{self.store.address}"\n[jobs.identity]\n{identity}'
+            f'[anchors]\nstore = "{self.store.anchors}"\n[state]\nstore = "memory:{self.folder}"\n'
+            f'[[jobs]]\nname = "q"\nhome = "a"\ngroup = "{GROUP}"\n'
+            f'topics = ["{self.topics["a"]}"]\noffsets = "{self.store.address}"\n[jobs.identity]\n{identity}'
         )
-        path = self.folder / f"to-{destination}.toml"
-        path.write_text(text)
-        return load_config(path, {})
-
-    def outside(self, destination: str) -> Outside:
-        return Outside(self.clusters.logs[destination], self.store.open, lambda: 0.0, lambda: self.clusters.now_ms)
+        state = open_state(f"memory:{self.folder}")
+        state.create()
+        self.state = JobState(state, "q")
 
     # ------------------------------------------------------------ the oracle
 
@@ -208,8 +180,7 @@ class Living:
     def _judge_row(self, number: int, row: PartitionPlan, left: str, front: set[int], behind: list[int]) -> None:
         again = [each for each in behind if each in self.covered[number]]
         shown = row.replay_at_most or 0
-        # Of a row that never told that the job had left, nothing tells what the mirror has sent again meanwhile.
-        if len(again) > shown and number not in self.still and not self._was_in_resent(number, left):
+        if len(again) > shown and not self._was_in_resent(number, left):
             raise AssertionError(self.story(f"partition {number}: {shown} shown, and read again: {again}\n{row}"))
         if row.verdict in (Verdict.LOST, Verdict.NEW):
             everything = set(range(self.clusters.produced))

@@ -80,12 +80,6 @@ class Store:
             with closing(store):
                 store.create()
 
-    def forget(self, topic: str) -> None:
-        """A person deletes the rows of a topic, as the documents ask for where rows have no times of writing."""
-        store = self.numbers()
-        gone = [Change(row.key, row.version, None) for row in store.read(GROUP, [topic])]
-        store.write(GROUP, gone, reason="by hand", now_ms=0)
-
 
 @dataclass
 class Stay:
