@@ -62,11 +62,15 @@ class Life(Living):
     # ------------------------------------------------------------ starts
 
     def hook(self, *words: str) -> Ended:
+        self.clusters.now_ms += 1  # two starts of one process have no plan of the same millisecond
         return self.do("hook", "--job", "q", "--plans", self.folder / "plans", *words)
 
+    def kept_plans(self) -> list[Path]:
+        """The plans that hooks have kept, oldest first."""
+        return sorted((self.folder / "plans").glob("*.plan.json"))
+
     def newest_plan(self) -> Plan:
-        newest = max((self.folder / "plans").glob("*.plan.json"), key=lambda path: path.name)
-        return parse_plan(newest.read_text())
+        return parse_plan(self.kept_plans()[-1].read_text())
 
     def to_accept(self, ended: Ended, plan: Plan) -> list[str]:
         """What a person accepts when a command has stopped: what is lost. For anything else the life ends."""
@@ -155,13 +159,14 @@ class Life(Living):
             assert cancelled.code == 0, self.story(cancelled.text)
             self.tally["cancelled"] += 1
             return None
-        first: Plan | None = None
+        before = set(self.kept_plans())
         for _ in self.attempts():
             with self.perhaps_killed():
                 ended = self.hook()
-                first = first or self.newest_plan()
                 assert ended.code == 0, self.story(ended.text)
-        return first
+                break
+        first = next(path for path in self.kept_plans() if path not in before)  # it has shown what is read again
+        return parse_plan(first.read_text())
 
     def by_operator(self, destination: str) -> Plan | None:
         before = self.store.rows()
@@ -207,12 +212,14 @@ class Life(Living):
             with self.perhaps_killed():
                 ended = self.do("apply", path, "--yes")
                 assert ended.code == 0, self.story(ended.text)
+                return
 
     def rolled_back(self, path: Path) -> None:
         for _ in self.attempts():
             with self.perhaps_killed():
                 ended = self.do("rollback", path, "--yes", "--accept", "skips")
                 assert ended.code == 0, self.story(ended.text)
+                return
 
     def roll_back_late(self) -> None:
         """A rollback once the job has stored batches: it is refused, or has nothing to put back."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from reconciler.state.locations import Phase
 from tests.lives.queries.clusters import OTHER, number_of
 from tests.lives.queries.commands import Ended, in_memory, run_killed
 from tests.lives.queries.product import Kind, Operated, StopLife
@@ -22,7 +22,7 @@ class Life(Operated):
     """What happens to the query, and what each move is compared with."""
 
     def fail_over(self) -> bool:
-        """Move the query. False: its life ends here."""
+        """Move the query to the other cluster, there or back. False: its life ends here."""
         is_planned, source = self.draw.random() < 0.5, self.query.side
         if self.draw.random() < 0.6:
             self.track()
@@ -34,69 +34,49 @@ class Life(Operated):
         if is_planned:
             self.clusters.mirror(whole=True)
         self.moves += 1
-        copy = self.folder / str(self.moves)
-        self.starts_by = (destination, original.files.path, copy)
         if self.draw.random() < 0.3:
             self.look()
         kept = original.files.content()
         self.events.append(f"--- {'planned' if is_planned else 'lost'}: from {source} to {destination}")
-        ended = self._moved(original, is_planned)
+        ended = self._moved(original, destination, is_planned)
         assert original.files.content() == kept, self.story("the original changed")
         if ended is None:
             if not is_planned or self.draw.random() < 0.5:
                 return False
             self._stay(original)
             return True
-        if not self._started(original, copy, ended):
+        if not self._started(original, destination, ended):
             return False
-        self.left[source] = {**self.left.get(source, {}), **original.at}
-        self._go_on(original, copy, is_planned)
+        self._go_on(original, is_planned)
         return True
 
-    def _moved(self, original: Query, is_planned: bool) -> Ended | None:
+    def _moved(self, original: Query, destination: str, is_planned: bool) -> Ended | None:
         """The end of the hook that has moved the query; None if it needs a decision."""
         self.has_accepted = False
-        destination, store, copy = self.starts_by
-        config = self.config(destination, store)
-        checked = self.do("check", "-c", config, "--job", "q", "--format", "json")
+        checked = self.do("check", "--to", destination, "--job", "q", "--format", "json")
         assert checked.code in (0, 3, 4), self.story(checked.text)
         rows = json.loads(checked.out)["jobs"][0]["partitions"]
         self.events.append(str([_short(row) for row in rows]))
-        word: tuple[str, ...] = ("--to", "destination")
         if self.draw.random() < 0.3:
-            word = ()
-            started = self.do("failover", "start", "-c", config, "--job", "q")
-            assert started.code == 0, self.story(started.text)
-        if self.draw.random() < 0.3:
-            self._by_hand(config, store, copy)
-        for _ in range(self.draw.randrange(1, 4) if self.kind.kills and self.draw.random() < 0.5 else 0):
-            step = self.draw.randrange(1, 90)
-            with in_memory(self.clusters.logs, lambda: self.clusters.now_ms, self.folder):
-                words = ("-c", config, "--job", "q", "--plans", self.plans, "--clone-to", copy, *word)
-                code = run_killed(step, "hook", *words)
-            self.events.append(f"killed at {step}: {code}")
-            self.tally["killed"] += code < 0
-            assert code in (-9, 0, 4), self.story(f"killed at {step}: {code}")
-            if is_planned and self.draw.random() < 0.3:
-                self._meanwhile(original, copy)
-                word = ("--to", "destination")  # the mark may be gone
-        ended = self.hook(*word)
-        if ended.code == 4:
-            assert checked.code == 4 or self.tally["meanwhile"], self.story(f"{checked.text}\n{ended.text}")
-            assert len(ended.err.strip()) > 40, self.story(ended.text)
+            code = self._by_plan(destination)
+        else:
+            code = self._by_move(original, destination, is_planned)
+        if code == 4:
             found = {row["verdict"] for row in rows} & {*STOPS, "bounded", "remapped", "new"}
+            assert checked.code == 4 or self.tally["meanwhile"], self.story(checked.text)
             self.tally[f"stopped: {' '.join(sorted(found))}"] += 1
-            if not {row["verdict"] for row in rows} & {"lost", "missing"} or self.draw.random() < 0.4:
+            accepts = {row["verdict"] for row in rows} & {"lost", "missing"} and self.draw.random() < 0.6
+            if not accepts or self.phase is Phase.WRITING:
                 return None
-            ended = self.hook(*word, "--accept", "lost", "--accept", "missing", "--accept", "behind")
-            self.has_accepted = ended.code == 0
-            self.tally["accepted"] += self.has_accepted
+            if self._by_plan(destination, "--accept", "lost", "--accept", "missing", "--accept", "behind") == 4:
+                return None
+            self.has_accepted = True
+            self.tally["accepted"] += 1
             if self.sink is not None:
                 self.sink.may_double = True
-            if ended.code == 4:
-                return None
         else:
-            assert checked.code in (0, 3) or self.tally["meanwhile"], self.story(f"{checked.text}\n{ended.text}")
+            assert checked.code in (0, 3) or self.tally["meanwhile"], self.story(checked.text)
+        ended = self.hook()
         assert ended.code == 0, self.story(ended.text)
         for row in rows:
             self.tally[row["verdict"]] += 1
@@ -104,39 +84,64 @@ class Life(Operated):
                 self.sink.may_double = True
         return ended
 
-    def _meanwhile(self, original: Query, copy: Path | None) -> None:
-        """Between a killed hook and the next one the source lives, and the operator may take the mark away."""
-        assert copy is not None
+    def _by_plan(self, destination: str, *decisions: str) -> int:
+        """A plan that is applied: the code of what stopped."""
+        self.plans.mkdir(mode=0o700, exist_ok=True)
+        number = len([*self.plans.glob("by-hand-*")])
+        plan = self.plans / f"by-hand-{number}.plan.json"
+        planned = self.do("plan", "--to", destination, "-o", plan, "--job", "q", *decisions)
+        assert planned.code in (0, 4), self.story(planned.text)
+        applied = self.do("apply", plan, "--yes")
+        assert applied.code == planned.code, self.story(f"{planned.text}\n{applied.text}")
+        self.tally["by hand"] += applied.code == 0
+        return applied.code
+
+    def _by_move(self, original: Query, destination: str, is_planned: bool) -> int:
+        """``move``, and the hook, which may be killed: the code of what stopped."""
+        moved = self.do("move", "--to", destination, "--yes")
+        if moved.code == 4:
+            assert self.phase is Phase.LIVES, self.story(moved.text)
+            return 4
+        assert moved.code == 0, self.story(moved.text)
+        for _ in range(self.draw.randrange(1, 4) if self.kind.kills and self.draw.random() < 0.5 else 0):
+            step = self.draw.randrange(1, 90)
+            with in_memory(self.clusters.logs, lambda: self.clusters.now_ms, self.folder):
+                code = run_killed(step, *self.hook_words, "-c", self.config)
+            self.events.append(f"killed at {step}: {code}, {self.phase}")
+            self.tally["killed"] += code < 0
+            assert code in (-9, 0, 4), self.story(f"killed at {step}: {code}")
+            if is_planned and self.draw.random() < 0.3:
+                self._meanwhile(original, destination)
+        ended = self.hook()
+        assert ended.code in (0, 4), self.story(ended.text)
+        assert ended.code == 0 or len(ended.err.strip()) > 40, self.story(ended.text)
+        return ended.code
+
+    def _meanwhile(self, original: Query, destination: str) -> None:
+        """Between a killed hook and the next one the source lives, and the operator may take the move back."""
         self.tally["meanwhile"] += 1
         if self.draw.random() < 0.5:
-            self.end(*self.starts_by[:2])
-            ended = self.hook()
-            at = ended.variables.get("RECONCILER_CHECKPOINT")
-            assert ended.code in (0, 4), self.story(ended.text)
-            assert at in (None, str(copy if copy.exists() else original.files.path)), self.story(ended.text)
-            assert at is not None or self.kind.one_name or copy.exists(), self.story(ended.text)
+            phase = self.phase
+            cancelled = self.do("move", "--cancel")
+            assert cancelled.code == (4 if phase is Phase.WRITING else 0), self.story(cancelled.text)
+            if phase is Phase.MOVING:
+                self.start_again()
+                moved = self.do("move", "--to", destination, "--yes")
+                assert moved.code == 0, self.story(moved.text)
+                self.tally["cancelled"] += 1
             return
         if self.kind.grows and self.draw.random() < 0.3:
             self.clusters.add_partition()
         self.clusters.produce()
         self.clusters.mirror(whole=True)
 
-    def _by_hand(self, config: Path, store: Path, copy: Path | None) -> None:
-        """A plan, and a copy by it, without the hook."""
-        assert copy is not None
-        self.plans.mkdir(mode=0o700, exist_ok=True)
-        plan = self.plans / f"by-hand-{self.moves}.plan.json"
-        planned = self.do("plan", "-c", config, "-o", plan, "--job", "q")
-        assert planned.code in (0, 4), self.story(planned.text)
-        made = self.do("checkpoint", "clone", store, copy, "--plan", plan, "-c", config, "--job", "q")
-        assert made.code == planned.code, self.story(f"{planned.text}\n{made.text}")
-        self.tally["by hand"] += made.code == 0
-
-    def _started(self, original: Query, copy: Path, ended: Ended) -> bool:
+    def _started(self, original: Query, destination: str, ended: Ended) -> bool:
         """Compare what was handed out with the story."""
-        at = ended.variables["RECONCILER_CHECKPOINT"]
-        assert at == str(copy), self.story(f"{at} was handed out")
-        destination = self.starts_by[0]
+        at, location = ended.variables["RECONCILER_CHECKPOINT"], self.state.location()
+        assert location is not None
+        assert (location.phase, location.cluster) == (Phase.LIVES, destination), self.story(str(location))
+        assert at == location.checkpoint != str(original.files.path), self.story(f"{at} was handed out: {location}")
+        copy = Path(at)
         query = original.copied(copy, destination)
         for place in query.at:
             assert place in self.clusters.places(destination), self.story(f"{place} does not exist")
@@ -166,22 +171,11 @@ class Life(Operated):
         if self.has_accepted:
             self.given_up |= ahead
         again = [each for each in behind if query.read[each] and each not in query.to_repeat]
-        counted = [each for each in again if each not in self._processed_in_an_earlier_stay(query)]
-        shown = self._shown()
+        shown = self._shown(original)
         twice = Counter(self._numbers_read(original))
         if not twice or max(twice.values()) == 1:  # in a stretch that was sent again more may be read than is shown
-            assert len(counted) <= shown, self.story(f"{shown} shown, and read again: {counted}, at {where}")
+            assert len(again) <= shown, self.story(f"{shown} shown, and read again: {again}, at {where}")
         query.to_repeat |= {each for each in again if each not in front}
-
-    def _processed_in_an_earlier_stay(self, query: Query) -> set[int]:
-        """What the query reads again there and no checkpoint tells of: a limit that the documents name."""
-        stay = self.left.get(query.side, {})
-        return {
-            number_of(each)
-            for place, at in query.at.items()
-            for each in self.clusters.log(query.side, place).records
-            if at <= each.offset < stay.get(place, 0)
-        }
 
     def _numbers_at(self, side: str) -> list[int]:
         clusters = self.clusters
@@ -192,48 +186,40 @@ class Life(Operated):
         logs = [(self.clusters.log(query.side, place), query.at[place]) for place in places]
         return [number_of(each) for log, at in logs for each in log.records if each.offset < at]
 
-    def _shown(self) -> int:
+    def _shown(self, original: Query) -> int:
         """The largest replay of any plan of this move."""
         found = [0]
         for file in self.plans.glob("*.plan.json"):
             plan = json.loads(file.read_text())
             job = plan["jobs"][0]
-            if job["store"].endswith(f"/{self.starts_by[1].name}"):
+            if job["store"].endswith(f"/{original.files.path.name}"):
                 found.append(sum(_shown(row) for row in job["partitions"]))
         return max(found)
 
     # ------------------------------------------------------------ after a move
 
     def _stay(self, original: Query) -> None:
-        """The failover is called off before the query ran anywhere: it goes on where it was."""
-        destination, store, _ = self.starts_by
-        self.end(destination, store)
+        """The move is called off before the query ran anywhere: it goes on where it was."""
+        if self.phase is Phase.WRITING:
+            self.tally["stopped while written"] += 1
+            raise StopLife
+        cancelled = self.do("move", "--cancel")
+        assert cancelled.code == 0, self.story(cancelled.text)
         self.query = original.restarted()
-        if self.kind.one_name or self.draw.random() < 0.7:
-            self.starts_by = (destination, store, None)
         self.tally["called off"] += 1
         self.start_again()
 
-    def _go_on(self, original: Query, copy: Path, is_planned: bool) -> None:
-        destination, store, _ = self.starts_by
+    def _go_on(self, original: Query, is_planned: bool) -> None:
         for _ in range(self.draw.randrange(3)):
             self._live_unsettled(is_planned)
         if self.kind.undoes and self.draw.random() < 0.35:
-            ways = [self._copy_deleted, *([self._undone] if is_planned else [])]
+            ways = [self._copy_gone, *([self._not_rolled_back] if is_planned else [])]
             if is_planned and self.sink is None:
                 ways.append(self._mistaken)
-            if self.draw.choice(ways)(original, copy):
-                return
+            self.draw.choice(ways)(original)
         if is_planned:
             self.clusters.mirror(whole=True)
         self.clusters.switch(is_lost=not is_planned)
-        self.end(destination, store)
-        self.start_again()
-        way = self.draw.choice(["as it was", "forward", "back"])
-        if way == "forward":
-            self.starts_by = (destination, copy, None)
-        elif way == "back":
-            self.starts_by = (original.side, copy, None)
         self.start_again()
 
     def _live_unsettled(self, is_planned: bool) -> None:
@@ -246,55 +232,30 @@ class Life(Operated):
         self.draw.choice([self.query.run, self.query.run, self.query.plan_batch])()
         self.events.append(f"{self.query.side} unsettled: {self.query.at} {self.query.begun}")
 
-    def _copy_deleted(self, original: Query, copy: Path) -> bool:
-        """The copy is deleted by hand, and the same command makes it again."""
-        self.events.append("the copy is deleted")
-        shutil.rmtree(copy)
-        for file in self.plans.glob("*.plan.json"):
-            file.unlink()
-        ended = self.hook("--to", "destination")
-        self.tally["deleted"] += 1
-        if ended.code == 4:
-            self.tally["stopped, deleted"] += 1
-            raise StopLife
-        assert ended.code == 0, self.story(ended.text)
-        self._started(original, copy, ended)
-        return False
+    def _copy_gone(self, original: Query) -> None:
+        """The copy is away: nothing else is continued in its place."""
+        copy = self.query.files.path
+        self.events.append("the copy is away")
+        copy.rename(aside := copy.with_name("aside"))
+        ended = self.hook()
+        assert ended.code in (4, 6), self.story(ended.text)
+        assert str(copy) in ended.err, self.story(ended.text)
+        assert not copy.exists()
+        aside.rename(copy)
+        self.tally["copy gone"] += 1
 
-    def _undone(self, original: Query, copy: Path) -> bool:
-        """Back to the original, at the source, which stood still; the copy is removed, or left."""
-        destination, store, _ = self.starts_by
-        self.tally["undone"] += 1
+    def _not_rolled_back(self, original: Query) -> None:
+        """A rollback of the plan touches neither the copy nor the original: the way back is a move."""
+        self.tally["not rolled back"] += 1
         for plan in sorted(self.plans.glob("*.plan.json"))[-1:]:
             kept = self.query.files.content(), original.files.content(), self.anchors()
-            ended = self.do("rollback", plan, "-c", self.config(destination, store), "--yes")
+            ended = self.do("rollback", plan, "--yes")
             assert ended.code in (2, 4, 5, 6), self.story(ended.text)
             assert (self.query.files.content(), original.files.content(), self.anchors()) == kept
-        self.end(destination, store)
-        if self.sink is not None:
-            self.query, self.starts_by = original.restarted(), (destination, store, None)
-            ended = self.hook() if not self.kind.one_name else self.hook("--to", "source")
-            began = original.batch - (original.begun is None)
-            assert ended.code == 4 or self.sink.last <= began, self.story(ended.text)
-            self.tally["refused by its sink"] += ended.code == 4
-            if ended.code == 4:
-                raise StopLife
-        is_removed = self.draw.random() < 0.5
-        self.events.append(f"undone; the copy is removed: {is_removed}")
-        if is_removed:
-            shutil.rmtree(copy)
-            self.query = original.restarted()
-            self.start_again()
-            self.starts_by = (destination, store, None)
-            return True
-        self.query = original.restarted()
-        self.starts_by = (destination, store, None)
-        self.start_again()
-        return True
 
-    def _mistaken(self, original: Query, copy: Path) -> bool:
+    def _mistaken(self, original: Query) -> None:
         """The original is continued at the source, without the hook, though its copy may have run."""
-        query, was = self.query, self.starts_by
+        query = self.query
         original.restarted()
         for _ in range(self.draw.randrange(1, 3)):
             self.clusters.produce()
@@ -306,20 +267,12 @@ class Life(Operated):
         self.tally["mistaken"] += 1
         if ended.code == 0:
             assert original.batch == query.batch - query.batches_here, self.story(ended.text)
-            return False
+            return
         assert ended.code == 4, self.story(ended.text)
         assert "was started on" in ended.err, self.story(ended.text)
         assert has_gone_on or original.begun, self.story(ended.text)
-        if self.draw.random() < 0.5:  # the original's work counts
-            shutil.rmtree(copy)
-            self.query = original
-            self.starts_by = (was[0], was[1], None)
-            self.end(was[0], was[1])
-            self.start_again()
-            return True
-        self.starts_by = (was[0], copy, None)
+        original.files.path.rename(self.folder / f"aside-{self.moves}")  # the copy's work counts
         self.start_again()
-        return False
 
     # ------------------------------------------------------------ a life
 
@@ -341,6 +294,7 @@ class Life(Operated):
         if kind.removes:
             acts[self.remove] = self.draw.choice([0.0, 0.6])
         try:
+            self.begin()
             for _ in range(self.draw.randrange(2, 5)):
                 for act in self.draw.choices([*acts], [*acts.values()], k=self.draw.randrange(4, 16)):
                     clusters.now_ms += 1_000

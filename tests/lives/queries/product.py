@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.lives.queries.clusters import OTHER, Clusters, Place
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Phase
+from reconciler.state.opening import open_state
+from tests.lives.queries.clusters import OTHER, Clusters
 from tests.lives.queries.commands import Ended, in_memory, run
 from tests.lives.queries.query import Query
 from tests.lives.queries.sink import FileSink
@@ -34,9 +37,6 @@ class Kind:
     undoes: bool = True
     identity: str = ""
     disorder_ms: int = 0
-    own_anchors: bool = True
-    ends: bool = False
-    """Track keeps anchors of a running batch's end, too."""
     bare: bool = False
     sink: bool = False
     """A sink drops batches whose numbers it has. Nothing is sent again, and no query is continued without the hook."""
@@ -52,10 +52,6 @@ class Operated:
     events: list[str] = field(default_factory=list)
     tally: Counter[str] = field(default_factory=Counter)
     moves: int = 0
-    starts_by: tuple[str, Path, Path | None] = ("b", Path(), None)
-    """How the query's starts are: the destination of the configuration, its store, and the copy."""
-    left: dict[str, dict[Place, int]] = field(default_factory=dict)
-    """Where the query was at each cluster that it has left."""
     given_up: set[int] = field(default_factory=set)
     """Records that a person has accepted to skip; they may come back to a log that had lost them."""
     has_accepted: bool = False
@@ -68,73 +64,79 @@ class Operated:
         sources = [[each] for each in range(len(here))] if self.kind.apart else [[*range(len(here))]]
         self.sink = FileSink(self.folder / "out") if self.kind.sink else None
         self.query = Query.first(self.clusters, self.draw, self.folder / "0", sources, self.sink)
-        self.starts_by = ("b", self.query.files.path, None)
+        self._configure()
+        self.state = JobState(open_state(f"sqlite:///{self.folder}/state.db"), "q")
 
     # ------------------------------------------------------------ the product
 
-    def config(self, destination: str, store: Path) -> Path:
-        source, names = OTHER[destination], self.clusters.names
-        pairs = "".join(f'"{a}@{source}" = "{b}"\n' for a, b in zip(names[source], names[destination], strict=True))
-        topics = '[topics]\npolicy = "identity"\n' if self.kind.one_name else f"[topics.names.{destination}]\n{pairs}"
-        anchors = f"anchors-{source}" if self.kind.own_anchors else "anchors"
+    @property
+    def config(self) -> Path:
+        """The one configuration of the whole life, for both directions."""
+        return self.folder / "reconciler.toml"
+
+    def _configure(self) -> None:
+        names = self.clusters.names
+        pairs = "".join(f'"{a}@a" = "{b}"\n' for a, b in zip(names["a"], names["b"], strict=True))
+        topics = '[topics]\npolicy = "identity"\n' if self.kind.one_name else f"[topics.names.b]\n{pairs}"
         sink = "" if self.sink is None else f'sink = "files:{self.sink.folder}"\n'
-        text = (
+        self.config.write_text(
             f'[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n{topics}'
-            f'[anchors]\nstore = "sqlite:///{self.folder}/{anchors}.db"\n'
+            f'[anchors]\nstore = "sqlite:///{self.folder}/anchors.db"\n'
+            f'[state]\nstore = "sqlite:///{self.folder}/state.db"\n'
             f'[search]\nmax_disorder = "{self.kind.disorder_ms}ms"\n'
-            f'[failover]\nstate = "{self.marks(destination)}"\n'
-            f'[[jobs]]\nname = "q"\nhome = "{source}"\ngroup = "q"\n'
-            f'topics = {json.dumps(names[source])}\noffsets = "checkpoint:{store}"\n'
+            f'[[jobs]]\nname = "q"\nhome = "a"\ngroup = "q"\n'
+            f'topics = {json.dumps(names["a"])}\noffsets = "checkpoint:{self.query.files.path}"\n'
             f"{sink}[jobs.identity]\n{self.kind.identity}\n"
         )
-        if self.kind.ends:
-            job = text[text.index("[[jobs]]") :].replace('"q"', '"q-end"')
-            text += job.replace(f'{store}"', f'{store}?position=end"')
-        path = self.folder / f"to-{destination}.toml"
-        path.write_text(text)
-        return path
 
-    def marks(self, destination: str) -> Path:
-        path = self.folder / f"marks-{destination}"
-        path.mkdir(exist_ok=True)
-        return path
+    def begin(self) -> None:
+        """The query has run at home before the product knew it: once, its operator says so."""
+        assert self.do("init").code == 0
+        unknown = self.hook()
+        assert unknown.code == 4, self.story(unknown.text)
+        assert "move" in unknown.err, self.story(unknown.text)
+        said = self.do("move", "--to", "a", "--yes")
+        assert said.code == 0, self.story(said.text)
+        self.start_again()
 
     @property
     def plans(self) -> Path:
         return self.folder / "plans"
 
     def do(self, *words: object) -> Ended:
+        """``reconciler WORDS``, with the life's one configuration."""
         with in_memory(self.clusters.logs, lambda: self.clusters.now_ms, self.folder):
-            ended = run(*words)
+            ended = run(*words, "-c", self.config)
         self.events.append(f"{' '.join(map(str, words))}: {ended.code}")
         assert ended.code != 1, self.story(ended.text)
         assert "Traceback" not in ended.err, self.story(ended.text)
         return ended
 
+    @property
+    def hook_words(self) -> tuple[object, ...]:
+        return ("hook", "--job", "q", "--plans", self.plans)
+
     def hook(self, *words: object) -> Ended:
-        destination, store, copy = self.starts_by
-        config = self.config(destination, store)
-        more = () if copy is None else ("--clone-to", copy)
-        return self.do("hook", "-c", config, "--job", "q", "--plans", self.plans, *more, *words)
+        self.clusters.now_ms += 1  # two starts of one process have no plan of the same millisecond
+        return self.do(*self.hook_words, *words)
+
+    @property
+    def phase(self) -> Phase:
+        location = self.state.location()
+        assert location is not None
+        return location.phase
 
     def track(self) -> None:
         if self.query.side != self.clusters.active:
             return
-        ended = self.do("track", "-c", self.config(OTHER[self.query.side], self.query.files.path), "--once")
-        allowed = (0, 4) if self.kind.own_anchors or not self.kind.one_name else (0, 2, 4, 6)
-        assert ended.code in allowed, self.story(ended.text)
+        ended = self.do("track", "--once")
+        assert ended.code in (0, 4), self.story(ended.text)
 
     def look(self) -> None:
         """Commands that must write nothing."""
-        destination, store, _ = self.starts_by
-        config = self.config(destination, store)
         before = self.everything()
-        for words in (("check",), ("failover", "status"), ("check", "--format", "json")):
-            ended = (
-                self.do(*words[:1], *words[1:2], "-c", config, *words[2:])
-                if words[0] == "failover"
-                else self.do(words[0], "-c", config, *words[1:])
-            )
+        for words in (("check",), ("status",), ("status", "--history"), ("check", "--to", OTHER[self.query.side])):
+            ended = self.do(*words)
             assert ended.code in (0, 3, 4), self.story(ended.text)
         assert self.everything() == before, self.story("a look wrote something")
 
@@ -159,18 +161,14 @@ class Operated:
         """A start where the query is: it must change nothing, and hand out the query's own checkpoint."""
         kept, anchors = self.query.files.content(), self.anchors()
         ended = self.hook()
-        at_source = self.starts_by[0] != self.query.side
-        if ended.code == 4 and self.kind.one_name and at_source and "hook --to source" in ended.err:
-            ended = self.hook("--to", "source")  # numbers without anchors, which could be of either cluster
-        if ended.code == 4 and not at_source:
+        location = self.state.location()
+        assert location is not None
+        if ended.code == 4 and location.plan is not None:
             self.tally["stopped where it is"] += 1
             raise StopLife
         assert ended.code == 0, self.story(ended.text)
         assert ended.variables["RECONCILER_CHECKPOINT"] == str(self.query.files.path), self.story(ended.text)
         assert (self.query.files.content(), self.anchors()) == (kept, anchors), self.story("a start changed something")
-
-    def end(self, destination: str, store: Path) -> None:
-        self.do("failover", "end", "-c", self.config(destination, store), "--job", "q")
 
     def story(self, end: str) -> str:
         return "\n".join([str(self.kind), *self.events, end])

@@ -21,13 +21,13 @@ KINDS = {
     "several partitions": replace(PLAIN, grows=True),
     "one name": replace(PLAIN, grows=True, one_name=True),
     "removed records": replace(PLAIN, removes=True),
-    "killed": replace(PLAIN, kills=True, ends=True),
-    "undone": replace(PLAIN, undoes=True, own_anchors=False),
+    "killed": replace(PLAIN, kills=True),
+    "undone": replace(PLAIN, undoes=True),
     "identities": PLAIN,
     "same records": replace(PLAIN, grows=True, removes=True, bare=True),
     "a sink": Kind(sink=True),
-    "everything": Kind(apart=True, ends=True),
-    "everything, one name": Kind(one_name=True, ends=True),
+    "everything": Kind(apart=True),
+    "everything, one name": Kind(one_name=True),
 }
 IDENTITIES = [
     'id = "header:id"',
