@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from reconciler.formats.plan import parse_plan
 from reconciler.state.locations import Phase
 from tests.lives.queries.clusters import OTHER, number_of
 from tests.lives.queries.commands import Ended, in_memory, run_killed
@@ -213,10 +214,11 @@ class Life(Operated):
         for _ in range(self.draw.randrange(3)):
             self._live_unsettled(is_planned)
         if self.kind.undoes and self.draw.random() < 0.35:
-            ways = [self._copy_gone, *([self._not_rolled_back] if is_planned else [])]
+            ways = [self._copy_gone, *([self._undone] if is_planned else [])]
             if is_planned and self.sink is None:
                 ways.append(self._mistaken)
-            self.draw.choice(ways)(original)
+            if self.draw.choice(ways)(original):
+                return
         if is_planned:
             self.clusters.mirror(whole=True)
         self.clusters.switch(is_lost=not is_planned)
@@ -232,7 +234,7 @@ class Life(Operated):
         self.draw.choice([self.query.run, self.query.run, self.query.plan_batch])()
         self.events.append(f"{self.query.side} unsettled: {self.query.at} {self.query.begun}")
 
-    def _copy_gone(self, original: Query) -> None:
+    def _copy_gone(self, original: Query) -> bool:
         """The copy is away: nothing else is continued in its place."""
         copy = self.query.files.path
         self.events.append("the copy is away")
@@ -243,17 +245,28 @@ class Life(Operated):
         assert not copy.exists()
         aside.rename(copy)
         self.tally["copy gone"] += 1
+        return False
 
-    def _not_rolled_back(self, original: Query) -> None:
-        """A rollback of the plan touches neither the copy nor the original: the way back is a move."""
-        self.tally["not rolled back"] += 1
-        for plan in sorted(self.plans.glob("*.plan.json"))[-1:]:
-            kept = self.query.files.content(), original.files.content(), self.anchors()
-            ended = self.do("rollback", plan, "--yes")
-            assert ended.code in (2, 4, 5, 6), self.story(ended.text)
-            assert (self.query.files.content(), original.files.content(), self.anchors()) == kept
+    def _undone(self, original: Query) -> bool:
+        """A rollback: back in the original, if nothing has run on the copy; else the way back is a move."""
+        location = self.state.location()
+        assert location is not None
+        assert location.plan is not None
+        digest = self.state.plan(location.plan).digest
+        plan = next(each for each in self.plans.glob("*.plan.json") if parse_plan(each.read_text()).sha256 == digest)
+        kept = self.query.files.content(), original.files.content(), self.anchors()
+        ended = self.do("rollback", plan, "--yes")
+        assert (self.query.files.content(), original.files.content(), self.anchors()) == kept
+        has_run = self.query.batches_here or self.query.has_planned
+        assert ended.code == (5 if has_run else 0), self.story(ended.text)
+        self.tally["not rolled back" if has_run else "rolled back"] += 1
+        if has_run:
+            return False
+        self.query = original.restarted()
+        self.start_again()
+        return True
 
-    def _mistaken(self, original: Query) -> None:
+    def _mistaken(self, original: Query) -> bool:
         """The original is continued at the source, without the hook, though its copy may have run."""
         query = self.query
         original.restarted()
@@ -267,12 +280,13 @@ class Life(Operated):
         self.tally["mistaken"] += 1
         if ended.code == 0:
             assert original.batch == query.batch - query.batches_here, self.story(ended.text)
-            return
+            return False
         assert ended.code == 4, self.story(ended.text)
         assert "was started on" in ended.err, self.story(ended.text)
         assert has_gone_on or original.begun, self.story(ended.text)
         original.files.path.rename(self.folder / f"aside-{self.moves}")  # the copy's work counts
         self.start_again()
+        return False
 
     # ------------------------------------------------------------ a life
 

@@ -38,6 +38,8 @@ class Query:
     to_repeat: set[int] = field(default_factory=set)
     """Records read that an earlier start has been said to read again."""
     batches_here: int = 0
+    has_planned: bool = False
+    """It has begun a batch of its own here, in this checkpoint."""
     sink: FileSink | None = None
 
     @classmethod
@@ -96,7 +98,7 @@ class Query:
     def plan_batch(self) -> None:
         if self.begun is not None:
             return
-        self.begun = self._some_end()
+        self.begun, self.has_planned = self._some_end(), True
         self.files.planned(self.batch, *self.lines(self.begun))
         if self.sink is not None and self.draw.random() < 0.5:
             self.sink.take(self.batch, self._numbers(self.begun))
