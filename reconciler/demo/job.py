@@ -31,15 +31,19 @@ IDS, COUNTS = "ids", "counts"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query: its kind, its folder (checkpoint, and a directory per batch), and its source's options."""
+    """One query: its kind, its folder (checkpoint, and a directory per batch), and its source's options.
+
+    ``copy``: the checkpoint that it goes on in, if that is another.
+    """
 
     kind: str
     folder: str
     options: dict[str, str]
+    copy: str = ""
 
     @property
     def checkpoint(self) -> Path:
-        return Path(self.folder, "checkpoint")
+        return Path(self.copy or Path(self.folder, "checkpoint"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from reconciler.formats.plan import parse_plan
 from reconciler.lab import traffic
 from reconciler.lab.kafka import Broker
 from reconciler.lab.mirror import MirrorMaker
-from reconciler.spark.handoff.options import read_stream_options
+from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, read_stream_options
 
 DELETED, PRODUCED, REPORTED = 3_000, 24_000, 2_000
 """``REPORTED``: the records that group ``reports`` has processed in each partition."""
@@ -76,6 +76,7 @@ class Demo:
         begin_ms = (clock_ms() - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
         self._events = list(traffic.events("click", PRODUCED, PARTITIONS, begin_ms, seed=2))
         self._reported: set[str] = set()
+        self._copy = ""
 
     def play(self) -> DemoResult:
         """Run the whole failover. Only b runs afterwards."""
@@ -130,9 +131,13 @@ class Demo:
         self.stage.run_job("job-a", work)
         say(f"   it died in the middle of its batch {BATCHES}, after {len(proof.ids_in(ids)):,} records")
         self._configure()
+        say("   a state store records where jobs live; it is made once")
+        self.stage.expect(0, "init", "-c", self.stage.config)
         say("   the second query's checkpoint holds bare offsets, and so does a consumer group, billing: track keeps")
         say("   their anchors, while a is alive")
         self.stage.expect(0, "track", "-c", self.stage.config, "--job", COUNTS_JOB, "--job", BILLING, "--once")
+        say("   these jobs have run on a before the store was made: that they live there is said once")
+        self.stage.expect(0, "move", "-c", self.stage.config, "--to", "a", "--yes")
 
     def _configure(self) -> None:
         self.stage.config.write_text(
@@ -142,6 +147,8 @@ bootstrap_servers = "{self.a.bootstrap}"
 bootstrap_servers = "{self.b.bootstrap}"
 [anchors]
 store = "sqlite:///{self.stage.path("anchors.db")}"
+[state]
+store = "sqlite:///{self.stage.path("state.db")}"
 [[jobs]]
 name = "{GROUP}"
 home = "a"
@@ -162,12 +169,14 @@ id = "header:{traffic.ID_HEADER}"
         stage, ids = self.stage, ("-c", self.stage.config, "--job", GROUP)
         stage.say("6  what would happen if the job started on b now?")
         stage.expect(3, "check", *ids)
-        stage.say("7  a plan, applied: written by compare-and-set, read back")
-        stage.expect(0, "plan", *ids, "-o", stage.plan(GROUP))
-        stage.expect(0, "apply", stage.plan(GROUP), "-c", stage.config, "--yes")
-        stage.say("8  the same check again: every stored offset is right now")
-        stage.expect(0, "check", *ids)
-        stateful.clone(stage)
+        stage.say("7  all jobs move to b: each is checked there, and its hook moves it at its next start")
+        stage.expect(0, "move", "-c", stage.config, "--to", "b", "--yes")
+        stage.say("8  the hooks of both queries: offsets are written by compare-and-set, and read back; the stateful")
+        stage.say("   one's checkpoint is copied, with its state, to continue at b's offsets")
+        stage.hook(GROUP)
+        self._copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
+        stage.say("9  the same check again, now that the job lives on b: every stored offset is right")
+        stage.expect(0, "check", *ids, "--to", "b")
 
     def _run_on_destination(self) -> None:
         stage, b = self.stage, self.b.bootstrap
@@ -175,7 +184,7 @@ id = "header:{traffic.ID_HEADER}"
         stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
         own = {"kafka.bootstrap.servers": b, "includeHeaders": "true"}
         ids = Query(IDS, str(stage.path(IDS_ON_B)), read_stream_options(stage.plan(GROUP), extra=own))
-        at_once = [ids, stateful.on_b(stage, b), stateful.with_new_checkpoint(stage)]
+        at_once = [ids, stateful.on_b(stage, b, self._copy), stateful.with_new_checkpoint(stage)]
         # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
         stage.run_job("job-b", Work(b, stage.store, GROUP, [at_once, [stateful.renamed(stage, b)]]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_ON_B))):,} more records")

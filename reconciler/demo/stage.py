@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -16,6 +17,7 @@ from reconciler.demo.job import KILLED, Work
 from reconciler.fileio import making
 from reconciler.lab.kafka import QUICK_JVM
 from reconciler.lab.processes import Child, kill_all
+from reconciler.spark.handoff.options import PLAN_VARIABLE
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
 MIRRORED = f"a.{TOPIC}"
@@ -77,6 +79,14 @@ class Stage:
             raise DemoFailed(
                 f"`reconciler {shown}` ended with {found} instead of {code}.", hint="Run the demo with --keep."
             )
+
+    def hook(self, job: str) -> dict[str, str]:
+        """Run a job's hook; the variables that its command would find. Its plan is then ``plan(job)``."""
+        file = self.path(f"{job}.env")
+        self.expect(0, "hook", "-c", self.config, "--job", job, "--plans", self.path("plans"), "--env-file", file)
+        found = dict(word.split("=", 1) for word in shlex.split(file.read_text()))
+        shutil.copy(found[PLAN_VARIABLE], self.plan(job))
+        return found
 
     def run_job(self, name: str, work: Work) -> None:
         """Run the PySpark job to its end. Raises DemoFailed with the end of its log for an unexpected exit code."""

@@ -37,16 +37,9 @@ def on_a(stage: Stage, options: dict[str, str] | None = None) -> Query:
     return Query(COUNTS, str(stage.path(COUNTS_ON_A)), options or {})
 
 
-def clone(stage: Stage) -> None:
-    old, new = on_a(stage).checkpoint, stage.path(COUNTS_ON_B) / "checkpoint"
-    stage.say("9  the stateful query: its checkpoint is copied, with its state, to continue at b's offsets")
-    stage.expect(0, "plan", "-c", stage.config, "--job", COUNTS_JOB, "-o", stage.plan(COUNTS_JOB))
-    stage.expect(0, "checkpoint", "clone", old, new, "--plan", stage.plan(COUNTS_JOB), "-c", stage.config)
-
-
-def on_b(stage: Stage, bootstrap: str) -> Query:
-    """The query on the copy: only the servers and the topic differ."""
-    return Query(COUNTS, str(stage.path(COUNTS_ON_B)), _restarted(bootstrap))
+def on_b(stage: Stage, bootstrap: str, copy: str) -> Query:
+    """The query on the copy of its checkpoint: only the servers and the topic differ."""
+    return Query(COUNTS, str(stage.path(COUNTS_ON_B)), _restarted(bootstrap), copy)
 
 
 def with_new_checkpoint(stage: Stage) -> Query:

@@ -90,9 +90,9 @@ def assert_proven(said: str) -> None:
     counts = re.search(r"produced ([\d,]+) · processed ([\d,]+) · lost 0 · doubled 0", said)
     assert counts is not None, said
     assert counts[1] == counts[2] == "24,000"
-    ran = ["track", "check", "plan", "apply", "check", "plan", "checkpoint", "plan", "plan"]
+    ran = ["init", "track", "move", "check", "move", "hook", "hook", "check", "plan", "plan"]
     assert re.findall(r"\$ reconciler (\w+)", said) == ran
-    assert re.findall(r"\(exit code (\d)\)", said) == ["0", "3", "0", "0", "0", "0", "0", "0", "0"]
+    assert re.findall(r"\(exit code (\d)\)", said) == ["0", "0", "0", "3", "0", "0", "0", "0", "0", "0"]
     before = re.search(r"it died .* after ([\d,]+) records", said)
     assert before is not None
     ways = {name: [number(cell) for cell in cells] for name, cells in rows_of_table(said, 11).items()}

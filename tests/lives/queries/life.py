@@ -308,6 +308,8 @@ class Life(Operated):
         if kind.removes:
             acts[self.remove] = self.draw.choice([0.0, 0.6])
         try:
+            for act in self.draw.choices([self.produce, self.mirror, self.run], k=self.draw.randrange(4)):
+                act()
             self.begin()
             for _ in range(self.draw.randrange(2, 5)):
                 for act in self.draw.choices([*acts], [*acts.values()], k=self.draw.randrange(4, 16)):
