@@ -95,7 +95,7 @@ def refuse_known(job: Job, held: Held, config_file: object) -> None:
     home = command("reconciler", "move", "-c", config_file, "--job", job.name, "--to", job.home)
     raise NeedsPerson(
         f'Where job "{job.name}" lives is not recorded, and its place holds offsets: {names}.',
-        hint=f"Say it once. Where it has always run at home: {home}",
+        hint=f"If it has always run at home, say so once: {home}",
     )
 
 

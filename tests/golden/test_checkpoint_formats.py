@@ -63,7 +63,8 @@ def test_the_anchors_of_a_copy_are_kept_beside_those_of_the_original(committed: 
 
 
 def test_a_hook_hands_over_the_copy(committed: World, goldens: Goldens) -> None:
-    found = committed.run("hook", "--to", "destination", *CONFIG, "--plans", "plans", "--clone-to", "copy")
+    committed.located(to="b")
+    found = committed.run("hook", *CONFIG, "--plans", "plans")
     assert found.code == 0
     goldens.check("formats/hook/checkpoint.env", without_digest(found.out))
 
@@ -71,7 +72,8 @@ def test_a_hook_hands_over_the_copy(committed: World, goldens: Goldens) -> None:
 def test_a_hooks_plan_has_the_positions_that_plan_writes(stopped: World) -> None:
     """And the command finds the starts: Spark knows no ends, and goes by the copy."""
     assert stopped.run("plan", *CONFIG, "-o", "p.json").code == 0
-    found = stopped.run("hook", "--to", "destination", *CONFIG, "--plans", "plans", "--clone-to", "copy")
+    stopped.located(to="b")
+    found = stopped.run("hook", *CONFIG, "--plans", "plans")
     assert found.code == 0
     names = dict(line.split("=", 1) for line in found.out.replace("<TMP>", str(stopped.folder)).splitlines())
     jobs = json.loads(Path(names["RECONCILER_PLAN"]).read_text())["jobs"]

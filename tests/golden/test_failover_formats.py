@@ -98,23 +98,12 @@ def collected(estate: Estate) -> World:
     (estate.world.folder / "node").mkdir()
     (estate.world.folder / "run").mkdir()
     estate.with_section('[metrics]\ntextfile = "node"')
+    estate.world.located(to="b")
     return estate.world
 
 
 def test_a_hook_leaves_plan_offsets_and_names(collected: World, goldens: Goldens) -> None:
-    words = (
-        "hook",
-        "--to",
-        "destination",
-        *CONFIG,
-        "--job",
-        "clicks",
-        "--plans",
-        "plans",
-        "--env-file",
-        "run/hook.env",
-    )
-    found = collected.run(*words)
+    found = collected.run("hook", *CONFIG, "--job", "clicks", "--plans", "plans", "--env-file", "run/hook.env")
     assert found.code == 0
     goldens.check("formats/hook/stdout.env", without_digest(found.out))
     goldens.check("formats/hook/hook.env", without_digest(collected.read("run/hook.env")))
@@ -123,7 +112,7 @@ def test_a_hook_leaves_plan_offsets_and_names(collected: World, goldens: Goldens
 
 @pytest.mark.parametrize(("job", "code"), [("clicks", 0), ("ready", 0), ("stuck", 4)])
 def test_a_hook_leaves_its_figures(collected: World, goldens: Goldens, job: str, code: int) -> None:
-    assert collected.run("hook", "--to", "destination", *CONFIG, "--job", job, "--plans", "plans").code == code
+    assert collected.run("hook", *CONFIG, "--job", job, "--plans", "plans").code == code
     goldens.check(f"formats/hook/textfile-{job}.txt", samples(collected.files("node")))
     if job == "clicks":
         goldens.check("words/metrics-of-a-hook.txt", descriptions(collected.files("node")))

@@ -143,14 +143,15 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
         "check -c reconciler.toml",
         "plan -c reconciler.toml -o p.json",
         "apply p.json -c reconciler.toml --yes",
-        "hook --to destination -c reconciler.toml --plans plans",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
         "checkpoint show copy",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
         "checkpoint clone checkpoint checkpoint/inside --plan p.json",
-        "hook --to destination -c reconciler.toml --plans plans --clone-to other",
         "drill -c reconciler.toml --no-spark --temp .",
     )
+    world.located(to="b")
+    hook = "hook -c reconciler.toml --plans plans"
+    said += "\n" + world.session("move -c reconciler.toml --to b", hook, hook, "status -c reconciler.toml --history")
     goldens.check(f"words/checkpoint-{of}.txt", said)
 
 
@@ -203,8 +204,9 @@ def test_signed_plans(trusting: World, goldens: Goldens) -> None:
         "show p.json",
         apply,
         "rollback p.json -c reconciler.toml --yes",
-        "hook --to destination -c reconciler.toml --job clicks --plans plans",
     )
+    trusting.located(to="b")
+    said += "\n" + trusting.session("hook -c reconciler.toml --job clicks --plans plans")
     goldens.check("words/signed-plans.txt", said)
     trusting.file("p.json", trusting.read("p.json") + " ")
     goldens.check("words/signed-plan-altered.txt", trusting.session(shown, "show p.json --starting-offsets", apply))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden import internals
 from tests.golden.compare import Goldens
-from tests.golden.corpus import HEAD, OFFSETS, Estate, job, stored
+from tests.golden.corpus import BASE, HEAD, OFFSETS, Estate, deliver, job, stored
 from tests.golden.world import World
 
 PLAN = "plan -c reconciler.toml --job clicks -o p.json"
@@ -41,18 +41,18 @@ def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> 
     misspelt = job("clicks", ["events"]).replace('name = "clicks"', 'name = "clicks"\ngroup = "clikcs"')
     world.file("misspelt.toml", HEAD + misspelt)
     world.file("new.toml", HEAD + misspelt.replace('store = "', 'new = "earliest"\noffsets = "', 1))
-    goldens.check(
-        "words/no-rows.txt",
-        world.session(
-            "check -c misspelt.toml",
-            "plan -c misspelt.toml -o p.json",
-            "apply p.json -c misspelt.toml --yes",
-            "hook --to destination -c misspelt.toml --plans plans",
-            "check -c misspelt.toml --accept new",
-            "check -c new.toml",
-            "config check -c new.toml --offline",
-        ),
+    said = world.session(
+        "check -c misspelt.toml",
+        "plan -c misspelt.toml -o p.json",
+        "apply p.json -c misspelt.toml --yes",
+        "check -c misspelt.toml --accept new",
+        "check -c new.toml",
+        "config check -c new.toml --offline",
     )
+    for at, to in (("at home", None), ("moving", "b")):
+        world.located("misspelt.toml", to=to)
+        said += f"\n# {at}\n{world.session('hook -c misspelt.toml --plans plans')}"
+    goldens.check("words/no-rows.txt", said)
 
 
 def test_check_of_what_is_not_there(world: World, goldens: Goldens) -> None:
@@ -85,9 +85,12 @@ def test_a_persons_word(estate: Estate, goldens: Goldens) -> None:
         "apply word.plan.json -c reconciler.toml --dry-run",
         "plan -c reconciler.toml --job views --set-time 1700000005000 -o word.plan.json --accept skips",
         "apply word.plan.json -c reconciler.toml --dry-run",
-        "hook --to destination -c reconciler.toml --job views --plans plans --set a.events:0=9",
-        "hook --to destination -c reconciler.toml --job views --job clicks --plans plans",
         "show word.plan.json --job views --job views",
+    )
+    world.located(to="b")
+    said += "\n" + world.session(
+        "hook -c reconciler.toml --job views --plans plans --set a.events:0=9",
+        "hook -c reconciler.toml --job views --job clicks --plans plans",
     )
     goldens.check("words/decisions.txt", said)
 
@@ -247,42 +250,70 @@ def _without_assets(html: str) -> str:
 
 
 def test_hook(world: World, goldens: Goldens) -> None:
+    world.located(to="b")
     said = world.session(
-        "hook --to destination -c reconciler.toml --job ready --plans plans",
-        "hook --to destination -c reconciler.toml --job clicks --plans plans",
-        "hook --to destination -c reconciler.toml --job clicks --plans plans",
-        "hook --to destination -c reconciler.toml --job stuck --plans plans",
-        "hook --to destination -c reconciler.toml --job stuck --plans plans --log-format json",
-        "hook --to destination -c reconciler.toml --plans plans",
-        "hook --to destination -c reconciler.toml --job clicks --wait -1",
-        "hook --to destination -c reconciler.toml --job clicks --plans plans -- no-such-command --flag",
-        "hook --to destination -c reconciler.toml --job clicks --plans plans --clone-to copy",
-        "hook --to destination -c reconciler.toml --job clicks --plans reconciler.toml/plans",
+        "hook -c reconciler.toml --job ready --plans plans",
+        "hook -c reconciler.toml --job clicks --plans plans",
+        "hook -c reconciler.toml --job clicks --plans plans",
+        "hook -c reconciler.toml --job stuck --plans plans",
+        "hook -c reconciler.toml --job stuck --plans plans --log-format json",
+        "hook -c reconciler.toml --plans plans",
+        "hook -c reconciler.toml --job clicks --wait -1",
+        "hook -c reconciler.toml --job clicks --plans plans -- no-such-command --flag",
+        "hook -c reconciler.toml --job clicks --plans reconciler.toml/plans",
     )
     goldens.check("words/hook.txt", said)
 
 
-def test_a_failover_from_start_to_end(world: World, goldens: Goldens) -> None:
+def test_a_move_there_and_back(world: World, goldens: Goldens) -> None:
+    hook = "hook -c reconciler.toml --job clicks --plans plans"
+    for topic, partitions in {"events": 3, "ties": 1, "older": 1}.items():
+        world.source.create(topic, partitions)
+        for partition in range(partitions):
+            deliver(world, topic, range(-BASE, 12), partition, log="source")
+    world.file("reconciler.toml", '[state]\nstore = "sqlite:///state.db"\n' + world.read("reconciler.toml"))
     said = world.session(
-        "hook -c reconciler.toml --job clicks --plans plans",
-        "hook -c reconciler.toml --job clicks --plans plans --set a.events:0=9",
-        "failover start -c reconciler.toml --job clicks",
-        "failover start -c reconciler.toml",
-        "failover start -c reconciler.toml --yes",
-        "failover status -c reconciler.toml",
-        "hook -c reconciler.toml --job clicks --plans plans --to source",
-        "hook -c reconciler.toml --job clicks --plans plans",
-        "failover end -c reconciler.toml",
-        "failover status -c reconciler.toml",
-        "hook -c reconciler.toml --job clicks --plans plans",
-        "hook -c reconciler.toml --job clicks --plans plans --to source",
+        "status -c reconciler.toml",
+        "init -c reconciler.toml",
+        "init -c reconciler.toml",
+        "status -c reconciler.toml",
+        hook,
+        "move -c reconciler.toml --to a --job clicks",
+        "move -c reconciler.toml --to a --job clicks --yes",
+        hook,
+        f"{hook} --set a.events:0=9",
+        "move -c reconciler.toml --to c",
+        "move -c reconciler.toml --to b",
+        "move -c reconciler.toml --to b --job stuck --accept lost --accept missing --set a.bare:0=3 --accept skips",
+        "move -c reconciler.toml --to b --yes",
+        "move -c reconciler.toml --to b --job clicks --yes",
+        "move -c reconciler.toml --to a --job clicks --yes",
+        "move -c reconciler.toml --cancel",
+        "move -c reconciler.toml --to b --job clicks --yes --details",
+        "status -c reconciler.toml",
+        hook,
+        hook,
+        "move -c reconciler.toml --cancel",
+        "move -c reconciler.toml --to b --job clicks --yes",
+        "status -c reconciler.toml",
+        "status -c reconciler.toml --job clicks --history",
     )
-    goldens.check("words/failover.txt", said)
+    world.now_ms += 3_600_000
+    said += "\n" + world.session(
+        "move -c reconciler.toml --to a --job clicks --yes",
+        hook,
+        hook,
+        "status -c reconciler.toml --job clicks --history",
+    )
+    goldens.check("words/move.txt", said)
+    shown = world.run("status", "-c", "reconciler.toml", "--job", "clicks", "--format", "json")
+    goldens.check("formats/state/locations.json", shown.out)
 
 
 def test_a_hook_waits_for_a_mirror_that_is_behind(estate: Estate, goldens: Goldens) -> None:
     estate.with_section('[policy]\nbehind = "wait"')
-    words = ("hook", "--to", "destination", "-c", "reconciler.toml", "--job", "stuck", "--plans", "plans")
+    estate.world.located(to="b")
+    words = ("hook", "-c", "reconciler.toml", "--job", "stuck", "--plans", "plans")
     decided = ("--accept", "lost", "--accept", "missing", "--set", "a.bare:0=3", "--accept", "skips")
     goldens.check("words/hook-behind.txt", estate.world.run(*words, *decided).transcript)
 

@@ -59,7 +59,7 @@ HELP = Help(
     },
     environment=CONFIG_ENVIRONMENT,
     files={"PLAN.applied.json": "the snapshot that rollback puts back"},
-    see_also=("reconciler rollback", "docs/how-to/failover.md"),
+    see_also=("reconciler rollback", "docs/how-to/move-jobs.md"),
 )
 
 

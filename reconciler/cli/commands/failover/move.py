@@ -1,6 +1,6 @@
 """Moves jobs to another cluster: checks all of them there, shows one line a job, asks, and records which may go. Each
-job's hook then moves it at its next start. A job that must not start there is not moved. The way back is the same
-command. --cancel takes back what no hook has begun yet.
+job's hook then moves it at its next start. A job that must not start there is not moved: decide with --set or --accept,
+and give its hook the same once. The way back is the same command. --cancel takes back what no hook has begun yet.
 
 For jobs that have run before this product knew them, --to HOME says once that they live at home, and shows whether
 their offsets hold there.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler import written
 from reconciler.cli import arguments, context
@@ -21,7 +21,8 @@ from reconciler.cli.terminal.report import plan_text
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import STOPS, Verdict
+from reconciler.core.visible import command
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
@@ -40,6 +41,7 @@ HELP = Help(
     [
         ("cluster a is lost: move all jobs to b, then restart them", EXAMPLE),
         ("only one, in a script", f"{EXAMPLE} --job clicks --yes"),
+        ("of one whose unread records are gone from b", f"{EXAMPLE} --job clicks --accept lost"),
         ("take back a move that no hook has begun", "reconciler move -c reconciler.toml --cancel"),
         ("and back, once a is there again", "reconciler move -c reconciler.toml --to a"),
     ],
@@ -52,7 +54,7 @@ HELP = Help(
         ExitCode.UNKNOWN_OUTCOME: "it is unknown whether a location was recorded: run it again",
     },
     environment=CONFIG_ENVIRONMENT,
-    see_also=("reconciler status", "reconciler hook", "docs/how-to/failover.md", "docs/how-to/failback.md"),
+    see_also=("reconciler status", "reconciler hook", "docs/how-to/move-jobs.md"),
 )
 
 
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--to", metavar="CLUSTER", help="the cluster that the jobs move to")
     way.add_argument("--cancel", action="store_true", help="the jobs stay where they live")
     arguments.add_jobs(parser)
+    arguments.add_decisions(parser)
     arguments.add_yes(parser)
     parser.add_argument("--details", action="store_true", help="show the partitions, too")
 
@@ -74,6 +77,7 @@ class _Found:
     line: str
     code: ExitCode = ExitCode.OK
     goes: bool = False
+    judged: bool = False
 
 
 def run(options: argparse.Namespace) -> ExitCode:
@@ -88,9 +92,12 @@ def run(options: argparse.Namespace) -> ExitCode:
         say(f"{each.job.name}: {each.line}")
     going = [each.job for each in found if each.goes]
     codes = [each.code for each in found]
+    if stopped := [each.job.name for each in found if each.code is ExitCode.NEEDS_PERSON and each.judged]:
+        look = command("reconciler", "check", "-c", options.config, "--to", options.to, "--job", stopped[0])
+        say(f"What to decide: {look}. Then move the job with the same --set or --accept.")
     if going:
         confirm(f"{counted(len(going), 'job')} to {options.to}?", yes=options.yes)
-        codes.append(_record(going, states, now, options.to))
+        codes.append(_record(going, states, now, options))
     return worst([ExitCode.OK, *codes])
 
 
@@ -109,7 +116,7 @@ def _look(
     asked = jobs_to_check(there, [job.name for job in left])
     refuse_wrong(there, asked, sinks=True)
     with context.outside(there) as outside:
-        checked = check_each(there, asked, outside)
+        checked = check_each(there, asked, outside, arguments.decisions(options))
     if options.details:
         show(plan_text(checked.shown(there.policy.start), there.policy.start))
     return [waiting.get(job.name) or _judged(job, now[job.name], checked, there, options.to) for job in jobs]
@@ -134,11 +141,16 @@ def _judged(job: Job, here: Location | None, checked: Checked, config: Config, t
         error = checked.failed[job.name]
         return _Found(job, f"not checked. {error}", error.exit_code)
     plan = next(checked.decided(each) for each in checked.plan.jobs if each.name == job.name)
+    at_home = here is None and to == job.home
+    bare = [row for row in plan.partitions if at_home and row.verdict is Verdict.UNRESOLVED and row.anchor is None]
+    plan = replace(plan, partitions=tuple(row for row in plan.partitions if row not in bare))
     why = _why_not(plan, config.policy.start)
     if why is not None:
-        return _Found(job, f"must not start on {to}: {why}", ExitCode.NEEDS_PERSON)
+        return _Found(job, f"must not start on {to}: {why}", ExitCode.NEEDS_PERSON, judged=True)
     starts = _starts(plan, config.policy.start)
-    if here is None and to == job.home:
+    if bare:
+        starts = f"starts as stored; {counted(len(bare), 'offset')} without an anchor not checked"
+    if at_home:
         return _Found(job, f"lives on {to}, its home, from now on: {starts}", goes=True)
     to_correct = any(name == job.name for name, _ in checked.to_write)
     if here is not None and here.cluster == to and not to_correct:
@@ -157,7 +169,8 @@ def _why_not(plan: JobPlan, policy: StartPolicy) -> str | None:
         return None
     row, why = stopped[0]
     more = f" ({counted(len(stopped) - 1, 'more partition')} too)" if len(stopped) > 1 else ""
-    return f"{row.key} ({row.verdict.value}): {why}{more}"
+    fact = row.detail if row.verdict in STOPS and not row.set_by_hand else why
+    return f"{row.key} ({row.verdict.value}): {fact}{more}"
 
 
 def _starts(plan: JobPlan, policy: StartPolicy) -> str:
@@ -171,20 +184,30 @@ def _starts(plan: JobPlan, policy: StartPolicy) -> str:
 
 
 def _record(
-    going: Sequence[Job], states: Mapping[str, JobState], now: Mapping[str, Location | None], to: str
+    going: Sequence[Job],
+    states: Mapping[str, JobState],
+    now: Mapping[str, Location | None],
+    options: argparse.Namespace,
 ) -> ExitCode:
     codes = [ExitCode.OK]
     written.intend(*map(_name_of, going))
     for job in going:
         try:
             with written.writing(_name_of(job)):
-                _record_one(job, states[job.name], now[job.name], to)
+                _record_one(job, states[job.name], now[job.name], options.to)
         except ReconcilerError as error:
             say(f"{job.name}: not recorded. {error}")
             codes.append(error.exit_code)
-    if len(codes) <= len(going) and any(now[job.name] is not None or job.home != to for job in going):
-        say("Restart the jobs that move: each hook moves its job at its next start.")
+    leaving = [job for job in going if now[job.name] is not None or job.home != options.to]
+    if leaving and len(codes) <= len(going):
+        say(f"Restart the jobs that move: each hook moves its job at its next start{_decided(options)}.")
     return worst(codes)
+
+
+def _decided(options: argparse.Namespace) -> str:
+    """The hook judges again, and needs the decisions for that once."""
+    decided = options.offsets or options.set_time is not None or options.accepted
+    return ", and needs the same --set, --set-time and --accept there" if decided else ""
 
 
 def _record_one(job: Job, state: JobState, here: Location | None, to: str) -> None:
@@ -209,8 +232,8 @@ def _cancel(jobs: Sequence[Job], states: Mapping[str, JobState], now: Mapping[st
         here = now[job.name]
         try:
             if here is None or here.phase is Phase.LIVES:
-                lives = "its home" if here is None else here.cluster
-                say(f"{job.name}: is not moving; it lives on {lives}")
+                lives = "where it lives is not recorded" if here is None else f"it lives on {here.cluster}"
+                say(f"{job.name}: is not moving; {lives}")
             elif here.phase is Phase.WRITING:
                 say(f"{job.name}: not cancelled. {_WRITING}")
                 codes.append(ExitCode.NEEDS_PERSON)

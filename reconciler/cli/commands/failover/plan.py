@@ -46,7 +46,7 @@ HELP = Help(
     },
     environment=CONFIG_ENVIRONMENT,
     files={"PLAN": "the plan, readable by its owner only; an applied plan is not overwritten"},
-    see_also=("reconciler show", "reconciler apply", "docs/how-to/failover.md"),
+    see_also=("reconciler show", "reconciler apply", "docs/how-to/move-jobs.md"),
 )
 MOST_ROWS = 40
 

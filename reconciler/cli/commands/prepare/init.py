@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _make_state_store(path: Path) -> ExitCode:
     with closing(context.open_state_store(load_config(path))) as store:
         store.create()
-        say(f"{store.shown} is state store {store.id[:8]}.")
+        say(f"The state store {store.shown} is ready; its id begins with {store.id[:8]}.")
     return ExitCode.OK
 
 
