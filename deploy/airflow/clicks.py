@@ -1,4 +1,4 @@
-"""Example for Airflow 3: a job that starts on the side where it is, at the destination only at checked offsets.
+"""Example for Airflow 3: a job that starts where it lives, and on another cluster only at checked offsets.
 
 It also loads in Airflow 2 that has the provider "standard".
 
@@ -8,8 +8,8 @@ a check. ``clicks_by_operator`` is for jobs that an operator starts, and passes 
 A start that needs a decision (4), or whose configuration is wrong (2), fails at once and is not retried. Failures that
 may resolve themselves (5, 6, 7, and the job's own failures) are retried.
 
-The job starts at the source until `reconciler failover start` moves it. All workers must see the folder of its marks:
-name it in the configuration, [failover] state.
+`reconciler move` moves the job, at its next start. All workers must reach the state store ([state] in the
+configuration): one in a database, not a file of one machine.
 
 To change: the paths, the job's name, the schedule, the notifications of failures.
 """

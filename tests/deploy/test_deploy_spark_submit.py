@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sysconfig
 
@@ -62,14 +61,14 @@ def test_a_job_that_may_start_is_submitted(deployed: Deployed) -> None:
     assert exit_code_for_prometheus(deployed) == 0
 
 
-def test_without_a_failover_the_job_is_submitted_at_the_source(deployed: Deployed) -> None:
+def test_a_job_that_lives_at_home_is_submitted_there(deployed: Deployed) -> None:
     deployed.world.deliver(8)
     deployed.may_start()
     before = deployed.world.rows()
-    shutil.rmtree(deployed.path("/etc/clicks/reconciler.failover"))
+    deployed.moves(deployed.path("/srv/clicks/state.db"), to=None)
     ended = start(deployed, "clicks.py")
     assert ended.returncode == 0, ended.stderr
-    assert "starts at the source, kafka-a:9092" in ended.stderr
+    assert 'job "clicks" starts on a, at its own offsets' in ended.stderr
     found = json.loads((deployed.world.folder / "start").read_text())
     assert (found["side"], found["offsets"]) == ("source", {deployed.world.topic: {"0": BASE + LAST + 1}})
     assert deployed.world.rows() == before

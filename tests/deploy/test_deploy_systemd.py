@@ -187,7 +187,7 @@ class Unit:
             'name = "clicks"', f'name = "clicks"\ngroup = "{world.group}"'
         )
         (root / "etc/clicks/reconciler.toml").write_text(text)
-        self.job.fail_over(root / "etc/clicks/reconciler.toml")
+        self.job.moves(root / "srv/clicks/state.db")
         world.address = f"sqlite:///{root}/srv/clicks/offsets.db"
 
     def start(self) -> None:

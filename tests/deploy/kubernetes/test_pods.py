@@ -22,6 +22,7 @@ from tests.world import World
 pytestmark = pytest.mark.system
 
 PUSHGATEWAY = "pushgateway.monitoring:9091"
+DATABASE = "postgresql://reconciler@ops-db/reconciler"
 
 
 def documents(name: str) -> dict[str, dict[str, Any]]:
@@ -104,8 +105,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def deployed(name: str, gateway: Gateway, world: World) -> Deployed:
-    there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}"}
-    deployed = Deployed(world, places=("/config", "/failover", "/state", "/handoff", "/app"), more=there)
+    place = world.folder / "at" / "state"
+    there = {PUSHGATEWAY: f"127.0.0.1:{gateway.server.server_port}", DATABASE: f"sqlite:///{place}/state.db"}
+    deployed = Deployed(world, places=("/config", "/state", "/handoff", "/app"), more=there)
     text = documents(name)["ConfigMap"]["data"]["reconciler.toml"]
     deployed.configure(text, deployed.path("/config/reconciler.toml"))
     deployed.path("/handoff").mkdir()
