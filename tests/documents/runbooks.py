@@ -17,17 +17,11 @@ from tests.world import ROOT, CommandResult, environment
 PAGES = ROOT / "docs" / "how-to"
 
 
-def commands(page: str, section: str = "Steps") -> list[str]:
+def commands(page: str, section: str) -> list[str]:
     """The ``reconciler`` commands of a page's section, in their order."""
     text = (PAGES / page).read_text(encoding="utf-8")
     found = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)[1]  # type: ignore[index]
     return [line.strip() for line in found.splitlines() if re.match(r" {4,}reconciler ", line)]
-
-
-def settings(page: str, section: str) -> str:
-    """The first TOML of a page's section."""
-    text = (PAGES / page).read_text(encoding="utf-8")
-    return re.search(rf"^##+ {re.escape(section)}\n.*?^```toml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[1]  # type: ignore[index]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,6 @@ from tests import ROOT
 
 DOCS = ROOT / "docs"
 RUNBOOKS = (
-    "failover",
-    "planned-failover",
-    "failback",
     "add-partitions",
     "no-anchors",
     "drill",

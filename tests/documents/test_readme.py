@@ -116,7 +116,7 @@ def names(count: int) -> list[str]:
     return sorted(f"{partition}/{number}" for number in range(count) for partition in range(2))
 
 
-def test_the_readmes_job_runs_at_the_source_over_the_failover_and_at_the_destination(
+def test_the_readmes_job_runs_at_home_over_the_move_and_on_the_other_cluster(
     clusters, topic_name: str, tmp_path: Path, thorough: bool
 ) -> None:
     a, b = Kafka(clusters.source.bootstrap), Kafka(clusters.destination.bootstrap)
@@ -124,28 +124,27 @@ def test_the_readmes_job_runs_at_the_source_over_the_failover_and_at_the_destina
         kafka.create(topic, 2)
     send(a, topic_name, range(20), 5)
     reader = Reader(tmp_path, topic_name, a.bootstrap, b.bootstrap)
-    first, later, check, failover, moved = reader.commands
+    init, later, check, move, moved = reader.commands
     assert moved == later
 
-    assert "has no stored offset" in reader.runs(later, code=4)
-    with reader.starts(first) as said:
+    reader.runs(init)
+    with reader.starts(later) as said:
         reader.processes(said, names(20), "checkpoint")
         send(a, topic_name, range(20, 30), 5)
         reader.processes(said, names(30), "checkpoint")
-    assert "starts at the source" in said.read_text()
+    assert 'job "clicks" starts on a' in said.read_text()
     send(b, f"a.{topic_name}", range(40), 2)
     if thorough:
         send(a, topic_name, range(30, 35), 5)
         with reader.starts(later) as said:
             reader.processes(said, names(35), "checkpoint")
-        assert "starts at the source" in said.read_text()
+        assert "at its own offsets" in said.read_text()
 
     assert "2 moved" in reader.runs(check, code=3)
-    reader.runs(failover)
+    assert "clicks: starts exactly" in reader.runs(move)
     with reader.starts(moved) as said:
         reader.processes(said, names(40), "checkpoint-2")
     assert "2 offsets corrected; 0 records will be read again" in said.read_text()
-    reader.runs("reconciler failover end -c reconciler.toml")
     if thorough:
         send(b, f"a.{topic_name}", range(40, 50), 2)
         with reader.starts(later) as said:

@@ -118,12 +118,13 @@ def reader(tmp_path: Path, kafka_jars: Path) -> Iterator[Reader]:
 @pytest.mark.parametrize("with_a_job", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_the_tutorials_commands_fail_over(reader: Reader, with_a_job: bool) -> None:
     """The README's job is another that fails over, in every run."""
-    track, drill, run_on_a, export, lose, check, plan, apply, again, hook, mark, run_on_b, stop = COMMANDS
+    init, track, drill, run_on_a, export, lose, check, plan, apply, again, hook, move, run_on_b, stop = COMMANDS
     assert "    reconciler demo --keep\n" in WHOLE_PAGE
     said = reader.runs("reconciler demo --keep", patience_s=DEMO_S)
     print(said)  # for README and tutorial, with -s
     assert_proven(said)
     reader.saves_the_files(said)
+    reader.runs(init)
     assert " 4  " in reader.runs(track)
     shown = reader.runs(drill, code=3)
     assert "4 moved" in shown
@@ -142,7 +143,7 @@ def test_the_tutorials_commands_fail_over(reader: Reader, with_a_job: bool) -> N
     assert list(start) == ["a.events"]
     assert f" {start['a.events']['3']:,} " in shown
     if with_a_job:
-        reader.runs(mark)
+        assert "clicks: starts exactly" in reader.runs(move)
         before = reader.processed("output-a")
         with reader.starts(run_on_b) as job:
             reader.waits(job, lambda: len({*before, *reader.processed("output-b")}) == RECORDS)
