@@ -14,6 +14,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show, show_json_text, width, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
 from reconciler.core.errors import ExitCode, worst
+from reconciler.core.visible import command
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand
 from reconciler.failover.totals import outcome
@@ -130,5 +131,6 @@ def _then(checked: Checked, plan: str) -> str:
         return f"{plan}, then the commands that it names"
     ((by_job, in_copy),) = ways
     if by_job:
-        return f"reconciler move --to {checked.plan.destination_name}; its hook starts the job with them"
+        move = command("reconciler", "move", "--to", checked.plan.destination_name)
+        return f"{move}; its hook starts the job with them"
     return f"{plan}, then {'checkpoint clone' if in_copy else 'apply'}"

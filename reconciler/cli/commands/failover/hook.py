@@ -31,6 +31,7 @@ from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.config.file import Cluster, Config
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
+from reconciler.core.visible import command
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
@@ -172,9 +173,10 @@ def _refuse_elsewhere(place: Place, cluster: str | None) -> None:
     if cluster is not None:
         place.config.toward(cluster)  # raises for a cluster that is none
         if place.cluster != cluster:
+            move = command("reconciler", "move", "--to", cluster, "--job", place.job.name)
             raise NeedsPerson(
                 f'Job "{place.job.name}" starts on {place.cluster}, and its command reads {cluster}: {place.why}.',
-                hint=f"Let the command read {place.cluster}; or move the job: reconciler move --to {cluster}.",
+                hint=f"Let the command read {place.cluster}; or move the job: {move}",
             )
 
 

@@ -132,7 +132,8 @@ def _on_the_way(job: Job, here: Location | None, to: str) -> _Found | None:
         return _Found(job, line, ExitCode.NEEDS_PERSON)
     if here.to == to:
         return _Found(job, f"is moving to {to} already, {since}")
-    line = f"is moving to {here.to}, {since}: cancel that first (reconciler move --cancel --job {job.name})"
+    cancel = command("reconciler", "move", "--cancel", "--job", job.name)
+    line = f"is moving to {here.to}, {since}: cancel that first ({cancel})"
     return _Found(job, line, ExitCode.NEEDS_PERSON)
 
 

@@ -19,6 +19,7 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ExitCode, NeedsPerson
+from reconciler.core.visible import command
 from reconciler.failover.totals import skips_sum
 from reconciler.failover.writing.moves import begin_back, done
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
@@ -95,9 +96,10 @@ def _to_originals(states: Sequence[JobState], plan: Plan, config: Config, option
         here = state.location()
         copy = None if here is None else here.checkpoint
         if copy is not None and (work := work_of(copy)) is not None:
+            move = command("reconciler", "move", "--to", plan.source_name, "--job", state.job)
             raise Changed(
                 f'The query of job "{state.job}" has run on its copy {copy}: {work}.',
-                hint=f"Take it back by a move: reconciler move --to {plan.source_name} --job {state.job}",
+                hint=f"Take it back by a move: {move}",
             )
     confirm(f"Let {counted(len(states), 'job')} go on in the checkpoint before?", yes=options.yes)
     mark = context.stamp_now("rollback")
@@ -105,7 +107,7 @@ def _to_originals(states: Sequence[JobState], plan: Plan, config: Config, option
         begun, before = begin_back(state, config, plan, mark)
         with written.writing(f'the location of job "{state.job}"'):
             done(state, begun, before, mark)
-        say(f"{state.job}: lives on {plan.source_name} again, in {before or 'its checkpoint'}.")
+        say(f"{state.job}: lives on {begun.to} again, in {before or 'its checkpoint'}.")
 
 
 def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: Sequence[JobState]) -> None:
@@ -119,7 +121,8 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: 
             _end(unended, plan, config, mark)
             say("Nothing to put back: every row is as it was before the plan was applied.")
             if states and not unended:
-                say(f"Jobs that it moved: reconciler move --to {plan.source_name} takes them back.")
+                move = command("reconciler", "move", "--to", plan.source_name)
+                say(f"Jobs that it moved: {move} takes them back.")
             say_left_alone(plan, plan.only(options.job))
             return
         _show(jobs)
