@@ -83,10 +83,10 @@ def play() -> None:
     _wait_for_checks(ROUNDS)
     _expect(3, [*RECONCILER, "check", "-c", CONFIG])
 
-    say("5  the hook corrects the offsets and starts the job, which reads b")
-    hook = [*RECONCILER, "hook", "-c", CONFIG, "--job", "clicks", "--to", "destination"]
-    _expect(0, [*hook, "--", sys.executable, __file__, "on-b"])
-    _expect(0, [*RECONCILER, "check", "-c", CONFIG])
+    say("5  the job moves: its hook corrects the offsets and starts it, and it reads b")
+    _expect(0, [*RECONCILER, "move", "-c", CONFIG, "--to", "b", "--yes"])
+    _expect(0, [*RECONCILER, "hook", "-c", CONFIG, "--job", "clicks", "--", sys.executable, __file__, "on-b"])
+    _expect(0, [*RECONCILER, "check", "-c", CONFIG, "--to", "b"])
     _wait_for_checks(ROUNDS)
 
     found = proof.prove((event.id for event in clicks()), [FOLDER / "ids-a", FOLDER / "ids-b"])
