@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.documents.runbooks import Person, commands
 from tests.lab.kafka import KafkaCluster
@@ -22,8 +23,9 @@ ON_A, ON_B = (9, 3), (17, 11)
 class Estate:
     """Two clusters that hold the same records under other offsets, and a job of one of them."""
 
-    def __init__(self, world: World, a: KafkaCluster, policy: str) -> None:
-        self.b = world
+    def __init__(self, world: World, a: KafkaCluster, policy: str, offsets: str) -> None:
+        self.b, self.is_group = world, offsets == "kafka-group:"
+        world.address = offsets if self.is_group else world.address
         self.a = World(a, world.folder, world.topic, lambda _: CommandResult(0, "", ""))
         self.on_b = world.mirrored if policy == "default" else world.topic
         self.a.deliver(*RECORDS, topic=world.topic)
@@ -34,11 +36,29 @@ class Estate:
         job.write_text('#!/bin/sh\ncat "$RECONCILER_STARTING_OFFSETS"\n')
         job.chmod(0o755)
         extra = f'[topics]\npolicy = "{policy}"\n[state]\nstore = "sqlite:///{world.folder}/state.db"'
+        extra += f'\n[anchors]\nstore = "sqlite:///{world.folder}/anchors.db"' * self.is_group
         source = f'bootstrap_servers = "{a.bootstrap}"'
         world.config(extra=extra, source=source).rename(world.folder / "reconciler.toml")
 
     def right(self, on: World, topic: str, numbers: tuple[int, ...]) -> dict[str, dict[str, int]]:
         return {topic: {str(part): on.offset_of(number, part, topic) + 1 for part, number in enumerate(numbers)}}
+
+    def processed(self, on: World, topic: str, numbers: tuple[int, ...]) -> None:
+        """The job has processed records up to these: a table has its anchors, of a group ``track`` takes them."""
+        if not self.is_group:
+            runs_here(on, *numbers, topic=topic)
+            return
+        at = [
+            TopicPartition(topic, int(part), offset) for part, offset in self.right(on, topic, numbers)[topic].items()
+        ]
+        consumer = Consumer({"bootstrap.servers": on.cluster.bootstrap, "group.id": on.group})
+        consumer.commit(offsets=at, asynchronous=False)
+        consumer.close()
+
+    def tracked(self) -> None:
+        if self.is_group:
+            ended = self.person.runs("reconciler track -c reconciler.toml --once")
+            assert (ended.code, " 2 " in ended.out) == (0, True), ended.output
 
     def does(self, section: str) -> list[CommandResult]:
         """The section's commands, each of which ends with 0."""
@@ -48,8 +68,13 @@ class Estate:
 
 
 @pytest.fixture(params=["default", "identity"])
-def estate(request, clusters, world: World) -> Estate:
-    return Estate(world, clusters.source, request.param)
+def policy(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=["a table", "kafka-group:"])
+def estate(request, policy: str, clusters, world: World) -> Estate:
+    return Estate(world, clusters.source, policy, request.param)
 
 
 def started(ended: CommandResult) -> dict[str, dict[str, int]]:
@@ -58,17 +83,19 @@ def started(ended: CommandResult) -> dict[str, dict[str, int]]:
 
 
 def test_the_page_alone_leads_there_and_back(estate: Estate) -> None:
-    runs_here(estate.a, *ON_A, topic=estate.a.topic)
+    estate.processed(estate.a, estate.a.topic, ON_A)
     made, known = estate.does("Once")
     assert "is ready" in made.out
-    assert "lives on a, its home, from now on: starts exactly" in known.out
+    assert "lives on a, its home, from now on: starts" in known.out
+    estate.tracked()
 
     moved, hook, status = estate.does("There")
     assert "clicks: starts exactly" in moved.out
     assert started(hook) == estate.right(estate.b, estate.on_b, ON_A)
     assert "on b" in status.out
 
-    runs_here(estate.b, *ON_B, topic=estate.on_b)  # the job has gone on there
+    estate.processed(estate.b, estate.on_b, ON_B)  # the job has gone on there
+    estate.tracked()
     moved, hook, status = estate.does("Back")
     assert "clicks: starts exactly" in moved.out
     assert started(hook) == estate.right(estate.a, estate.a.topic, ON_B)
