@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -297,7 +298,8 @@ class World:
         path = self.folder / f"{destination}.toml"
         values = {"source": source, "topics": topics, "topic": self.names[source]}
         path.write_text(CONFIG.format(**values))
-        return load_config(path, {})
+        config = load_config(path, {})
+        return replace(config, jobs=tuple(replace(job, moved=False) for job in config.jobs))  # as its location says
 
     def move(self) -> None:
         """Check, plan and apply for the other cluster; the job then runs there."""
