@@ -15,6 +15,7 @@ from reconciler.ports import TopicPartition
 from reconciler.stores.registry import open_store
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.sizes import sampled
+from tests.starting import with_state
 from tests.stores.bare_store import bare_scheme
 from tests.world import ROOT, CommandResult, World, source_record
 
@@ -85,7 +86,10 @@ def plans(job: Job) -> CommandResult:
 
 
 def hooks(job: Job) -> CommandResult:
-    return job.run("hook", "--to", "destination", "--plans", job.world.folder / "plans")
+    """The start of a job that is moving there."""
+    (job.world.folder / "state.db").unlink(missing_ok=True)
+    config = with_state(job.config, to="b")
+    return job.world.run("hook", "--plans", job.world.folder / "plans", "-c", config)
 
 
 def applies(job: Job) -> CommandResult:
@@ -272,7 +276,7 @@ def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
     world.deliver(16, topic=world.topic)
     world.address = "kafka-group:" if store == "kafka-group" else f"bare:///{world.folder}/table.db"
     world.save({0: StoredOffset(world.offset_of(5, topic=world.topic) + 1)})
-    login = client_table(secured.scram).replace("[destination", "[source")
+    login = client_table(secured.scram).replace("[clusters.b", "[clusters.a")
     source = f'bootstrap_servers = "{secured.sasl}"\n{login}'
     anchors = open_store(f"sqlite:///{world.folder}/anchors.db")
     anchors.create()

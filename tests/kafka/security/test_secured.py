@@ -17,18 +17,21 @@ from tests.kafka.bulk.readers import answered, bulk_reader, seen
 from tests.kafka.security.certificates import CLIENT
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.sizes import sampled
+from tests.starting import with_state
 from tests.world import CommandResult, World, run_process, source_record
 
 pytestmark = pytest.mark.system
 
 
 def arguments(world: World, command: str, config: Path) -> tuple[object, ...]:
+    if command == "hook":
+        with_state(config, to="b")
     return {
         "check": ("check", "-c", config),
         "plan": ("plan", "-c", config, "-o", world.folder / "another.plan.json"),
         "apply": ("apply", world.plan_file, "-c", config, "--yes"),
         "rollback": ("rollback", world.plan_file, "-c", config, "--yes"),
-        "hook": ("hook", "--to", "destination", "-c", config, "--plans", world.folder / "plans"),
+        "hook": ("hook", "-c", config, "--plans", world.folder / "plans"),
         "export": ("anchors", "export", "-c", config),
     }[command]
 

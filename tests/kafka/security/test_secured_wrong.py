@@ -11,6 +11,7 @@ import pytest
 
 from tests.kafka.security.secured import USER, Secured, client_table
 from tests.sizes import sampled
+from tests.starting import state_of
 from tests.world import World
 
 pytestmark = pytest.mark.system
@@ -222,7 +223,10 @@ def locked_out(secured: Secured, secured_world: World) -> Callable[[Wrong], Path
     def config(wrong: Wrong) -> Path:
         settings = wrong.settings(secured, secured_world.folder)
         extra = f'{client_table(settings)}\n[search]\ndeadline = "{wrong.deadline}"'
-        return secured_world.config(bootstrap=address(secured, wrong.listener), extra=extra)
+        extra += f'\n[state]\nstore = "sqlite:///{secured_world.folder}/state.db"'
+        path = secured_world.config(bootstrap=address(secured, wrong.listener), extra=extra)
+        state_of(path, "clicks", "a", to="b")
+        return path
 
     return config
 
@@ -237,7 +241,7 @@ def test_one_line_says_what_is_wrong_and_nothing_is_written(
 ) -> None:
     config = locked_out(wrong)
     before = secured_world.rows()
-    ended = secured_world.run("hook", "--to", "destination", "-c", config, "--plans", secured_world.folder / "plans")
+    ended = secured_world.run("hook", "-c", config, "--plans", secured_world.folder / "plans")
     assert ended.code == wrong.code, ended.output
     (line,) = [each for each in ended.err.splitlines() if not each.startswith("waiting for ")]
     assert wrong.message in re.sub(r"(?<=answer in )\d+(?= s)", "…", line)
