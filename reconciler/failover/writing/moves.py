@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
@@ -80,6 +81,7 @@ def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tup
             f'Job "{state.job}" does not live by this plan any more.',
             hint=f"To take it back now, move it. See: {_history_of(state)}",
         )
+    _refuse_begun_otherwise(state, plan)
     has_left = here.phase is not Phase.WRITING
     checkpoint = _checkpoint_before(state, here) if has_left else here.checkpoint
     naming = config.topics.naming
@@ -90,6 +92,19 @@ def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tup
     back = replace(give_back(numbers, here.stay, keys, {}), digest=_back_of(plan))
     now = state.move_on(here, locations.giving_back(here, numbers.leaves, state.add_plan(back), stamp))
     return now, checkpoint
+
+
+def _refuse_begun_otherwise(state: JobState, plan: Plan) -> None:
+    """Raise Changed if an earlier plan had begun the move: a run that was killed may have written some rows by it."""
+    move = state.history()[::-1]
+    if move[0].phase is Phase.LIVES:
+        move = move[1:]
+    for each in takewhile(lambda each: each.phase is not Phase.LIVES, move):
+        if each.phase is Phase.WRITING and each.plan is not None and state.plan(each.plan).digest != plan.sha256:
+            raise Changed(
+                f'The move of job "{state.job}" was begun by another plan, which may have written some of its offsets.',
+                hint=f"Take it back by a move: {command('reconciler', 'move', '--to', plan.source_name)}",
+            )
 
 
 def _back_of(plan: Plan) -> str:

@@ -252,6 +252,15 @@ def test_a_move_that_was_cut_off_is_rolled_back_to_the_checkpoint_that_the_job_h
     assert (here.cluster, here.checkpoint) == ("a", "/data/clicks-2")
 
 
+def test_a_move_that_another_plan_had_begun_is_not_rolled_back(move: Move) -> None:
+    """Rows that a killed run has written would stay, as what the second plan found."""
+    begin(move.state, move.config, move.job, replace(move.numbers(), digest="of the killed run"), HOOK)
+    move.run()
+    with pytest.raises(Changed, match="was begun by another plan") as refused:
+        move.back()
+    assert refused.value.hint == "Take it back by a move: reconciler move --to a"
+
+
 def test_a_job_that_has_moved_on_is_not_rolled_back(move: Move) -> None:
     here = move.run()
     here = move.state.move_on(here, locations.moving(here, "a", ANA))
