@@ -251,7 +251,7 @@ class World:
 
 
 _PLAIN_SECRET = re.compile(
-    r"""^(?P<key>\S*(?:password|secret|key\.pem|jaas\.config)"?|store)\ =\ (?P<value>"(?!file:|\$\{).*")$""",
+    r"""^(?P<key>\S*(?:password|secret|key\.pem|jaas\.config)"?|store|offsets)\ =\ (?P<value>"(?!file:|\$\{).*")$""",
     re.MULTILINE | re.VERBOSE,
 )
 
@@ -261,7 +261,7 @@ def secrets_in_files(text: str, folder: Path) -> str:
 
     def to_file(found: re.Match[str]) -> str:
         value = json.loads(found["value"])
-        if found["key"] == "store" and not re.search(r"://[^/]*:[^/]*@", value):
+        if found["key"] in ("store", "offsets") and not re.search(r"://[^/]*:[^/]*@", value):
             return found[0]
         place = folder / f"secret-{time.monotonic_ns()}"
         place.write_text(value, encoding="utf-8")

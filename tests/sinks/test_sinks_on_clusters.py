@@ -22,6 +22,7 @@ from tests.sinks.program import At, Program
 from tests.sinks.queries import Flow
 from tests.spark.environments import OURS, python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.starting import with_state
 from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
@@ -100,9 +101,10 @@ def forget(log: Path, batch: int = 3) -> None:
 
 def refused_at_home(world: World, config: Path) -> None:
     """The original must not go on, now that its copy has run."""
+    with_state(config)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RECONCILER_PLANS": str(world.folder / "plans")}
     started = world.folder / "started"
-    words = ["hook", "-c", config, "--job", "clicks", "--to", "source", "--", "touch", started]
+    words = ["hook", "-c", config, "--job", "clicks", "--", "touch", started]
     command = [sys.executable, "-m", "reconciler", *map(str, words)]
     hooked = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
     assert hooked.returncode == 4, hooked.stderr

@@ -41,13 +41,13 @@ class BareJob:
         self.right = {part: world.offset_of(number, part, self.mirrored) + 1 for part, number in enumerate(PROCESSED)}
         assert not set(self.stored.items()) & set(self.right.items())
 
-    def config(self, *, extra: str = "", anchors: bool = True) -> Path:
-        """The configuration for the job; with ``anchors``, a SQLite file keeps its anchors."""
+    def config(self, *, extra: str = "", anchors: bool = True, **where: str) -> Path:
+        """The configuration for the job; with ``anchors``, a SQLite file keeps its anchors. ``where`` it lives."""
         source = f'bootstrap_servers = "{self._source.bootstrap}"'
         more = f'[topics]\npolicy = "{self.policy}"\n{extra}\n'
         if anchors:
             more += f'[anchors]\nstore = "sqlite:///{self.world.folder}/anchors.db"\n'
-        return self.world.config(source=source, extra=more)
+        return self.world.config(source=source, extra=more, **where)
 
     def track(self, config: Path) -> None:
         """Track the job's offsets once, while the source is alive."""

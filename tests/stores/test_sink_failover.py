@@ -51,7 +51,7 @@ class Job:
 def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clusters: Any, kind: str) -> None:
     world.address = KINDS[kind].format(world.folder / "table")
     bare = BareJob(world, clusters.source)
-    config = bare.config()
+    config = bare.config(lives="a")
     job = Job(kind, world.folder, config, world.group, (bare.topic, bare.mirrored))
     everything = sorted(f"{part}/{number}" for part, count in enumerate(RECORDS) for number in range(count))
 
@@ -67,16 +67,17 @@ def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clust
     refused = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 4)
     assert "its offsets are in a table, which only the job writes. Start the job by reconciler hook" in refused.err
     said = exits(world.run("check", "-c", config), 3).out
-    assert "Next: reconciler hook --to destination, which starts the job with them." in " ".join(said.split())
-    assert exits(world.run("hook", "-c", config, "--plans", world.folder / "plans", "--to", "destination"), 0)
+    assert "Next: reconciler move --to b; its hook starts the job with them." in " ".join(said.split())
+    exits(world.run("move", "-c", config, "--to", "b", "--yes"), 0)
+    exits(world.run("hook", "-c", config, "--plans", world.folder / "plans"), 0)
     assert len(job.ids) == sum(PROCESSED) + 2, "the job has not run"
 
-    moved = job.start("--to", "destination", code=DIED, JOB_DIES="yes")
+    moved = job.start(code=DIED, JOB_DIES="yes")
     assert "offset is right" not in moved.err
     assert sum(PROCESSED) + 2 < len(job.ids) < len(everything)
-    job.start()  # its rows show that it lives at the destination
+    job.start()
     assert job.ids == everything
-    checked = world.checked(config)
+    checked = world.checked(config, "--to", "b")
     assert {row["verdict"] for row in checked.values()} == {"match"}
     assert {part: row["stored_offset"] for part, row in checked.items()} == {
         part: world.offset_of(count - 1, part) + 1 for part, count in enumerate(RECORDS)

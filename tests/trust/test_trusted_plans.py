@@ -97,11 +97,11 @@ def test_a_signature_by_openssl_is_accepted(ready: World, trust: Trust) -> None:
 
 
 def hook(world: World, config: Path, *more: object) -> tuple[object, ...]:
-    return ("hook", "--to", "destination", "-c", config, "--plans", world.folder / "plans", *more)
+    return ("hook", "-c", config, "--plans", world.folder / "plans", *more)
 
 
 def test_a_hook_leaves_its_plan_to_a_person_who_must_sign(ready: World, trust: Trust) -> None:
-    config = ready.config(extra=trust.table("ada"))
+    config = ready.config(extra=trust.table("ada"), to="b")
     before = ready.rows()
     ended = ready.run(*hook(ready, config))
     assert (ended.code, ready.rows()) == (4, before)
@@ -114,7 +114,7 @@ def test_a_hook_leaves_its_plan_to_a_person_who_must_sign(ready: World, trust: T
 
 
 def test_a_hook_with_a_key_signs_what_it_applies(ready: World, trust: Trust) -> None:
-    config = ready.config(extra=trust.table("node7", signing_key=str(trust.key("node7"))))
+    config = ready.config(extra=trust.table("node7", signing_key=str(trust.key("node7"))), to="b")
     ended = run_process(*hook(ready, config, "--", "echo", "started"))
     assert (ended.code, ended.out.strip(), ready.offsets()) == (0, "started", right(ready)), ended.output
     (plan,) = (ready.folder / "plans").glob("*.plan.json")
@@ -127,7 +127,7 @@ def test_a_hook_with_a_key_signs_what_it_applies(ready: World, trust: Trust) -> 
 
 
 def test_an_unusable_key_is_reported_before_the_job_needs_it(ready: World, trust: Trust) -> None:
-    fine = ready.config()
+    fine = ready.config(to="b")
     assert ready.run(*hook(ready, fine)).code == 0
     settings = {
         "signing_key": (trust.table("ada", signing_key=str(trust.key("ben"))), "is none of trusted_keys"),
@@ -141,7 +141,7 @@ def test_an_unusable_key_is_reported_before_the_job_needs_it(ready: World, trust
         ),
     }
     for table, said in settings.values():
-        ended = ready.run(*hook(ready, ready.config(extra=table)))
+        ended = ready.run(*hook(ready, ready.config(extra=table, to="b")))
         assert (ended.code, said in ended.err) == (2, True), ended.output
 
 

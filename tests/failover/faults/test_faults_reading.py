@@ -144,13 +144,13 @@ def world(empty: World) -> World:
 def test_a_broker_that_stays_frozen_ends_a_command_at_its_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch, command: str, call: str
 ) -> None:
-    config, started = world.config(extra="[search]\ndeadline = '4s'"), world.folder / "started"
+    config, started = world.config(extra="[search]\ndeadline = '4s'", to="b"), world.folder / "started"
     other = world.folder / "other.plan.json"
     world.plan(config)
     arguments = {
         "check": ("-c", config),
         "plan": ("-c", config, "-o", other),
-        "hook": ("--to", "destination", "-c", config, "--plans", world.folder / "plans", "--", "touch", started),
+        "hook": ("-c", config, "--plans", world.folder / "plans", "--", "touch", started),
         "apply": (world.plan_file, "-c", config, "--yes"),
     }
     real, before = open_log, world.rows()
@@ -195,7 +195,8 @@ def test_a_record_that_a_bad_disk_has_damaged_starts_no_job(empty: World) -> Non
     for numbers in (range(35), [35], range(36, COUNT)):
         write(world.cluster, f"a.{alone}", numbers)
     world.save({0: KINDS[0].store("", "") or StoredOffset(-1)}, topic=alone)
-    config = world.config(world.job("reported"), world.job("aborted", alone), extra="[search]\ndeadline = '5s'")
+    jobs = world.job("reported"), world.job("aborted", alone)
+    config = world.config(*jobs, extra="[search]\ndeadline = '5s'", to="b")
 
     world.cluster.stop()  # orderly: one that was killed looks through its log when it starts, and drops what is damaged
     for topic, text in ((world.topic, b"value 15 of 0"), (alone, b"value 35")):
@@ -204,8 +205,8 @@ def test_a_record_that_a_bad_disk_has_damaged_starts_no_job(empty: World) -> Non
     world.cluster.start()
     before, started = world.rows(), world.folder / "started"
     command = ("--plans", world.folder / "plans", "--", "touch", started)
-    reported = run_process("hook", "--to", "destination", "-c", config, "--job", "reported", *command)
-    aborted = run_process("hook", "--to", "destination", "-c", config, "--job", "aborted", *command)
+    reported = run_process("hook", "-c", config, "--job", "reported", *command)
+    aborted = run_process("hook", "-c", config, "--job", "aborted", *command)
     assert not started.exists()
     assert world.rows() == before
     assert reported.code == ExitCode.UNREACHABLE

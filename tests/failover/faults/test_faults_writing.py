@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.state.locations import Phase
 from tests.failover.killed import Driver, Outcome, Rows, committed, table
+from tests.starting import state_of, with_state
 from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
@@ -42,7 +45,8 @@ class Laid:
             address="kafka-group:",
         )
         jobs = ("clicks", None), ("views", self.other), ("sums", "kafka-group:")
-        self.config = world.config(*(world.job(name, store=store) for name, store in jobs))
+        self.jobs = [world.job(name, store=store) for name, store in jobs]
+        self.config = world.config(*self.jobs)
         after = [behind(world, number) for number in range(3)]
         self.right = {
             "clicks": {0: after[0][4], 2: after[2][5]},
@@ -181,30 +185,31 @@ def test_rollback_killed_at_any_step_is_ended_by_the_next(laid: Laid, driver: Dr
 
 
 def test_hook_killed_at_any_step_is_ended_by_the_next_start(laid: Laid, driver: Driver, thorough: bool) -> None:
-    """Every start makes a plan of its own; together the snapshots lead back."""
+    """Every start makes a plan of its own; together the snapshots have all that was there."""
     world, plans = laid.world, laid.world.folder / "plans"
-    outcomes = []
-    for outcome in driver.killed(*hook(laid, "sums"), at_every_step=thorough):
+    config, outcomes = world.config(*laid.jobs, to="b"), []
+    hook = ("hook", "-c", config, "--job", "sums", "--plans", plans, "--", "echo", "started")
+    for outcome in driver.killed(*hook, at_every_step=thorough):
         outcomes.append(outcome)
-        again = driver.run(*hook(laid, "sums"))
+        again = driver.run(*hook)
         assert (again.code, again.out) == (0, "started\n"), again.output
         assert laid.offsets()["sums"] == laid.right["sums"]
+        here = state_of(config, "sums", "a").location()
+        assert here is not None
+        assert (here.phase, here.cluster) == (Phase.LIVES, "b")
+        (world.folder / "state.db").unlink()
+        with_state(config, to="b")  # as before the move
         snapshots = sorted(plans.glob("*.applied.json"), reverse=True)
         assert snapshots
         for snapshot in snapshots:
             plan = snapshot.with_name(snapshot.name.removesuffix(".applied.json"))
             assert world.run("rollback", plan, "-c", laid.config, "--yes").code == 0
-            snapshot.unlink()
         assert laid.bytes() == laid.before
+        shutil.rmtree(plans)  # else later starts would remove the oldest, which are steps, too
     whole, *killed = outcomes
     assert all(each.killed for each in killed)
     assert (whole.code, whole.out) == (0, "started\n"), whole.output
     assert {each.steps[-1] for each in killed} >= SNAPSHOT | GROUP | {"become the command"}
-
-
-def hook(laid: Laid, job: str) -> tuple[object, ...]:
-    plans = laid.world.folder / "plans"
-    return ("hook", "--to", "destination", "-c", laid.config, "--job", job, "--plans", plans, "--", "echo", "started")
 
 
 # ---------------------------------------------------------------- what a killed run leaves, and what comes after it

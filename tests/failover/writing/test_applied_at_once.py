@@ -16,7 +16,8 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.formats.plan import parse_plan
-from tests.failover.killed import BEGIN, COMMIT, LOCK, RENAMED, TEMPORARY, Driver, Outcome, Rows, committed, table
+from tests.failover.killed import BEGIN, LOCK, RENAMED, TEMPORARY, Driver, Outcome, Rows, committed, table
+from tests.starting import with_state
 from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
@@ -54,14 +55,14 @@ class Contested:
             return committed(self.world.cluster, self.world.group)
         return table(self.world.folder / "offsets.db")
 
-    def plan(self, name: str, *offsets: int) -> Path:
-        """A plan of that name; with offsets, a person's: it differs in every row."""
+    def plan(self, name: str, *offsets: int, config: Path | None = None) -> Path:
+        """A plan of that name; with offsets, a person's: it differs in every row. ``config``: another than the usual"""
         path = self.world.folder / name / "failover.plan.json"
         path.parent.mkdir()
         by_hand = [
             word for number, at in enumerate(offsets) for word in ("--set", f"{self.world.mirrored}:{number}={at}")
         ]
-        ended = self.world.run("plan", "-c", self.config, "-o", path, *by_hand)
+        ended = self.world.run("plan", "-c", config or self.config, "-o", path, *by_hand)
         assert ended.code == 0, ended.output
         return path
 
@@ -191,9 +192,10 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
 ) -> None:
     plans = contested.world.folder / "plans"
     show = ("sh", "-c", 'cat "$RECONCILER_STARTING_OFFSETS"')
-    hook = ("hook", "--to", "destination", "-c", contested.config, "--plans", plans, "--", *show)
-    right = targets(contested.plan("right"))
-    for meet_at in (None, TEMPORARY, COMMIT if contested.in_group else BEGIN) * (2 if thorough else 1):
+    moving = contested.world.config(to="b")
+    hook = ("hook", "-c", moving, "--plans", plans, "--", *show)
+    right = targets(contested.plan("right", config=moving))
+    for meet_at in (None, TEMPORARY, BEGIN) * (2 if thorough else 1):  # it begins to write the location
         outcomes = driver.together(hook, hook, meet_at=meet_at)
         for outcome in outcomes:
             # A group's rows are compared one by one, so that some may have been written by the other.
@@ -208,5 +210,7 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
         corrected = [outcome for outcome in outcomes if " corrected; " in outcome.err]
         told = corrected[0].err.split("reconciler rollback ")[1].splitlines()[0]
         plan, config = told.split(" -c ")
-        assert config == str(contested.config)
+        assert config == str(moving)
         contested.undo(Path(plan))
+        (contested.world.folder / "state.db").unlink()
+        with_state(moving, to="b")

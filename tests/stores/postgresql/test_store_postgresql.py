@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.starting import with_state
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back
 from tests.stores.bare_store import bare_scheme
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED, a_server
@@ -92,11 +93,12 @@ def test_a_job_that_adds_a_row_for_every_batch_is_handed_its_offsets(world: Worl
     assert "which only the job writes. Start the job by reconciler hook" in ended.err
     shown = exits(world.run("show", world.plan_file, "--starting-offsets"), 0)
     assert json.loads(shown.out) == {job.mirrored: {str(part): offset for part, offset in job.right.items()}}
-    ended = exits(world.run("hook", "-c", config, "--to", "destination"), 0)
+    moving = with_state(config, to="b")
+    ended = exits(world.run("hook", "-c", moving), 0)
     assert "2 offsets are handed to the job" in ended.err
     for part, offset in job.right.items():
         psql.execute(insert, (job.mirrored, part, offset))
-    exits(world.run("check", "-c", config), 0)
+    exits(world.run("check", "-c", config, "--to", "b"), 0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
