@@ -167,6 +167,8 @@ class Job:
     """It lives on ``Config.there``; None where no location says where it lives."""
     left: Mapping[TopicPartition, StoredOffset] = field(default_factory=dict)
     """Where it was when it left ``Config.there`` after its latest stays there, by that cluster's names."""
+    in_copy: bool = False
+    """Its location names the copy of its checkpoint in which it goes on: nothing plans the original again."""
     streams: tuple[Stream, ...] = ()
     """What it reads, under whatever names."""
     new: StartAt | None = None

@@ -109,7 +109,7 @@ def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[
     """The job as it is now: a query goes on in the copy that its location names."""
     copy = None if location is None else location.checkpoint
     store = job.store if copy is None else checkpoint_at(copy)
-    return replace(job, moved=moved, store=store, left=_left(config, plans))
+    return replace(job, moved=moved, store=store, in_copy=copy is not None, left=_left(config, plans))
 
 
 def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, StoredOffset]:

@@ -110,7 +110,7 @@ class TrackedJob:
         main = self._kept(key).main
         if main is not None and main.stored.anchor is None:
             return OWN_ROW
-        if row.numbering is not None and self._is_of_another(main):
+        if row.numbering is not None and not self.job.in_copy and self._is_of_another(main):
             return OF_ORIGINAL
         return self.of_mirror.get(key)
 

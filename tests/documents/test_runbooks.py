@@ -7,6 +7,7 @@ import json
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.checkpoints.checkpoint_files import Files
 from tests.documents.runbooks import Person, commands
 from tests.lab.kafka import KafkaCluster
 from tests.watch.watching import runs_here
@@ -23,9 +24,11 @@ ON_A, ON_B = (9, 3), (17, 11)
 class Estate:
     """Two clusters that hold the same records under other offsets, and a job of one of them."""
 
-    def __init__(self, world: World, a: KafkaCluster, policy: str, offsets: str) -> None:
-        self.b, self.is_group = world, offsets == "kafka-group:"
-        world.address = offsets if self.is_group else world.address
+    def __init__(self, world: World, a: KafkaCluster, policy: str, kind: str) -> None:
+        self.b, self.kind, self.batch = world, kind, 0
+        self.checkpoint = world.folder / "checkpoint"
+        addresses = {"group": "kafka-group:", "checkpoint": f"checkpoint:{self.checkpoint}"}
+        world.address = addresses.get(kind, world.address)
         self.a = World(a, world.folder, world.topic, lambda _: CommandResult(0, "", ""))
         self.on_b = world.mirrored if policy == "default" else world.topic
         self.a.deliver(*RECORDS, topic=world.topic)
@@ -36,7 +39,7 @@ class Estate:
         job.write_text('#!/bin/sh\ncat "$RECONCILER_STARTING_OFFSETS"\n')
         job.chmod(0o755)
         extra = f'[topics]\npolicy = "{policy}"\n[state]\nstore = "sqlite:///{world.folder}/state.db"'
-        extra += f'\n[anchors]\nstore = "sqlite:///{world.folder}/anchors.db"' * self.is_group
+        extra += f'\n[anchors]\nstore = "sqlite:///{world.folder}/anchors.db"' * (kind in addresses)
         source = f'bootstrap_servers = "{a.bootstrap}"'
         world.config(extra=extra, source=source).rename(world.folder / "reconciler.toml")
 
@@ -44,19 +47,29 @@ class Estate:
         return {topic: {str(part): on.offset_of(number, part, topic) + 1 for part, number in enumerate(numbers)}}
 
     def processed(self, on: World, topic: str, numbers: tuple[int, ...]) -> None:
-        """The job has processed records up to these: a table has its anchors, of a group ``track`` takes them."""
-        if not self.is_group:
+        """The job has processed records up to these: a table has its anchors, ``track`` takes those of the others."""
+        if self.kind == "table":
             runs_here(on, *numbers, topic=topic)
             return
-        at = [
-            TopicPartition(topic, int(part), offset) for part, offset in self.right(on, topic, numbers)[topic].items()
-        ]
-        consumer = Consumer({"bootstrap.servers": on.cluster.bootstrap, "group.id": on.group})
-        consumer.commit(offsets=at, asynchronous=False)
-        consumer.close()
+        offsets = {int(part): offset for part, offset in self.right(on, topic, numbers)[topic].items()}
+        if self.kind == "group":
+            consumer = Consumer({"bootstrap.servers": on.cluster.bootstrap, "group.id": on.group})
+            at = [TopicPartition(topic, part, offset) for part, offset in offsets.items()]
+            consumer.commit(offsets=at, asynchronous=False)
+            consumer.close()
+        else:
+            self.has_run(topic, offsets)
+
+    def has_run(self, topic: str, offsets: dict[int, int]) -> None:
+        """The query has run another batch, in the folder where it lives."""
+        if not self.batch:
+            Files(self.checkpoint).began({topic: dict.fromkeys(offsets, 0)})
+        folder = self.checkpoint if not self.batch else self.checkpoint.with_name("checkpoint-2")
+        Files.at(folder).batch(self.batch, {topic: offsets})
+        self.batch += 1
 
     def tracked(self) -> None:
-        if self.is_group:
+        if self.kind != "table":
             ended = self.person.runs("reconciler track -c reconciler.toml --once")
             assert (ended.code, " 2 " in ended.out) == (0, True), ended.output
 
@@ -72,7 +85,7 @@ def policy(request) -> str:
     return request.param
 
 
-@pytest.fixture(params=["a table", "kafka-group:"])
+@pytest.fixture(params=["table", "group", "checkpoint"])
 def estate(request, policy: str, clusters, world: World) -> Estate:
     return Estate(world, clusters.source, policy, request.param)
 

@@ -117,10 +117,17 @@ def test_a_copy_is_tracked_beside_its_original_in_a_store_of_its_own(query: Quer
     assert (row.stored.offset, row.stored.anchor.offset, row.stored.cluster_id) == (RIGHT + 10, RIGHT + 9, "b")
 
 
-def tracked(query: Query, copy: Files, side: SourceSide) -> JobReport:
+def test_a_copy_that_its_location_names_is_tracked_in_the_originals_place(query: Query) -> None:
+    copy = copied(query)
+    runs(query, copy, 3, RIGHT + 10)
+    report = tracked(query, copy, side_of(query, query.log), in_copy=True)
+    assert (report.exact, report.saved, report.without | report.lagging) == (1, 1, {})
+
+
+def tracked(query: Query, copy: Files, side: SourceSide, *, in_copy: bool = False) -> JobReport:
     """One round beside a cluster."""
     config = query.config(copy.path)
-    tracker = Tracker(config, config.chosen("clicks"), side)
+    tracker = Tracker(config, [replace(job, in_copy=in_copy) for job in config.chosen("clicks")], side)
     try:
         return tracker.round().jobs[0]
     finally:
