@@ -94,6 +94,13 @@ def test_a_jobs_bare_numbers_are_adopted_at_home_and_called_unchecked(moving: Mo
     assert moving.start("bare").bootstrap_servers == SOURCE
 
 
+def test_a_job_whose_unread_records_are_gone_at_home_is_not_adopted(moving: Moving) -> None:
+    moving.world.source.partition("exact", 0).delete_before(12)
+    ended = moving.run("move --to a --yes --job exact")
+    assert (ended.code, "exact: must not start on a: exact-0 (lost): " in ended.out) == (4, True), ended.out
+    assert "not recorded" in moving.status()
+
+
 def test_a_job_that_was_never_placed_may_move_at_once(moving: Moving) -> None:
     """Its home is lost before anybody has said that it lives there."""
     assert moving.run("move --to b --yes --job exact").code == 0
