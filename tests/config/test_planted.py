@@ -19,6 +19,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from tests.config.planted import found_in, found_in_files
 from tests.kafka.security.secured import USER, Acl, Secured
+from tests.starting import with_state
 from tests.world import CommandResult, World, source_record
 
 pytestmark = pytest.mark.system
@@ -84,7 +85,7 @@ class Planted:
         for name, values in tables.items():
             lines += [f"[{name}]", *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items())]
         path.write_text("\n".join([*lines, self.world.job(store=store), ""]))
-        return path
+        return with_state(path, to="b")
 
     def run(self, *arguments: object) -> CommandResult:
         ended = self.world.run(*arguments)
@@ -172,9 +173,13 @@ def test_no_command_that_succeeds_shows_a_secret(secured: Secured, planted: Plan
         (0, ("apply", plan, "-c", config, "--yes")),
         (6, ("rollback", plan, "-c", config, "--yes")),  # it may have to correct an anchor kept there
         (0, ("rollback", plan, "-c", planted.config(secured.sasl, client, has_anchors=False), "--yes")),
-        (0, ("hook", "--to", "destination", "-c", config, "--plans", folder / "plans")),
         (0, ("watch", "-c", config, "--once")),
         (0, ("drill", "-c", config, "--no-spark")),
+        (0, ("move", "--to", "b", "-c", config, "--yes", "--details")),
+        (0, ("status", "-c", config, "--history")),
+        (0, ("status", "-c", config, "--format", "json")),
+        (0, ("hook", "-c", config, "--plans", folder / "plans")),
+        (6, ("watch", "-c", config, "--once")),  # toward a, now
         (6, ("track", "-c", planted.config(secured.sasl, client, "kafka-group:"), "--once")),
         (0 if "json" in loud else 6, ("config", "check", "-c", config)),
         (0, ("config", "check", "-c", config, "--offline")),
@@ -219,7 +224,7 @@ def test_no_command_that_fails_shows_a_secret(
         ("check", "-c", config),
         ("plan", "-c", config, "-o", folder / "other.plan.json"),
         ("apply", plan, "-c", config, "--yes"),
-        ("hook", "--to", "destination", "-c", config, "--plans", folder / "plans"),
+        ("hook", "-c", config, "--plans", folder / "plans"),
         ("watch", "-c", config, "--once"),
         ("drill", "-c", config, "--no-spark"),
         ("config", "check", "-c", config),

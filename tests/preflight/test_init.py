@@ -134,7 +134,7 @@ def test_groups_that_were_mirrored_become_jobs(world: World) -> None:
     )
     assert shown.code == 0, shown.output
     (job,) = tomllib.loads(shown.out)["jobs"]
-    assert (job["group"], job["topics"], job["store"]) == (group, [world.topic], "kafka-group:")
+    assert (job["name"], job["topics"], job["offsets"]) == (group, [world.topic], "kafka-group:")
     assert "# Found there: 1 stored offset, none with an anchor." in shown.out
     assert f"# Offsets without an anchor were found for {group}." in shown.out
 
@@ -155,10 +155,13 @@ def test_no_secret_is_written_and_the_file_works_once_it_is_in_the_environment(
     assert SECRET not in output.read_text() + ended.output
     logging.getLogger("reconciler").warning("a client library says %s", SECRET)
     assert SECRET not in capsys.readouterr().err
-    assert tomllib.loads(output.read_text())["destination"]["client"] == {
-        "security.protocol": "PLAINTEXT",
-        "sasl.username": "me",
-        "sasl.password": "${RECONCILER_SASL_PASSWORD}",
+    assert tomllib.loads(output.read_text())["clusters"]["standby"] == {
+        "bootstrap_servers": world.cluster.bootstrap,
+        "client": {
+            "security.protocol": "PLAINTEXT",
+            "sasl.username": "me",
+            "sasl.password": "${RECONCILER_SASL_PASSWORD}",
+        },
     }
     assert "Set in the environment first: RECONCILER_SASL_PASSWORD." in ended.out
     assert world.run("config", "check", "-c", output).code == 2
@@ -176,7 +179,7 @@ class Terminal(io.StringIO):
 
 
 def test_questions_offer_the_findings_as_defaults(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = (world.cluster.bootstrap, world.address, "no-such:id", "none", "")
+    answers = (world.cluster.bootstrap, world.address, "no-such:id", "none", "b", "")
     monkeypatch.setattr("sys.stdin", Terminal("\n".join(answers)))
     output = world.folder / "answered.toml"
     ended = world.run("init", "--output", output)
@@ -186,5 +189,5 @@ def test_questions_offer_the_findings_as_defaults(world: World, monkeypatch: pyt
     assert f"What identifies the records of {world.group} [header:message-id]: " in ended.err
     assert 'id = "no-such:id" is not known' in ended.err
     content = tomllib.loads(output.read_text())
-    assert content["destination"]["bootstrap_servers"] == world.cluster.bootstrap
+    assert content["clusters"]["b"]["bootstrap_servers"] == world.cluster.bootstrap
     assert content["jobs"][0]["identity"] == {"id": "none"}

@@ -86,7 +86,8 @@ class Parser(argparse.ArgumentParser):
     def _named(self, unknown: Sequence[str]) -> str:
         """The names of unknown options, without their values, which may be secrets; else a word that is no address."""
         options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        near = near_names(options[0], re.findall(r"--[a-z][\w-]+", self.format_help()), 1) if options else ()
+        others = [each for each in re.findall(r"--[a-z][\w-]+", self.format_help()) if each not in options]
+        near = near_names(options[0], others, 1) if options else ()
         word = unknown[0] if re.fullmatch(r"[\w./-]+", unknown[0]) else "…"
         return (", ".join(options) or word) + (f"\nDid you mean {near[0]}?" if near else "")
 
