@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
 from reconciler.clock import clock_ms
@@ -15,15 +15,26 @@ from reconciler.demo import proof, restarted, stateful
 from reconciler.demo.counts import WINDOW_MS
 from reconciler.demo.job import IDS, Query, Work
 from reconciler.demo.restarted import BEST, BILLING, REPORTS, Restarted, RestartedMirror, read_and_commit
-from reconciler.demo.stage import COUNTS_JOB, GROUP, IDS_ON_A, IDS_ON_B, MIRRORED, PARTITIONS, TOPIC, Stage
+from reconciler.demo.stage import (
+    COUNTS_JOB,
+    GROUP,
+    IDS_BACK,
+    IDS_ON_A,
+    IDS_ON_B,
+    MIRRORED,
+    PARTITIONS,
+    TOPIC,
+    Stage,
+)
 from reconciler.formats.plan import parse_plan
 from reconciler.lab import traffic
 from reconciler.lab.kafka import Broker
 from reconciler.lab.mirror import MirrorMaker
 from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, read_stream_options
 
-DELETED, PRODUCED, REPORTED = 3_000, 24_000, 2_000
-"""``REPORTED``: the records that group ``reports`` has processed in each partition."""
+DELETED, PRODUCED, LATER, REPORTED = 3_000, 22_000, 2_000, 2_000
+"""``LATER``: records that are produced before the way back. ``REPORTED``: those that group ``reports`` has processed in
+each partition."""
 PER_BATCH, BATCHES = 3_000, 5
 ONE_HOUR_MS = 3_600_000
 PORTS = {"a": 19_092, "b": 29_092}
@@ -74,12 +85,13 @@ class Demo:
         self._payments = RestartedMirror(stage, self.a, self.b, jars)
         # The first click starts a window, so the job dies within a window.
         begin_ms = (clock_ms() - ONE_HOUR_MS) // WINDOW_MS * WINDOW_MS
-        self._events = list(traffic.events("click", PRODUCED, PARTITIONS, begin_ms, seed=2))
+        self._all = list(traffic.events("click", PRODUCED + LATER, PARTITIONS, begin_ms, seed=2))
+        self._events = self._all[:PRODUCED]
         self._reported: set[str] = set()
         self._copy = ""
 
     def play(self) -> DemoResult:
-        """Run the whole failover. Only b runs afterwards."""
+        """Run the whole failover, and the way back. Both clusters run afterwards."""
         began = time.monotonic()
         self.stage.say("1  two Kafka clusters start: a (the source) and b (the destination)")
         self.a.launch()
@@ -94,11 +106,18 @@ class Demo:
         self._fail_over()
         self._payments.plan()
         self._run_on_destination()
-        return self._result(began)
+        there = self._result(began)
+        self._go_back()
+        runs = [self.stage.path(each) for each in (IDS_ON_A, IDS_ON_B, IDS_BACK)]
+        return replace(
+            there,
+            by_ids=proof.prove((event.id for event in self._all), runs),
+            state=replace(there.state, cloned=stateful.prove_back(self.stage, self._all)),
+            seconds=time.monotonic() - began,
+        )
 
     def start_again(self) -> None:
-        """Start what the disaster ended, with its data."""
-        self.a.start()
+        """Start the mirror, too, which the disaster ended."""
         self.mirror.start()
 
     def _produce(self) -> None:
@@ -188,6 +207,23 @@ id = "header:{traffic.ID_HEADER}"
         # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
         stage.run_job("job-b", Work(b, stage.store, GROUP, [at_once, [stateful.renamed(stage, b)]]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_ON_B))):,} more records")
+
+    def _go_back(self) -> None:
+        stage = self.stage
+        stage.say(f"   and back: a is there again, with its data, and {LATER:,} more records are produced there;")
+        stage.say("   track keeps the anchors of the stateful query on b, and both jobs move to a")
+        self.a.start()
+        traffic.produce(self.a, TOPIC, iter(self._all[PRODUCED:]), "later")
+        stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--once")
+        both = ("--job", GROUP, "--job", COUNTS_JOB)
+        stage.expect(0, "move", "-c", stage.config, *both, "--to", "a", "--yes")
+        stage.hook(GROUP)
+        copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
+        own = {"kafka.bootstrap.servers": self.a.bootstrap, "includeHeaders": "true"}
+        ids = Query(IDS, str(stage.path(IDS_BACK)), read_stream_options(stage.plan(GROUP), extra=own))
+        counts = stateful.back_on_a(stage, self.a.bootstrap, copy)
+        stage.run_job("job-back", Work(self.a.bootstrap, stage.store, GROUP, [[ids, counts]]))
+        stage.say(f"   {len(proof.ids_in(stage.path(IDS_BACK))):,} more records")
 
     def _result(self, began: float) -> DemoResult:
         stage, b = self.stage, self.b

@@ -23,6 +23,7 @@ TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
 MIRRORED = f"a.{TOPIC}"
 COUNTS_JOB = "counts"
 IDS_ON_A, IDS_ON_B, COUNTS_ON_A, COUNTS_ON_B = "ids-a", "ids-b", "counts-a", "counts-b"
+IDS_BACK, COUNTS_BACK = "ids-back", "counts-back"
 """The folders of the job's queries: their checkpoints, and a directory for each batch."""
 JOB_S = 900.0
 """Ten times what it takes on a slow machine."""

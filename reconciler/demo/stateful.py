@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.demo.counts import Comparison, compare, counts_in, plain_counts
 from reconciler.demo.job import COUNTS, Query
-from reconciler.demo.stage import COUNTS_JOB, COUNTS_ON_A, COUNTS_ON_B, MIRRORED, TOPIC, Stage
+from reconciler.demo.stage import COUNTS_BACK, COUNTS_JOB, COUNTS_ON_A, COUNTS_ON_B, MIRRORED, TOPIC, Stage
 from reconciler.formats.plan import parse_plan
 from reconciler.lab.traffic import Event
 from reconciler.spark.handoff.options import read_stream_options
@@ -42,6 +42,11 @@ def on_b(stage: Stage, bootstrap: str, copy: str) -> Query:
     return Query(COUNTS, str(stage.path(COUNTS_ON_B)), _restarted(bootstrap), copy)
 
 
+def back_on_a(stage: Stage, bootstrap: str, copy: str) -> Query:
+    """The query on the copy of that copy."""
+    return Query(COUNTS, str(stage.path(COUNTS_BACK)), {**_restarted(bootstrap), "subscribe": TOPIC}, copy)
+
+
 def with_new_checkpoint(stage: Stage) -> Query:
     """An alternative: the right offsets with a new checkpoint, so without the state."""
     plan = parse_plan(stage.plan(COUNTS_JOB).read_text())
@@ -65,6 +70,12 @@ def renamed(stage: Stage, bootstrap: str) -> Query:
 
 def _restarted(bootstrap: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": bootstrap, "subscribe": MIRRORED, "startingOffsets": "earliest"}
+
+
+def prove_back(stage: Stage, events: Iterable[Event]) -> Comparison:
+    """The counts after both moves."""
+    outputs = [stage.path(each) for each in (COUNTS_ON_A, COUNTS_ON_B, COUNTS_BACK)]
+    return compare(counts_in(outputs), plain_counts(events))
 
 
 def prove(stage: Stage, events: Iterable[Event]) -> StateProof:

@@ -114,7 +114,7 @@ def _report(result: DemoResult) -> None:
     anchored, traces = group.anchored, group.unprepared
     lost, doubled = len(found.lost), len(found.doubled)
     _table(
-        "11 the proof, by ids, over both runs of the job\n"
+        "11 the proof, by ids, over both moves\n"
         f"   produced {found.produced:,} · processed {found.seen:,} · lost {lost} · doubled {doubled}",
         ("read again", "skipped"),
         {
