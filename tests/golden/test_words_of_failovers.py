@@ -282,6 +282,7 @@ def test_a_move_there_and_back(world: World, goldens: Goldens) -> None:
         "move -c reconciler.toml --to a --job clicks --yes",
         hook,
         f"{hook} --set a.events:0=9",
+        "check -c reconciler.toml --job clicks",
         "move -c reconciler.toml --to c",
         "move -c reconciler.toml --to b",
         "move -c reconciler.toml --to b --job stuck --accept lost --accept missing --set a.bare:0=3 --accept skips",

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> ExitCode:
             show_json_text(piece)
     else:
         show(plan_text(plan, policy))
-        show(wrap("", *summary(checked, policy, by_hand)))
+        show(wrap("", *summary(checked, policy, by_hand, moves=config.state is not None)))
     return code
 
 
@@ -90,9 +90,9 @@ def judged_code(checked: Checked, policy: StartPolicy) -> ExitCode:
     return ExitCode.CORRECTABLE if checked.to_write else ExitCode.OK
 
 
-def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand) -> list[str]:
-    """The last lines: the result and the next step."""
-    judged, plan = _judged(checked, judged_code(checked, policy), by_hand), checked.plan
+def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand, *, moves: bool = False) -> list[str]:
+    """The last lines: the result and the next step, which is a move where it is recorded where the jobs live."""
+    judged, plan = _judged(checked, judged_code(checked, policy), by_hand, moves=moves), checked.plan
     if not plan.not_judged:
         return [judged]
     of = f"{len(plan.jobs):,} of {len(plan.jobs) + len(plan.not_judged):,} jobs"
@@ -100,14 +100,16 @@ def summary(checked: Checked, policy: StartPolicy, by_hand: ByHand) -> list[str]
     return [*lines, f"{not_judged_text(plan)} Fix what is named above, then check again."]
 
 
-def _judged(checked: Checked, code: ExitCode, by_hand: ByHand) -> str:
+def _judged(checked: Checked, code: ExitCode, by_hand: ByHand, *, moves: bool) -> str:
     starting = outcome(checked.plan)
     if code is ExitCode.NEEDS_PERSON:
         return f"Do not start: {checked.why_not}. Nothing was written."
     if code is ExitCode.CORRECTABLE:
         alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
-        plan = "reconciler plan" if by_hand == ByHand() else "reconciler plan with the same decisions (--set, --accept)"
-        return f"{_to_correct(checked)}{alone}; {starting}. Next: {_then(checked, plan)}."
+        decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
+        move = f"{command('reconciler', 'move', '--to', checked.plan.destination_name)}{decided}"
+        then = f"{move}, then start the jobs by their hooks" if moves else _then(checked, f"reconciler plan{decided}")
+        return f"{_to_correct(checked)}{alone}; {starting}. Next: {then}."
     return f"Every partition may start as it is; {starting}."
 
 
