@@ -6,6 +6,7 @@ import pytest
 
 from reconciler.cli.commands.failover import move
 from tests.cli.commands.moving import Moving, moving
+from tests.golden.corpus import deliver
 from tests.golden.world import DESTINATION, SOURCE
 
 __all__ = ["moving"]
@@ -71,6 +72,18 @@ def test_where_a_job_lives_already_nothing_is_recorded(moving: Moving) -> None:
     ended = moving.run("move --to a --yes --job exact")
     assert (ended.code, ended.out) == (0, "exact: lives on a already, and starts exactly\n")
     assert moving.run("status --history").out == before
+
+
+def test_where_its_topic_was_made_anew_a_job_moves_to_where_it_lives(moving: Moving) -> None:
+    moving.run("move --to b --yes --job exact")
+    assert moving.start().offsets == {"a.exact": {"0": 5}}
+    moving.world.destination.create("a.exact", 1, "another id")
+    deliver(moving.world, "a.exact", range(20))
+    ended = moving.run("move --to b --yes --job exact")
+    assert (ended.code, "exact: starts early, at most 1 record again" in ended.out) == (0, True), ended.out
+    start = moving.start()
+    assert (start.bootstrap_servers, start.offsets) == (DESTINATION, {"a.exact": {"0": 7}})
+    assert moving.status().startswith("exact b 3 ")
 
 
 # ---------------------------------------------------------------- jobs of which the store knows nothing
