@@ -151,7 +151,9 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
     )
     world.located(to="b")
     hook = "hook -c reconciler.toml --plans plans"
-    said += "\n" + world.session("move -c reconciler.toml --to b", hook, hook, "status -c reconciler.toml --history")
+    said += "\n" + world.session(
+        "move -c reconciler.toml --to b", hook, hook, "status -c reconciler.toml", "status -c reconciler.toml --history"
+    )
     goldens.check(f"words/checkpoint-{of}.txt", said)
 
 

@@ -71,7 +71,8 @@ def _row(config: Config, job: Job, here: Location | None) -> tuple[str, ...]:
         return (job.name, here.cluster, str(here.stay), since, f"finishes the move to {here.to}")
     if here.phase is Phase.MOVING:
         return (job.name, here.cluster, str(here.stay), since, f"moves to {here.to}")
-    return (job.name, here.cluster, str(here.stay), since, f"on {place.cluster}")
+    copy = "" if here.checkpoint is None else f", in {here.checkpoint}"
+    return (job.name, here.cluster, str(here.stay), since, f"on {place.cluster}{copy}")
 
 
 def _history(states: dict[str, JobState]) -> ExitCode:
