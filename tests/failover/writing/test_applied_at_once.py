@@ -46,7 +46,7 @@ class Contested:
         else:
             world.processed(*[4] * PARTITIONS)
             # It has been here before: there is something to replace.
-            world.save({1: StoredOffset(2, Anchor(1, cluster_id=world.cluster.cluster_id), 1)}, topic=world.mirrored)
+            world.save({1: StoredOffset(2, Anchor(1, cluster_id="the cluster before"), 1)}, topic=world.mirrored)
         self.config = world.config()
         self.before = self.bytes()
 
@@ -155,8 +155,7 @@ def test_one_that_waited_while_the_rows_changed_does_not_take_the_winners_way_ba
     plan = parse_plan(path.read_text())
     with context.outside(config) as outside:
         waiting = prepare(plan, config, outside)
-        younger = StoredOffset(3, Anchor(2, cluster_id=in_a_file.world.cluster.cluster_id), 2)
-        in_a_file.world.save({1: younger}, topic=in_a_file.world.mirrored)
+        in_a_file.world.save({1: StoredOffset(3, None, 2)}, topic=in_a_file.world.mirrored)
         in_a_file.before = in_a_file.bytes()
         assert in_a_file.world.run(*in_a_file.apply(path)).code == 0
         with pytest.raises(Changed, match="Nothing was written"):
