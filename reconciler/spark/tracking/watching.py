@@ -1,0 +1,198 @@
+"""The thread beside a query that keeps its stay's journal. It is never in a batch's way.
+
+It looks at the checkpoint once a second, and when a batch begins. No event of Spark announces that, so a cheap sign of
+it is read every ``TICK_S`` (``RunningQuery.begun``): the end of a batch is in the journal before most of the batch's
+work. A listener in Python would add nothing, and costs the driver more than all of this (decision 0019).
+
+Failures never reach the query: they are logged once, and are in ``Tracking.state`` and ``trouble``. One thing ends the
+query: its job lives elsewhere by now (``recorder.Moved``).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Callable
+from enum import StrEnum
+from time import monotonic
+from typing import Protocol
+
+from reconciler.checkpoints.restart import Checkpoint
+from reconciler.clock import clock_ms
+from reconciler.core.errors import ConfigError, ReconcilerError, as_sentence
+from reconciler.spark.tracking.recorder import Moved, StayRecorder
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+TICK_S = 0.01
+BURST = 3
+HERE_S = 10.0
+"""How often the newest location is read."""
+PAUSE_S = 60.0
+"""How long nothing is tried after a refusal: a login, too many partitions."""
+LAST_S = 10.0
+"""How long the end of the driver waits for the last entry."""
+
+
+class State(StrEnum):
+    """What a tracked query's journal gets, for a metric."""
+
+    BEGINNING = "beginning"
+    RECORDING = "recording"
+    FAILING = "failing"
+    """A cluster or store is away: the next look tries again."""
+    UNABLE = "unable"
+    """This driver cannot record: ``reconciler track`` can."""
+    STOPPED = "stopped"
+    """The job lives elsewhere, and the query was stopped."""
+    ENDED = "ended"
+
+
+class RunningQuery(Protocol):
+    """What is needed of a query."""
+
+    @property
+    def is_active(self) -> bool: ...
+    @property
+    def begun(self) -> object:
+        """A value that changes when a batch begins, cheap to read."""
+
+    def stop(self) -> None: ...
+
+
+class Pace:
+    """One append a second, and ``BURST`` more. That a known number is processed now can wait for two seconds."""
+
+    def __init__(self) -> None:
+        self._spare, self._last = float(BURST), float("-inf")
+
+    def wait_s(self, now: float, *, urgent: bool) -> float:
+        """Seconds until the next append may be made; 0 or less for now."""
+        wait = 1 - self._left(now)
+        return wait if urgent else max(wait, self._last + 2 - now)
+
+    def spent(self, now: float) -> None:
+        self._spare, self._last = self._left(now) - 1, now
+
+    def _left(self, now: float) -> float:
+        return min(BURST, self._spare + now - self._last)
+
+
+class Tracking:
+    """One query's recorder. ``state`` and ``trouble`` say how it is; a driver needs no other part of it."""
+
+    def __init__(self, job: str, query: RunningQuery | None = None) -> None:
+        self.job = job
+        self.state = State.BEGINNING
+        self.trouble: ReconcilerError | None = None
+        """Why nothing is recorded now, or why the query was stopped."""
+        self.appended = 0
+        self._query = query
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def unable(self, why: ReconcilerError) -> Tracking:
+        """Nothing is recorded by this driver; the query goes on."""
+        self._fail(why, State.UNABLE)
+        return self
+
+    def begin(self, recorder: StayRecorder, read: Callable[[], Checkpoint | None]) -> Tracking:
+        """Start the thread. ``read`` gives the checkpoint, None before there is one."""
+        self._recorder, self._read = recorder, read
+        self._pace, self._is_urgent, self._is_early = Pace(), False, False
+        self._begun: object = None
+        self._here_at = self._resume_at = float("-inf")
+        self._thread = threading.Thread(target=self._run, name=f"reconciler-track-{self.job}", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)  # a daemon thread would lose the last batch's entry
+        return self
+
+    def close(self) -> None:
+        """Record what the checkpoint has, and end. The query goes on."""
+        self._closing.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(LAST_S)
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            while self._is_watched():
+                self._await_change()
+                self.turn(monotonic())
+            if self.state is not State.STOPPED:
+                self.turn(monotonic(), is_last=True)
+        finally:
+            atexit.unregister(self.close)
+            self.state = self.state if self.state is State.STOPPED else State.ENDED
+
+    def _is_watched(self) -> bool:
+        return self._query is not None and self._query.is_active and not self._closing.is_set()
+
+    def _await_change(self) -> None:
+        now = monotonic()
+        until = now + (self._pace.wait_s(now, urgent=True) if self._is_early else LOOK_S)
+        before = self._begun
+        while self._begun == before and not self._closing.wait(TICK_S) and monotonic() < until:
+            self._begun = self._query.begun if self._query is not None else None
+
+    def turn(self, now: float, *, is_last: bool = False) -> None:
+        """Look once, and append what is due. Never raises."""
+        try:
+            if now - self._here_at >= HERE_S:
+                self._recorder.require_here()
+                self._here_at = now
+            self._is_early = not is_last and self._pace.wait_s(now, urgent=True) > 0
+            if now < self._resume_at or self._is_early:
+                return  # what is looked up now would not be appended now
+            if (found := self._read()) is None:
+                return
+            self._is_urgent = self._recorder.look(found) or self._is_urgent
+            is_due = is_last or self._pace.wait_s(now, urgent=self._is_urgent) <= 0
+            if is_due and self._recorder.append(clock_ms()):
+                self._pace.spent(now)
+                self._is_urgent = False
+                self.appended += 1
+            self._recovered()
+        except Moved as error:
+            self._stop(error)
+        except Exception as error:
+            why = as_sentence(error, "the traceback in the log")
+            self._resume_at = float("-inf") if why.retryable else now + PAUSE_S
+            if why is not error:
+                log.exception('job "%s"', self.job)
+            self._fail(why, State.FAILING if why.retryable else State.UNABLE)
+
+    def _recovered(self) -> None:
+        if self.trouble is not None:
+            log.warning('job "%s" is recorded again', self.job)
+        self.state, self.trouble = State.RECORDING, None
+
+    def _fail(self, why: ReconcilerError, state: State) -> None:
+        if str(why) != str(self.trouble):
+            log.warning('job "%s" is not recorded now, and its query goes on: %s', self.job, why)
+        self.state, self.trouble = state, why
+
+    def _stop(self, why: Moved) -> None:
+        log.error("%s", why)
+        self.state, self.trouble = State.STOPPED, why
+        self._closing.set()
+        try:
+            if self._query is not None:
+                self._query.stop()
+        except Exception:  # Spark's own, of many kinds
+            log.exception('the query of job "%s" could not be stopped', self.job)
+
+
+def another(tracking: Tracking) -> ConfigError:
+    """The error for a second query that is to be tracked as the same job."""
+    return ConfigError(
+        f'The job "{tracking.job}" is tracked in this driver already: its journal has one query\'s numbers.',
+        hint="Give the other query a job of its own, in [[jobs]].",
+    )
