@@ -3,5 +3,10 @@
 In: a job's batches or its query, and after a failover the plan that the hook applied. Out: rows with anchors in the
 job's store, options for Spark's Kafka source, and counts of what a failover lost or repeated (``audit``).
 
-Import the submodules by name. None is imported here: ``handoff`` is plain Python and must stay usable without pyspark.
+``from reconciler.spark import job`` is all that a job needs. Import the other submodules by name: ``handoff`` is plain
+Python and must stay usable without pyspark.
 """
+
+from reconciler.spark.job import job
+
+__all__ = ["job"]

@@ -1,0 +1,234 @@
+"""A job in its own process: where it starts, and the journal of what it has processed.
+
+from reconciler.spark import job
+
+clicks = job()                                       # what the hook handed over
+events = clicks.read(spark)                          # the Kafka source: cluster, topics, offsets of this stay
+query = (events.writeStream.format("json").option("path", "/srv/clicks/out")
+         .option("checkpointLocation", clicks.checkpoint).start())
+clicks.track(query)                                  # the journal gets the last record of every partition
+query.awaitTermination()
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from reconciler.core.errors import Changed, ConfigError, NeedsPerson, NotCreated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from reconciler.spark.tracking.watching import Tracking
+    from reconciler.state.jobs import JobState
+    from reconciler.state.start import Start
+
+log = logging.getLogger(__name__)
+
+START_VARIABLE = "RECONCILER_START"
+DIGEST_VARIABLE = "RECONCILER_START_SHA256"
+DECIDED = frozenset(
+    {"subscribe", "subscribepattern", "assign", "failondataloss", "kafka.bootstrap.servers", "startingoffsets"}
+    | {"startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
+)
+"""Options (lower case: Spark ignores case) that the start decides."""
+AGAIN = "Start the job by its hook, which finds where it lives now: reconciler hook"
+_tracked: dict[tuple[str, str], Tracking] = {}
+"""By state store and job."""
+
+
+def job(start: Start | None = None, *, environ: Mapping[str, str] | None = None) -> Job:
+    """The job that the hook started in this process, or that ``start`` describes.
+
+    Raises ConfigError without a start, and Changed or NeedsPerson where the state store says otherwise by now: the job
+    was moved, or this is another store. Raises Unreachable and Refused if the store cannot be read.
+    """
+    from reconciler.state.jobs import JobState
+    from reconciler.state.opening import open_state
+
+    env = os.environ if environ is None else environ
+    given = start if start is not None else _handed_over(env)
+    store, client = logins(given, env)
+    found = Job(given, JobState(open_state(store), given.job), client)
+    found.require_here()
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One stay of a job. ``client``: librdkafka properties for its cluster, which may hold passwords."""
+
+    start: Start
+    state: JobState = field(repr=False)
+    client: Mapping[str, str] = field(repr=False)
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpointLocation of this stay. Raises ConfigError for a job whose offsets are not in a checkpoint."""
+        if self.start.checkpoint is None:
+            raise ConfigError(
+                f'The offsets of job "{self.start.job}" are not in a checkpoint, so the start names none.',
+                hint='Begin a new one for each stay; or configure offsets = "checkpoint:PATH".',
+            )
+        return self.start.checkpoint
+
+    def read(self, spark: SparkSession, options: Mapping[str, str] | None = None) -> DataFrame:
+        """The Kafka source of this stay. ``options``: more of Spark's, such as a login (``kafka.*``).
+
+        Raises as ``require_here``, and ConfigError for an option that the start decides.
+        """
+        from reconciler.identity import identity_from_settings, may_read_headers
+
+        self.require_here()
+        if decided := sorted(name for name in options or {} if name.lower() in DECIDED):
+            raise ConfigError(
+                f'The start of job "{self.start.job}" decides the option {", ".join(decided)}.',
+                hint="Leave it out. Where the job reads is changed by: reconciler move",
+            )
+        chosen = {
+            "kafka.bootstrap.servers": self.start.bootstrap_servers,
+            "subscribe": ",".join(sorted(self.start.topics)),
+            "startingOffsets": self.start.starting_offsets(),
+            "failOnDataLoss": "true",  # with "false" Spark silently jumps over what is gone
+        }
+        if may_read_headers(identity_from_settings(self.start.identity)):
+            chosen["includeHeaders"] = "true"
+        return spark.readStream.format("kafka").options(**chosen, **(options or {})).load()
+
+    def track(self, query: Any) -> Tracking:
+        """Keep the journal of this stay while the query runs, in a thread of its own. Nothing has to be closed.
+
+        A query that cannot be recorded here goes on, and the log says why. Raises ConfigError for a second query of one
+        job and above 10,000 partitions; and NeedsPerson for a query with another checkpoint, which it stops.
+        """
+        from reconciler.spark.tracking.query import SparkQuery
+        from reconciler.spark.tracking.recorder import refuse_many
+        from reconciler.spark.tracking.watching import Tracking, another
+
+        here = (self.start.store_id, self.start.job)
+        if here in _tracked and _tracked[here].is_running:
+            raise another(_tracked[here])
+        refuse_many(len(self.start.offsets))
+        try:
+            running = SparkQuery(query)
+            recorder = self._recorder(running)
+        except ConfigError as error:
+            return Tracking(self.start.job).unable(error)
+        self._require_own_checkpoint(running)
+        tracking = _tracked[here] = Tracking(self.start.job, running)
+        return tracking.begin(recorder, lambda: _read(running.checkpoint))
+
+    def require_here(self) -> None:
+        """Raise Changed if the job was moved since its start, NeedsPerson if this is another state store."""
+        from reconciler.spark.tracking.recorder import moved_words
+        from reconciler.state.locations import Phase
+
+        start, name = self.start, self.start.job
+        here = self.state.location() if self.state.store.id == start.store_id else None
+        if here is None or here.stay < start.stay:
+            raise NeedsPerson(
+                f'The start of job "{name}" is of stay {start.stay}, which {self.state.store.shown} does not '
+                "know: it is another state store, or an old copy of it.",
+                hint="Correct [state] store, or restore the newest backup; then start the job by its hook.",
+            )
+        if here.phase is Phase.WRITING or (here.stay, here.cluster, here.checkpoint) != (
+            *(start.stay, start.cluster),
+            start.checkpoint if here.checkpoint is not None else None,
+        ):
+            raise Changed(f'The start of job "{name}" is an earlier one: {moved_words(here)}.', hint=AGAIN)
+
+    def _recorder(self, running: Any) -> Any:
+        from reconciler.clock import clock_ms
+        from reconciler.identity import identity_from_settings
+        from reconciler.spark.target import ClusterAccess
+        from reconciler.spark.tracking.query import unseen
+        from reconciler.spark.tracking.recorder import StayRecorder
+        from reconciler.spark.tracking.source import TIMEOUT_S, SourceLog
+
+        start = self.start
+        streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}
+        if not streams:
+            raise unseen(f"it reads none of {', '.join(sorted(start.topics))} from {start.bootstrap_servers} alone")
+        access = ClusterAccess.at(start.bootstrap_servers, self.client)
+        source = SourceLog(
+            lambda committed: access.reader(timeout_s=TIMEOUT_S, committed_only=committed),
+            running.is_committed_only,
+            identity_from_settings(start.identity),
+            clock_ms,
+        )
+        run = f"driver on {socket.gethostname()}, process {os.getpid()}, {token_hex(4)}"
+        return StayRecorder(self.state, start.stay, streams, source, run)
+
+    def _require_own_checkpoint(self, running: Any) -> None:
+        own = self.start.checkpoint
+        if own is None or _place(own) == _place(running.checkpoint):
+            return
+        running.stop()
+        raise NeedsPerson(
+            f'The query of job "{self.start.job}" goes on from {running.checkpoint}, and this stay has {own}: it was '
+            "stopped.",
+            hint='Give it .option("checkpointLocation", job.checkpoint).',
+        )
+
+
+def logins(start: Start, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """What a start leaves out, from the configuration that it names: the state store's address, with its login, and
+    librdkafka properties for the cluster. Raises ConfigError for a configuration with faults.
+    """
+    from reconciler.config.addresses import without_secrets
+    from reconciler.config.file import load_config
+
+    if start.config is None:
+        return start.store, {}
+    if not os.path.exists(start.config):
+        log.warning("The configuration %s is not on this machine: its logins are not used.", start.config)
+        return start.store, {}
+    config = load_config(Path(start.config), environ)
+    cluster = config.clusters.get(start.cluster)
+    client = {} if cluster is None else dict(cluster.client)
+    client.pop("bootstrap.servers", None)  # the start has them
+    is_same = config.state is not None and without_secrets(config.state) == start.store
+    return config.state if is_same and config.state else start.store, client
+
+
+def _handed_over(env: Mapping[str, str]) -> Start:
+    from reconciler.fileio import read_regular, why
+    from reconciler.state.start import load
+
+    path, digest = env.get(START_VARIABLE, ""), env.get(DIGEST_VARIABLE, "")
+    if not path or not digest:
+        raise ConfigError(
+            f"{START_VARIABLE if not path else DIGEST_VARIABLE} is not set in this process's environment.",
+            hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine, "
+            f"ship the start's file to it, and set {START_VARIABLE} and {DIGEST_VARIABLE} there.",
+        )
+    try:
+        content = read_regular(Path(path))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{START_VARIABLE} names {path}, which cannot be read: {why(error)}.", hint=AGAIN) from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise Changed(f"The start {path} is not what the hook wrote: its SHA-256 is not {digest}.", hint=AGAIN)
+    return load(content.decode(errors="replace"), path)
+
+
+def _read(path: str) -> Any:
+    """The checkpoint; None where the query has not written it yet."""
+    from reconciler.checkpoints.reading import read_checkpoint
+
+    try:
+        return read_checkpoint(path)
+    except NotCreated:
+        return None
+
+
+def _place(path: str) -> str:
+    local = path.removeprefix("file://").removeprefix("file:")
+    return path.rstrip("/") if "://" in local else os.path.realpath(local)
