@@ -26,6 +26,7 @@ from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetReader, Row, To
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition, known_of
 from reconciler.state.locations import Location, Phase
+from reconciler.state.moving import refuse_later
 from reconciler.state.plans import Numbers
 from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, from_entry, newest, read_number
 
@@ -35,7 +36,8 @@ class JobPlace:
     """Where a job keeps its numbers, on the cluster where it lives.
 
     ``reader`` None: in its journal. ``names``: the streams by their topics on that cluster; a stream without a topic
-    there is left out. ``shared``: the names under which another cluster's number can be.
+    there is left out. ``shared``: the names under which another cluster's number can be. ``elsewhere``: the streams'
+    topics on other clusters, whose rows only show whether the job has lived there since.
     """
 
     reader: OffsetReader | None
@@ -43,6 +45,7 @@ class JobPlace:
     traits: Traits
     names: Mapping[str, Stream]
     shared: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
 
 
 def names_shared(
@@ -106,7 +109,10 @@ class Gathered:
 
 
 def gather(job: JobState, here: Location, place: JobPlace) -> Gathered:
-    """Read the place and what is recorded. Raises what the two raise."""
+    """Read the place and what is recorded.
+
+    Raises what the two raise, and NeedsPerson if the place has a number of a later stay: the state store is an old one.
+    """
     plans = job.plans()
     plan = None if here.plan is None else plans.get(here.plan) or job.plan(here.plan)
     before = [each for each in plans.values() if plan is not None and each.number < plan.number]
@@ -114,17 +120,21 @@ def gather(job: JobState, here: Location, place: JobPlace) -> Gathered:
     if here.phase is Phase.WRITING:
         return Gathered(here, place, plan, was_here, {})
     rows, unseen = _rows(place)
+    refuse_later(job, here, {key: row.of_stay for key, row in (rows or {}).items()})
     journal = job.journal(here.stay)
     if unseen is not None and not any(known.processed for each in journal for known in each.numbers.values()):
         raise unseen
+    if rows is not None:
+        rows = {key: row for key, row in rows.items() if key.topic in place.names}
     return Gathered(here, place, plan, was_here, rows, journal, unseen)
 
 
 def _rows(place: JobPlace) -> tuple[Mapping[TopicPartition, Row] | None, Unreachable | None]:
     if place.reader is None:
         return None, None
+    topics = sorted({*place.names, *place.elsewhere})
     try:
-        return {row.key: row for row in place.reader.read(place.group, sorted(place.names))}, None
+        return {row.key: row for row in place.reader.read(place.group, topics)}, None
     except NotCreated:
         return {}, None
     except Unreachable as error:

@@ -73,15 +73,20 @@ def begin(job: JobState, here: Location, plan: Numbers, place_on: PlaceOn, stamp
     """
     number, place = job.add_plan(plan), place_on(plan.to)
     numbers = _new_numbers(plan, locations.stay_of(number))
-    for key, found in place.read(numbers).items():
-        if found.of_stay is not None and found.of_stay > here.stay:
-            raise NeedsPerson(
-                f'{key} of job "{job.job}" was stored in stay {found.of_stay}, and the newest location in '
-                f"{job.store.shown} is of stay {here.stay}: this is another state store, or an old copy of it.",
-                hint="Restore the newest one.",
-            )
+    refuse_later(job, here, {key: found.of_stay for key, found in place.read(numbers).items()})
     place.check(numbers)
     return job.move_on(here, locations.writing(here, number, stamp))
+
+
+def refuse_later(job: JobState, here: Location, stays: Mapping[TopicPartition, int | None]) -> None:
+    """Raise NeedsPerson if a number in the job's place is of a later stay than the newest location."""
+    for key, stay in stays.items():
+        if stay is not None and stay > here.stay:
+            raise NeedsPerson(
+                f'{key} of job "{job.job}" was stored in stay {stay}, and the newest location in {job.store.shown} '
+                f"is of stay {here.stay}: this is another state store, or an old copy of it.",
+                hint="Restore the newest one.",
+            )
 
 
 def _new_numbers(plan: Numbers, stay: int) -> dict[TopicPartition, NewNumber]:

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
-from reconciler.core.errors import NotCreated, Refused, Unreachable
+from reconciler.core.errors import NeedsPerson, NotCreated, Refused, Unreachable
 from reconciler.core.policies import TopicPolicy
 from reconciler.failover.recorded import Basis, JobPlace, Recorded, Undecided, gather, judge, names_shared
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetReader, OffsetStore, Row, TopicPartition, Traits
@@ -105,7 +105,6 @@ HISTORIES: dict[str, tuple[History, Recorded | Doubt | None]] = {
     "N4: below everything": (History((35,), stored(12)), Doubt.UNKNOWN),
     "N4: below everything, with an anchor": (History((35,), stored(12, anchor=True)), Doubt.UNKNOWN),
     "N4: of another stay": (History((35,), stored(38), of_stay=1), Doubt.ANOTHER_STAY),
-    "N4: of a later stay": (History((35,), stored(38), of_stay=3), Doubt.ANOTHER_STAY),
     "N5: beyond an entry": (History((35,), stored(38)), is_at(38, 35, 0, 3)),
     "N5: under one name, and of this stay": (
         History((35,), stored(38), naming=ONE, of_stay=2),
@@ -403,6 +402,22 @@ def test_numbers_found_anew_on_one_cluster_are_not_told_from_those_before_by_the
     put_back = Rows(Row(key, StoredOffset(33), "v"))
     found = judge(gather(job, here, place_of(History(), put_back)))  # type: ignore[arg-type]
     assert found == {AT: is_at(10, 10, 23, 23)}
+
+
+@pytest.mark.parametrize("topic", ["a.events", "events"])
+def test_a_number_of_a_later_stay_on_any_cluster_shows_an_old_state_store(topic: str) -> None:
+    job, here = job_of(History((35,)))
+    rows = Rows(Row(TopicPartition(topic, 0), StoredOffset(35), "v", of_stay=3))
+    place = replace(place_of(History(), rows), elsewhere=frozenset({"events"}))  # type: ignore[arg-type]
+    with pytest.raises(NeedsPerson, match=f"{topic}-0 of job .* was stored in stay 3, and the newest location"):
+        gather(job, here, place)
+
+
+def test_rows_of_other_clusters_are_not_the_jobs() -> None:
+    job, here = job_of(History((35,)))
+    rows = Rows(Row(TopicPartition("events", 0), StoredOffset(40), "v", of_stay=1))
+    place = replace(place_of(History(), rows), elsewhere=frozenset({"events"}))  # type: ignore[arg-type]
+    assert judge(gather(job, here, place)) == {AT: is_at(30, 30, 5, 5)}
 
 
 def test_a_stream_without_a_topic_on_this_cluster_is_left_out() -> None:

@@ -31,7 +31,8 @@ def read_stream(world: World, state: State, location: Location, stream: Stream) 
     if world.place is Place.GROUP and state.dead and location.cluster == "a":
         return newest(journal, reached=end(world, state, stream, "a"))
     later = any(each.stay > location.stay for _, each in state.place)
-    if world.place is Place.CHECKPOINT and location.state != "writing" and later and world.fault != "A2":
+    shows_stays = world.marked or world.place is Place.CHECKPOINT
+    if shows_stays and location.state != "writing" and later and world.fault != "A2":
         return None
     held = dict(state.place).get(place_key(world, location.cluster, location.folder, stream))
     if held and _is_taken_at_face_value(world, location, held.value, journal):
