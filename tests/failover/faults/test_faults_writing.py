@@ -35,7 +35,7 @@ class Laid:
         world.deliver(9, 9, 6)
         world.save({0: source_record(4).stored, 2: source_record(5, 2).stored})
         # It has been here before: rows under the destination's name are replaced, not made.
-        earlier = Anchor(1, cluster_id=world.cluster.cluster_id)
+        earlier = Anchor(1, cluster_id="the cluster before")
         world.save({2: StoredOffset(2, earlier, 1)}, topic=world.mirrored)
         world.save({0: source_record(2).stored, 2: source_record(3, 2).stored}, address=self.other)
         synced = {0: StoredOffset(1, source_record(3).anchor), 1: StoredOffset(0, source_record(1, 1).anchor)}
@@ -230,7 +230,7 @@ def test_a_row_that_came_after_a_killed_apply_is_what_rollback_brings_back(laid:
     world = laid.world
     world.plan(laid.config)
     kill_at_second_store(laid, driver)
-    late = StoredOffset(1, Anchor(0, cluster_id=world.cluster.cluster_id), 2)
+    late = StoredOffset(1, None, 2)
     world.save({2: late}, topic=world.mirrored, address=laid.other)
     goes_on(laid, world.run)
     laid.before[("other.db", world.mirrored, 2)] = (world.group, world.mirrored, 2, *columns(late))
