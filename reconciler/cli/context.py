@@ -21,6 +21,7 @@ from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
+from reconciler.failover import leaving
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside, StoreOpener, connect
 from reconciler.fileio import read_regular, why
@@ -233,7 +234,8 @@ def outside(config: Config) -> Iterator[Outside]:
     client, on_progress = config.destination.client, _terminal_progress() if can_rewrite() else None
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
-        yield replace(outside, on_progress=on_progress, on_copied=CopyDisplay())
+        open_store = leaving.beside(config, outside.open_store)
+        yield replace(outside, open_store=open_store, on_progress=on_progress, on_copied=CopyDisplay())
 
 
 def _terminal_progress() -> Callable[[Progress], None]:

@@ -258,28 +258,40 @@ class Start:
         if not count and not self.place.is_moving:
             log.info("every offset is right: another process has corrected them meanwhile")
             return
-        here = self._begin(plan, replaced_by(changes)) if self._begins_a_stay(changes) else None
-        self._write(changes, plan, path, outside)
-        if here is not None:
+        begun: list[Location] = []
+
+        def begin_stay() -> None:
+            if self._begins_a_stay(changes):
+                begun.append(self._begin(plan, replaced_by(changes)))
+
+        self._write(changes, plan, path, outside, begin_stay)
+        for here in begun:
             done(self.state, here, None, self.stamp)
 
     def _begins_a_stay(self, changes: Sequence[JobChanges]) -> bool:
         """A move, and a correction where the job lives; not the new anchors of offsets that are right there."""
         return self.place.is_moving or any(not item.keeps_offset for change in changes for item in change.intended)
 
-    def _write(self, changes: Sequence[JobChanges], plan: Plan, path: Path, outside: Outside) -> None:
+    def _write(
+        self,
+        changes: Sequence[JobChanges],
+        plan: Plan,
+        path: Path,
+        outside: Outside,
+        begin_stay: Callable[[], None],
+    ) -> None:
         from reconciler.failover.writing.apply import write
 
         count = sum(len(change.intended) for change in changes)
         if traits(self.job.store).corrected_by_job and count:
             from reconciler.failover.writing.handed import hand_over
 
-            hand_over(changes, plan, path, outside)
+            hand_over(changes, plan, path, outside, on_writing=begin_stay)
             offsets = "1 offset is" if count == 1 else f"{count:,} offsets are"
             words = "%s handed to the job, which stores them with its next transaction; %s"
             log.info(words, offsets, outcome(plan))
             return
-        write(changes, plan, path, outside)
+        write(changes, plan, path, outside, on_writing=begin_stay)
         if not count:
             log.info("every offset is right as it is; %s", outcome(plan))
             return

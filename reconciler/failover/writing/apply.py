@@ -6,7 +6,7 @@ again. The snapshot is on disk before the first write. A second run finds what t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,7 +69,8 @@ class Intended:
     @property
     def change(self) -> Change:
         found_from = self.speaks.stored if self.speaks else None
-        return Change(self.key, self.now.version if self.now else None, self.new, found_from=found_from)
+        expected = None if self.now is None else self.now.version or None  # a row of another cluster alone has none
+        return Change(self.key, expected, self.new, found_from=found_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +301,17 @@ def _moved_on(job: Job, row: PartitionPlan, stored: StoredOffset | None) -> str:
 # ---------------------------------------------------------------- writing
 
 
-def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: Outside) -> None:
+def write(
+    changes: Sequence[JobChanges],
+    plan: Plan,
+    plan_path: Path,
+    outside: Outside,
+    *,
+    on_writing: Callable[[], None] = lambda: None,
+) -> None:
     """Take a snapshot, write every job that is not refused, and read it back.
+
+    ``on_writing`` is called right before the first write, also if there is none.
 
     Raises ``Refused`` before anything is written, ``Changed`` if a store has changed and nothing was written,
     ``OutcomeUnknown`` if only a part was.
@@ -312,13 +322,16 @@ def write(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: O
     with ExitStack() as closing_stores:
         with one_of(batches, OTHERS):
             stores = closing_stores.enter_context(opened(batches, outside))
-        if writing:
-            with locked(plan_path):
-                with one_of(batches, OTHERS):
-                    for change, store in zip(writing, stores, strict=True):
-                        _check_unmoved(change, store)
-                keep_snapshot(writing, plan, plan_path)
-                put_all(batches, stores, "apply", outside)
+        if not writing:
+            on_writing()
+            return
+        with locked(plan_path):
+            with one_of(batches, OTHERS):
+                for change, store in zip(writing, stores, strict=True):
+                    _check_unmoved(change, store)
+            keep_snapshot(writing, plan, plan_path)
+            on_writing()
+            put_all(batches, stores, "apply", outside)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ they are in (``stores.paired.HandedPair``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 from reconciler import written
@@ -22,13 +23,23 @@ from reconciler.formats.plan import Plan
 from reconciler.ports import HandsOver
 
 
-def hand_over(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outside: Outside) -> None:
+def hand_over(
+    changes: Sequence[JobChanges],
+    plan: Plan,
+    plan_path: Path,
+    outside: Outside,
+    *,
+    on_writing: Callable[[], None] = lambda: None,
+) -> None:
     """Keep the anchors of the prepared offsets. With those that are kept already nothing happens.
+
+    ``on_writing`` is called once, right before the first write, also if there is none.
 
     The snapshot beside the plan, kept first, marks that the job's next start is a new stay, where a Spark query needs a
     new checkpoint. Raises ConfigError without an [anchors] store, and where topics have one name on both sides; Changed
     if another process wrote the anchors meanwhile.
     """
+    begin = cache(on_writing)
     for change in (each for each in changes if each.intended):
         job = change.job
         one_name = next((item.row.topic for item in change.intended if item.row.topic == item.row.source_topic), None)
@@ -49,6 +60,7 @@ def hand_over(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outsid
             if not rows:
                 continue
             keep_snapshot([change], plan, plan_path)
+            begin()
             with written.writing(name_of(job, len(rows))):
                 result = store.hand_over(job.group, rows, reason="hook", now_ms=outside.now_ms())
             if result.conflicts:
@@ -56,3 +68,4 @@ def hand_over(changes: Sequence[JobChanges], plan: Plan, plan_path: Path, outsid
                     f'The anchors of job "{job.name}" changed while they were being kept: {result.conflicts[0]}.',
                     hint=AGAIN,
                 )
+    begin()

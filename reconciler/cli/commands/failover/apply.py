@@ -32,7 +32,7 @@ from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
 from reconciler.hook.checkpoint import of
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import Stamp
+from reconciler.state.locations import Location, Stamp
 from reconciler.state.plans import Numbers
 from reconciler.trust import signing
 
@@ -130,9 +130,13 @@ def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace
             confirm(_question(count, len(copies)), yes=options.yes)
             if not options.yes:
                 check_still(changes, chosen, config, outside)
-            begun = [(state, begin(state, config, job, numbers, mark)) for state, job, numbers, mark in moves]
-            write(changes, plan, options.plan, outside)
-            for (state, here), (*_, mark) in zip(begun, moves, strict=True):
+            begun: list[Location] = []
+
+            def begin_all() -> None:
+                begun.extend(begin(state, config, job, numbers, mark) for state, job, numbers, mark in moves)
+
+            write(changes, plan, options.plan, outside, on_writing=begin_all)
+            for (state, *_, mark), here in zip(moves, begun, strict=True):
                 done(state, here, here.checkpoint, mark)
             for change in copies:
                 _copy(change.job, plan, config, outside, options)

@@ -22,6 +22,7 @@ from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
+from reconciler.failover import leaving
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
@@ -207,7 +208,9 @@ class Process:
         until.callback(reader.close)
         outside = Outside(
             reader=reader,
-            open_store=partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s),
+            open_store=leaving.beside(
+                config, partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s)
+            ),
             monotonic=time.monotonic,
             now_ms=clock_ms,
             on_probes=self.figures.probed,
