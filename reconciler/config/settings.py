@@ -165,6 +165,8 @@ class Job:
     """The cluster that produces its topics while nothing has failed."""
     moved: bool | None = None
     """It lives on ``Config.there``; None where no location says where it lives."""
+    is_written: bool = False
+    """Its numbers are being written at ``Config.there``: some of its rows may be there already."""
     left: Mapping[TopicPartition, StoredOffset] = field(default_factory=dict)
     """Where it was when it left ``Config.there`` after its latest stays there, by that cluster's names."""
     in_copy: bool = False

@@ -9,7 +9,7 @@ and a group of which nothing is known since its earlier stay is not taken for th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Malformed
 from reconciler.core.errors import ReconcilerError
 from reconciler.failover.outside import StoreOpener
-from reconciler.ports import OffsetStore, Row, TopicPartition
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.registry import traits
 
 LIMIT_S = 3.0
@@ -46,7 +46,7 @@ class Left:
 
 def beside(config: Config, open_store: StoreOpener) -> StoreOpener:
     """``open_store``, which looks at the groups of jobs that leave on the cluster where they live, too."""
-    groups = {job.group: _leaving(job) for job in config.jobs if job.moved is False and traits(job.store).holds_commits}
+    groups = {job.group: Leaving(job.topics, bool(job.left)) for job in config.jobs if _leaves(job)}
     if not groups or config.source is None:
         return open_store
     left = _left(config.source.client)
@@ -58,8 +58,9 @@ def beside(config: Config, open_store: StoreOpener) -> StoreOpener:
     return opened
 
 
-def _leaving(job: Job) -> Leaving:
-    return Leaving(job.topics, bool(job.left))
+def _leaves(job: Job) -> bool:
+    """Not of a job whose numbers are being written: what is there may be the plan's."""
+    return job.moved is False and not job.is_written and traits(job.store).holds_commits
 
 
 def _left(client: Mapping[str, str]) -> Left:
@@ -84,6 +85,12 @@ class LivingGroups:
         self._store = store
         self._groups = groups
         self._left = left
+        self._written: set[str] = set()
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """As the store. From here on this object reads what is there: the move's numbers."""
+        self._written.add(group)
+        return self._store.write(group, changes, reason=reason, now_ms=now_ms)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -92,7 +99,7 @@ class LivingGroups:
         """As the store reads. A cluster that does not answer is needed for nothing: then what is known counts."""
         wanted = None if topics is None else list(topics)
         rows = {row.key: row for row in self._store.read(group, wanted)}
-        leaving = self._groups.get(group)
+        leaving = None if group in self._written else self._groups.get(group)
         if leaving is not None:
             try:
                 commits = list(self._left.commits(group, leaving.topics))

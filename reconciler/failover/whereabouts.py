@@ -14,7 +14,7 @@ from reconciler.config.streams import Stream
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
-from reconciler.state.locations import Location
+from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
 from reconciler.stores.registry import checkpoint_at
 
@@ -109,7 +109,9 @@ def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[
     """The job as it is now: a query goes on in the copy that its location names."""
     copy = None if location is None else location.checkpoint
     store = job.store if copy is None else checkpoint_at(copy)
-    return replace(job, moved=moved, store=store, in_copy=copy is not None, left=_left(config, plans))
+    is_written = location is not None and location.phase is Phase.WRITING
+    left = _left(config, plans)
+    return replace(job, moved=moved, store=store, in_copy=copy is not None, is_written=is_written, left=left)
 
 
 def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, StoredOffset]:

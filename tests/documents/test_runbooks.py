@@ -113,3 +113,16 @@ def test_the_page_alone_leads_there_and_back(estate: Estate) -> None:
     assert "clicks: starts exactly" in moved.out
     assert started(hook) == estate.right(estate.a, estate.a.topic, ON_B)
     assert "on a" in status.out
+
+
+@pytest.mark.parametrize("estate", ["group"], indirect=True)
+def test_what_a_group_has_done_since_it_was_tracked_is_counted(estate: Estate) -> None:
+    """The anchors are those of the move to b: all work there comes again, and is said before."""
+    estate.processed(estate.a, estate.a.topic, ON_A)
+    estate.does("Once")
+    estate.tracked()
+    estate.does("There")
+    estate.processed(estate.b, estate.on_b, ON_B)
+    moved, hook, _ = estate.does("Back")
+    assert "clicks: starts early, at most 20 records again" in moved.out
+    assert started(hook) == estate.right(estate.a, estate.a.topic, ON_A)

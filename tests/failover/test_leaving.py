@@ -98,3 +98,12 @@ def test_all_else_is_the_stores_own() -> None:
     store = LivingGroups(known, {}, Left(lambda: "b", lambda *_: ()))
     assert store.capabilities == known.capabilities
     assert store.write("g", [Change(HERE, None, StoredOffset(1))], reason="test", now_ms=1).written == (HERE,)
+
+
+def test_what_a_move_has_written_is_read_back_as_it_is() -> None:
+    row = Row(HERE, StoredOffset(704), "v")
+    groups = {"clicks": Leaving([HERE.topic], was_there=True)}
+    store = LivingGroups(Known(row), groups, Left(lambda: "b", lambda *_: [Row(HERE, StoredOffset(22), "1")]))
+    assert store.read("clicks")[0].malformed is not None
+    store.write("clicks", [], reason="test", now_ms=1)
+    assert store.read("clicks") == [row]

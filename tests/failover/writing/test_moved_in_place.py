@@ -22,6 +22,7 @@ from reconciler.ports import TopicPartition
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 from reconciler.spark.ranges.planning import plan as plan_ranges
 from reconciler.state.jobs import JobState
+from reconciler.state.locations import Phase
 from tests.in_memory import GROUP, NOW, Memory, anchor, found
 from tests.starting import moved, start_of, state_in_memory
 
@@ -165,6 +166,22 @@ def test_a_store_that_cannot_be_written_stops_no_job_whose_offsets_are_right(
     assert HookRun(level, lives_there=True).start()
     assert clusters(level) == {"a"}
     assert "the rows of job clicks are right, and keep the source's anchors: The account may not write." in caplog.text
+
+
+def test_a_move_that_may_not_write_has_not_begun(level: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may still be cancelled."""
+
+    def refuse(_: str) -> None:
+        raise Refused("The account may not write.", hint="Ask.")
+
+    monkeypatch.setattr(level.store, "check_writable", refuse)
+    run = HookRun(level)
+    with pytest.raises(Refused):
+        run.start()
+    assert run.state is not None
+    here = run.state.location()
+    assert here is not None
+    assert (here.phase, here.to) == (Phase.MOVING, "b")
 
 
 def test_where_a_person_must_sign_the_hook_leaves_rows_that_are_right_alone(level: Memory) -> None:
