@@ -7,6 +7,17 @@ job's store, options for Spark's Kafka source, and counts of what a failover los
 Python and must stay usable without pyspark.
 """
 
-from reconciler.spark.job import job
+from __future__ import annotations
+
+from typing import Any
 
 __all__ = ["job"]
+
+
+def __getattr__(name: str) -> Any:
+    """``job``, loaded at its first use: the hook imports a part of this room at every start, and needs none of it."""
+    if name == "job":
+        from reconciler.spark.started import job
+
+        return job
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

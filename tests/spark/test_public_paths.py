@@ -15,7 +15,7 @@ from tests.waiting import LIMIT_S
 
 PUBLIC = {
     "reconciler.spark": ["job"],
-    "reconciler.spark.job": ["Job", "job"],
+    "reconciler.spark.started": ["Job", "job"],
     "reconciler.spark.recording": ["Recording", "recording"],
     "reconciler.spark.observing": ["Observer", "observing"],
     "reconciler.spark.connector": ["connector_jars", "require_fitting", "with_kafka"],

@@ -16,7 +16,7 @@ from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.identity import IdentitySettings
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
-from reconciler.spark.job import Job, logins
+from reconciler.spark.started import Job, logins
 from reconciler.spark.tracking.watching import State, Tracking
 from reconciler.state import locations
 from reconciler.state.jobs import JobState

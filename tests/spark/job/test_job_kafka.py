@@ -26,7 +26,7 @@ from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.identity import IdentitySettings
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
-from reconciler.spark.job import Job
+from reconciler.spark.started import Job
 from reconciler.spark.tracking.recorder import positions_of
 from reconciler.spark.tracking.watching import State
 from reconciler.state import journal, locations
