@@ -108,7 +108,7 @@ def _judged(checked: Checked, code: ExitCode, by_hand: ByHand, *, moves: bool) -
         alone = "" if checked.plan.not_judged else " (exit code 3: nothing failed)"
         decided = "" if by_hand == ByHand() else " with the same decisions (--set, --accept)"
         move = f"{command('reconciler', 'move', '--to', checked.plan.destination_name)}{decided}"
-        then = f"{move}, then start the jobs by their hooks" if moves else _then(checked, f"reconciler plan{decided}")
+        then = f"{move}, then start the jobs by their hooks" if moves else _then(checked, "reconciler plan" + decided)
         return f"{_to_correct(checked)}{alone}; {starting}. Next: {then}."
     return f"Every partition may start as it is; {starting}."
 
