@@ -139,6 +139,10 @@ class StayRecorder:
         if here is not None and (here.stay != self._stay or here.phase is Phase.WRITING):
             raise self._moved(None)
 
+    def close(self) -> None:
+        """Close the connections to the cluster."""
+        self._source.close()
+
     # ------------------------------------------------------------ the journal
 
     def _begin(self) -> journal.Recorder:

@@ -130,6 +130,7 @@ class Tracking:
                 self.turn(monotonic(), is_last=True)
         finally:
             atexit.unregister(self.close)
+            self._recorder.close()
             self.state = self.state if self.state is State.STOPPED else State.ENDED
 
     def _is_watched(self) -> bool:

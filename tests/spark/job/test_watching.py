@@ -67,6 +67,7 @@ def test_a_query_that_ends_has_its_last_number_in_the_journal(watched: Watched) 
     watched.query.stop()
     watched.comes(State.ENDED)
     assert watched.newest() == 9
+    assert watched.world.log.closed
 
 
 def test_a_driver_that_ends_waits_for_its_last_entry(watched: Watched) -> None:

@@ -27,13 +27,17 @@ EVENTS = StreamPartition("events", "a", 0)
 
 
 class CountingLog(MemoryLog):
-    """Counts the reads."""
+    """Counts the reads, and knows whether it is closed."""
 
     reads = 0
+    closed = False
 
     def read(self, requests: Iterable[ReadRequest]) -> list[Chunk]:  # type: ignore[override]
         self.reads += 1
         return list(super().read(list(requests)))
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class World:
