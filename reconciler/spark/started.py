@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 START_VARIABLE = "RECONCILER_START"
 DIGEST_VARIABLE = "RECONCILER_START_SHA256"
+FEW_PARTITIONS = 16
+"""So many are read one after the other: one batch of each comes, and not a megabyte of batches to be decoded."""
 DECIDED = frozenset(
     {"subscribe", "subscribepattern", "assign", "failondataloss", "kafka.bootstrap.servers", "startingoffsets"}
     | {"startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
@@ -148,7 +150,7 @@ class Job:
     def _recorder(self, running: Any) -> Any:
         from reconciler.clock import clock_ms
         from reconciler.identity import identity_from_settings
-        from reconciler.spark.target import ClusterAccess
+        from reconciler.kafka.reader import KafkaLogReader
         from reconciler.spark.tracking.query import unseen
         from reconciler.spark.tracking.recorder import StayRecorder
         from reconciler.spark.tracking.source import TIMEOUT_S, SourceLog
@@ -157,9 +159,12 @@ class Job:
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}
         if not streams:
             raise unseen(f"it reads none of {', '.join(sorted(start.topics))} from {start.bootstrap_servers} alone")
-        access = ClusterAccess.at(start.bootstrap_servers, self.client)
+        client = {"bootstrap.servers": start.bootstrap_servers, **self.client}
+        few = len(start.offsets) <= FEW_PARTITIONS
         source = SourceLog(
-            lambda committed: access.reader(timeout_s=TIMEOUT_S, committed_only=committed),
+            lambda committed: KafkaLogReader(
+                client, timeout_s=TIMEOUT_S, who="job's", committed_only=committed, sparing=few
+            ),
             running.is_committed_only,
             identity_from_settings(start.identity),
             clock_ms,
