@@ -43,8 +43,8 @@ pytestmark = pytest.mark.system
 
 KILLS = 20
 EXACT = 0.8
-"""Of the kills, with one-second batches on a busy machine: the busier it is, the later an entry follows the begin of a
-batch. On a quiet one more than 0.95 are exact."""
+"""Of the kills, with one-second batches: the busier the machine, the later an entry follows the begin of a batch. Two
+cores at a load of 15 to 18 gave 34 of 40, and 40 of 40."""
 SEED = 49
 
 
