@@ -43,7 +43,7 @@ def runner(python: str | Path, path: str) -> Run:
 def a_failover_is_checked_drilled_watched_applied_and_started(world: World, run: Run) -> None:
     world.deliver(20)
     world.processed(9)
-    config, plan = world.config(), world.folder / "plan.json"
+    config, plan = world.config(lives="a"), world.folder / "plan.json"
     right = world.offset_of(9) + 1
     for code, *command in (
         (3, "check", "-c", config),
@@ -51,9 +51,10 @@ def a_failover_is_checked_drilled_watched_applied_and_started(world: World, run:
         (0, "watch", "-c", config, "--once"),
         (0, "plan", "-c", config, "-o", plan),
         (0, "apply", plan, "-c", config, "--yes"),
-        (0, "check", "-c", config),
+        (0, "check", "-c", config, "--to", "b"),
         (0, "rollback", plan, "-c", config, "--yes"),
-        (0, "hook", "--to", "destination", "-c", config, "--plans", world.folder / "plans"),
+        (0, "move", "--to", "b", "-c", config, "--yes"),
+        (0, "hook", "-c", config, "--plans", world.folder / "plans"),
     ):
         ended = run(*command)
         assert ended.code == code, (command, ended.output)

@@ -40,7 +40,7 @@ def test_check_on_a_narrow_and_on_a_wide_terminal(world: World, goldens: Goldens
 def test_a_job_of_which_the_store_has_no_row(world: World, goldens: Goldens) -> None:
     misspelt = job("clicks", ["events"]).replace('name = "clicks"', 'name = "clicks"\ngroup = "clikcs"')
     world.file("misspelt.toml", HEAD + misspelt)
-    world.file("new.toml", HEAD + misspelt.replace('store = "', 'new = "earliest"\noffsets = "', 1))
+    world.file("new.toml", HEAD + misspelt.replace('offsets = "', 'new = "earliest"\noffsets = "', 1))
     said = world.session(
         "check -c misspelt.toml",
         "plan -c misspelt.toml -o p.json",

@@ -11,6 +11,7 @@ from typing import Any
 
 from reconciler.clock import clock_ms
 from reconciler.config.file import Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
+from reconciler.config.streams import Naming
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
@@ -133,10 +134,9 @@ class Jobs:
             for topic in topics
             for kind in kinds
         ]
-        names, search = TopicNames("default", "a", ".", {}), SearchSettings(deadline_s=deadline_s)
-        config = Config(
-            None, Cluster("b", {"bootstrap.servers": "b"}), names, None, search, PolicySettings(), tuple(jobs)
-        )
+        names, search = TopicNames(Naming(), "a", "b", ("a", "b")), SearchSettings(deadline_s=deadline_s)
+        clusters = {"a": None, "b": Cluster("b", "b", {"bootstrap.servers": "b"})}
+        config = Config(clusters, names, None, search, PolicySettings(), tuple(jobs))
         return cls(MemoryStore(name), config)
 
     def outside(self, reader: LogReader) -> Outside:

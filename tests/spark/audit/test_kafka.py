@@ -107,7 +107,7 @@ def test_the_command_on_parquet_without_partitions_gives_figures_and_all_finding
         f'[clusters.a]\nbootstrap_servers = "{world.a.bootstrap}"\n'
         f'[clusters.b]\nbootstrap_servers = "{world.b.bootstrap}"\n'
         f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["{world.many}", "{world.one}"]\n'
-        f'store = "memory:"\n[jobs.identity]\nid = "{ID}"\n'
+        f'offsets = "memory:"\n[jobs.identity]\nid = "{ID}"\n'
     )
     file = tmp_path / "audit.json"
     command = ["audit", "-c", tmp_path / "c.toml", tmp_path / "plan.json", "--output", f"parquet:{tmp_path / 'out'}"]
