@@ -67,7 +67,7 @@ def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clust
     refused = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 4)
     assert "its offsets are in a table, which only the job writes. Start the job by reconciler hook" in refused.err
     said = exits(world.run("check", "-c", config), 3).out
-    assert "Next: reconciler move --to b; its hook starts the job with them." in " ".join(said.split())
+    assert "Next: reconciler move --to b, then start the jobs by their hooks." in " ".join(said.split())
     exits(world.run("move", "-c", config, "--to", "b", "--yes"), 0)
     exits(world.run("hook", "-c", config, "--plans", world.folder / "plans"), 0)
     assert len(job.ids) == sum(PROCESSED) + 2, "the job has not run"
