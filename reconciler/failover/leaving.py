@@ -46,7 +46,10 @@ class Left:
 
 def beside(config: Config, open_store: StoreOpener) -> StoreOpener:
     """``open_store``, which looks at the groups of jobs that leave on the cluster where they live, too."""
-    groups = {job.group: Leaving(job.topics, bool(job.left)) for job in config.jobs if _leaves(job)}
+    groups: dict[str, Leaving] = {}
+    for job in filter(_leaves, config.jobs):  # several may share a group, each with topics of its own
+        other = groups.get(job.group, Leaving((), was_there=False))
+        groups[job.group] = Leaving({*other.topics, *job.topics}, other.was_there or bool(job.left))
     if not groups or config.source is None:
         return open_store
     left = _left(config.source.client)
