@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Unreachable
-from reconciler.failover.leaving import Leaving, Left, LivingGroups
+from reconciler.failover.leaving import Leaving, Left, LivingGroups, beside
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
 
@@ -107,3 +109,17 @@ def test_what_a_move_has_written_is_read_back_as_it_is() -> None:
     assert store.read("clicks")[0].malformed is not None
     store.write("clicks", [], reason="test", now_ms=1)
     assert store.read("clicks") == [row]
+
+
+def test_jobs_that_share_a_group_are_looked_at_together(tmp_path: Path) -> None:
+    table = '[[jobs]]\nname = "{0}"\nhome = "a"\ngroup = "clicks"\ntopics = ["{0}"]\noffsets = "kafka-group:"\n'
+    path = tmp_path / "reconciler.toml"
+    clusters = '[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n'
+    path.write_text(clusters + table.format("events") + table.format("more"))
+    config = load_config(path, {})
+    at_home = beside(config, lambda address: MemoryStore(address))("kafka-group:")
+    assert isinstance(at_home, MemoryStore), "where no location is known, there is nothing to compare"
+    leaving = replace(config, jobs=tuple(replace(job, moved=False) for job in config.jobs))
+    store = beside(leaving, lambda address: MemoryStore(address))("kafka-group:")
+    assert isinstance(store, LivingGroups)
+    assert store._groups == {"clicks": Leaving({"events", "more"}, was_there=False)}
