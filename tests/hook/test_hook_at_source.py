@@ -92,12 +92,12 @@ def test_the_source_lives_and_nothing_is_moved(job: Job, run) -> None:
 
 def test_a_topic_that_the_job_does_not_list_stops_its_start_at_the_source_too(job: Job, run) -> None:
     job.save()
-    job.save("night")
+    job.save("dusk")
     ended = run("hook")
     assert ended.code == 4
-    assert 'has 1 offset of "night" for group "clicks", and job "clicks" does not list that topic' in ended.err
-    job.configure(job='ignore_topics = ["night"]\n')
-    assert 'Job "clicks" ignores 1 offset of "night" (ignore_topics).' in run("hook").err
+    assert 'has 1 offset of "dusk" for group "clicks", and job "clicks" does not list that topic' in ended.err
+    job.configure(job='ignore_topics = ["dusk"]\n')
+    assert 'Job "clicks" ignores 1 offset of "dusk" (ignore_topics).' in run("hook").err
 
 
 def test_a_job_that_runs_in_another_folder_finds_the_files_of_a_relative_one(
