@@ -199,12 +199,14 @@ class _Notes:
         Nothing else is to be learned from them: a gap there is none, and no copy of the anchor is among them.
         """
         lower_ms, until = self._stretch.lower_ms, min(self._stretch.lower - PEEK_BACK, self._stretch.gaps_from)
-        if lower_ms is None or not records or records[0].offset >= until:
+        count = until - records[0].offset if records else 0
+        if lower_ms is None or count <= 0:
             return 0
-        count = bisect_left(records, until, key=_OFFSET)
+        if count > len(records) or (last := records[count - 1]).offset >= until:  # a gap parts them
+            count = bisect_left(records, until, key=_OFFSET)
+            last = records[count - 1]
         if not _are_older(records, count, lower_ms):
             return 0
-        last = records[count - 1]
         if self._before is None or last.offset > self._before.offset:
             self._before = last
             self._passed += count

@@ -247,11 +247,12 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
     found: set[Key] = set()
     to_anchor: set[Key] = set()
     for name, job in plans.items():
-        rows = [row for row in job.partitions if row.position != Position.END and (name, row.key) in selected]
-        written = {(name, row.key) for row in rows if made[name].include(row, selected[name, row.key])}
-        right = [(row, selected[name, row.key]) for row in rows if (name, row.key) not in written]
+        keyed = [((name, row.key), row) for row in job.partitions]
+        rows = [(key, row) for key, row in keyed if row.position != Position.END and key in selected]
+        written = {key for key, row in rows if made[name].include(row, selected[key])}
+        right = [(row, selected[key]) for key, row in rows if key not in written]
         to_anchor |= {(name, row.key) for row, _ in made[name].completing(right)} - written
-        found |= written | {(name, row.key) for row in job.partitions if (name, row.key) not in selected}
+        found |= written | {key for key, _ in keyed if key not in selected}
     return frozenset(found), frozenset(to_anchor)
 
 

@@ -273,7 +273,8 @@ def question_of(
     """The question that a search answers for one place. ``mirror``: what the mirror recorded of its stored offset."""
     row = place.selected.row
     stored = row.stored if row else None
-    anchor, new = None if stored is None or place.is_unanchored else stored.anchor, config.new_of(place.job)
+    is_unanchored, new = place.is_unanchored, config.new_of(place.job)
+    anchor = None if stored is None or is_unanchored else stored.anchor
     too_late_for_ms = None
     if stored is not None and anchor is not None and anchor.timestamp_ms is not None:
         latest_ms = latest_possible_ms(stored, now_ms, limits.max_disorder_ms)
@@ -281,7 +282,7 @@ def question_of(
     if stored is not None and is_unread(stored) and not stored.is_sentinel and not place.own:
         # The job did have an offset, before every record: it must not be moved to where new partitions begin.
         stored, new = StoredOffset(NOTHING_READ), StartAt()
-    elif stored is not None and place.is_unanchored:
+    elif stored is not None and is_unanchored:
         stored = replace(stored, anchor=None)
     elif stored is not None:  # when it was written decides nothing, and parts equal questions
         stored = StoredOffset(stored.offset, anchor)
@@ -297,7 +298,7 @@ def question_of(
         new=new,
         latest_ms=too_late_for_ms,
         by_row_time=config.policy.no_anchor is NoAnchor.ROW_TIME,
-        anchor_lag=0 if place.is_unanchored else place.anchor_lag,
+        anchor_lag=0 if is_unanchored else place.anchor_lag,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
         no_rows=bool(place.no_rows),
