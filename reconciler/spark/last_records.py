@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
 
 from reconciler.core.anchors import Record
-from reconciler.core.probes import Search, ask_edges
-from reconciler.core.scan import last_before
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.ports import LogReader, TopicPartition
+from reconciler.tracking.lookback import last_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +47,6 @@ class OffsetSpan:
     committed_only: bool = False
 
 
-def last_in(span: OffsetSpan) -> Callable[[], Search[Record | None]]:
-    """The search for a span's last record. Only one that starts over asks where the log begins and ends."""
-    started = False
-
-    def search() -> Search[Record | None]:
-        nonlocal started
-        start, again = span.start, started
-        started = True
-        if again:
-            edges = yield from ask_edges()
-            if edges.end < span.end:
-                return None  # the log was cut: its numbers are no longer those of the batch
-            start = max(start, edges.start)
-        return (yield from last_before(span.end, start))
-
-    return search
-
-
 def last_records(
     reader: LogReader, spans: Mapping[TopicPartition, OffsetSpan], *, timeout_s: float
 ) -> dict[TopicPartition, LastRecord]:
@@ -75,7 +56,7 @@ def last_records(
     """
     if not spans:
         return {}
-    searches = {at: Inquiry(at, last_in(span)) for at, span in spans.items()}
+    searches = {at: Inquiry(at, last_in(span.start, span.end)) for at, span in spans.items()}
     answers = run(reader, searches, clock=monotonic, settings=EngineSettings(deadline_s=timeout_s)).found
     records = {at: answer.finding for at, answer in answers.items()}
     return {at: LastRecord.of(at, record) for at, record in records.items() if record is not None}

@@ -112,8 +112,8 @@ class Job:
         job and above 10,000 partitions; and NeedsPerson for a query with another checkpoint, which it stops.
         """
         from reconciler.spark.tracking.query import SparkQuery
-        from reconciler.spark.tracking.recorder import refuse_many
         from reconciler.spark.tracking.watching import Tracking, another
+        from reconciler.tracking.recorder import refuse_many
 
         here = (self.start.store_id, self.start.job)
         if here in _tracked and _tracked[here].is_running:
@@ -130,8 +130,8 @@ class Job:
 
     def require_here(self) -> None:
         """Raise Changed if the job was moved since its start, NeedsPerson if this is another state store."""
-        from reconciler.spark.tracking.recorder import moved_words
         from reconciler.state.locations import Phase
+        from reconciler.tracking.recorder import moved_words
 
         start, name = self.start, self.start.job
         here = self.state.location() if self.state.store.id == start.store_id else None
@@ -152,8 +152,8 @@ class Job:
         from reconciler.identity import identity_from_settings
         from reconciler.kafka.reader import KafkaLogReader
         from reconciler.spark.tracking.query import unseen
-        from reconciler.spark.tracking.recorder import StayRecorder
-        from reconciler.spark.tracking.source import TIMEOUT_S, SourceLog
+        from reconciler.tracking.recorder import StayRecorder
+        from reconciler.tracking.source import TIMEOUT_S, SourceLog
 
         start = self.start
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}

@@ -1,4 +1,5 @@
-"""Anchors for jobs that store bare offsets, kept from the outside while the source is alive (``reconciler track``).
+"""The records before jobs' stored numbers, kept while the cluster where they live answers.
 
-In: a job's rows and the source's log. Out: anchors in the ``[anchors]`` store.
+``recorder`` turns what is stored into entries of a stay's journal, for a query's driver as for ``reconciler track``;
+``track`` looks at all jobs from outside of them, and keeps anchors for bare offsets in the ``[anchors]`` store.
 """

@@ -15,6 +15,7 @@ kept (``Anchor.is_bare``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reconciler.core.anchors import Anchor, Identity, Names, Record, StoredOffset
@@ -56,6 +57,24 @@ def look_back(place: TrackedOffset, identity: Identity) -> Search[LookbackResult
         return (yield from _look_back(place, identity))
     except NotRead as error:
         return LookbackResult(None, str(error).rstrip("."))
+
+
+def last_in(begin: int, end: int) -> Callable[[], Search[Record | None]]:
+    """The search for the last record from ``begin`` to before ``end``; one that starts over asks for its edges."""
+    started = False
+
+    def search() -> Search[Record | None]:
+        nonlocal started
+        start, again = begin, started
+        started = True
+        if again:
+            edges = yield from ask_edges()
+            if edges.end < end:
+                return None  # the log was cut: its numbers are no longer those of the batch
+            start = max(start, edges.start)
+        return (yield from last_before(end, start))
+
+    return search
 
 
 def _look_back(place: TrackedOffset, identity: Identity) -> Search[LookbackResult]:

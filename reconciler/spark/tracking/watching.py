@@ -21,7 +21,7 @@ from typing import Protocol
 from reconciler.checkpoints.restart import Checkpoint
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, ReconcilerError, as_sentence
-from reconciler.spark.tracking.recorder import Moved, StayRecorder
+from reconciler.tracking.recorder import Moved, StayRecorder
 
 log = logging.getLogger(__name__)
 

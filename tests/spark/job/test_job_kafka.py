@@ -27,7 +27,6 @@ from reconciler.identity import IdentitySettings
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
 from reconciler.spark.started import Job
-from reconciler.spark.tracking.recorder import positions_of
 from reconciler.spark.tracking.watching import State
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
@@ -35,6 +34,7 @@ from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Stamp
 from reconciler.state.opening import open_state
 from reconciler.state.start import Start, dump
+from reconciler.tracking.recorder import positions_of
 from tests import ROOT
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.waiting import wait_until

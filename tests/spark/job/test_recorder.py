@@ -6,10 +6,10 @@ import pytest
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown
-from reconciler.spark.tracking.recorder import MOST_PARTITIONS, Moved
 from reconciler.state import journal, locations
 from reconciler.state.journal import StreamPartition
 from reconciler.state.stored import Known
+from reconciler.tracking.recorder import MOST_PARTITIONS, Moved
 from tests.spark.job.world import ANA, EVENTS, NOW, World, committed, running
 
 

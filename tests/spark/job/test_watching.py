@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from reconciler.checkpoints.restart import Checkpoint
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
-from reconciler.spark.tracking.recorder import StayRecorder
 from reconciler.spark.tracking.watching import BURST, Pace, State, Tracking
+from reconciler.tracking.recorder import StayRecorder
 from tests.spark.job.world import EVENTS, World, committed
 from tests.waiting import wait_until
 

@@ -13,13 +13,13 @@ from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.probes import Chunk
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ReadRequest
-from reconciler.spark.tracking.recorder import StayRecorder
-from reconciler.spark.tracking.source import SourceLog
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Stamp
 from reconciler.state.opening import open_state
+from reconciler.tracking.recorder import StayRecorder
+from reconciler.tracking.source import SourceLog
 
 NOW = 1_800_000_000_000
 ANA = Stamp("ana", 1_790_000_000_000, "a burns")

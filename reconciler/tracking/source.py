@@ -12,8 +12,7 @@ from reconciler.core.errors import NotRead, ReconcilerError
 from reconciler.core.probes import Search
 from reconciler.engine import EngineSettings, Inquiry, run
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
-from reconciler.spark.last_records import OffsetSpan, last_in
-from reconciler.tracking.lookback import LookbackResult, TrackedOffset, look_back
+from reconciler.tracking.lookback import LookbackResult, TrackedOffset, last_in, look_back
 
 TIMEOUT_S = 10.0
 FROM_OUTSIDE = "Or track the job from outside of its driver, where that login is: reconciler track"
@@ -76,7 +75,7 @@ class SourceLog:
 
     def _search(self, place: Place, below: int | None, cluster: ClusterInfo) -> Callable[[], Search[LookbackResult]]:
         topic, number = cluster.topics[place.at.topic], place.number
-        nearby = None if below is None else last_in(OffsetSpan(below, number))
+        nearby = None if below is None else last_in(below, number)
         tracked = TrackedOffset(number, cluster.cluster_id, topic.topic_id, topic.compacted, None, self._now_ms())
 
         def search() -> Search[LookbackResult]:

@@ -30,13 +30,13 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.visible import command
 from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, TopicPartition
-from reconciler.spark.tracking.source import Place, SourceLog
 from reconciler.state import journal
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.store import FIRST
 from reconciler.state.stored import Known
+from reconciler.tracking.source import Place, SourceLog
 
 log = logging.getLogger(__name__)
 
