@@ -39,6 +39,8 @@ class Clusters:
     logs: dict[str, MemoryLog] = field(default_factory=dict)
     mirrored: dict[Place, int] = field(default_factory=dict)
     """Up to which offset of the active cluster the other one has the records."""
+    compacted: dict[str, set[int]] = field(default_factory=lambda: {side: set() for side in OTHER})
+    """By cluster, the records that compaction has removed there: newer ones of their keys stand for them."""
 
     def __post_init__(self) -> None:
         counts = [self.draw.randrange(1, 4) for _ in self.names["a"]]
@@ -136,7 +138,9 @@ class Clusters:
         for place in self.some(side, 0.4):
             log = self.log(side, place)
             if log.records:
-                log.compact([self.draw.choice(log.records).offset for _ in range(self.draw.randrange(1, 3))])
+                gone = [self.draw.choice(log.records) for _ in range(self.draw.randrange(1, 3))]
+                self.compacted[side] |= {number_of(each) for each in gone}
+                log.compact([each.offset for each in gone])
 
     def switch(self, *, is_lost: bool) -> None:
         """The producers move to the other cluster, and the mirror turns round."""

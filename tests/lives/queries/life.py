@@ -169,8 +169,7 @@ class Life(Operated):
         skipped = (front & ahead) - self.given_up
         where = {str(place): offset for place, offset in query.at.items()}
         assert not skipped, self.story(f"skipped: {sorted(skipped)}, at {where}")
-        if self.has_accepted:
-            self.given_up |= ahead
+        self.given_up |= ahead if self.has_accepted else ahead & self.clusters.compacted[query.side]
         again = [each for each in behind if query.read[each] and each not in query.to_repeat]
         shown = self._shown(original)
         twice = Counter(self._numbers_read(original))
@@ -341,7 +340,9 @@ class Life(Operated):
         """Retention at either cluster, or compaction of single records."""
         clusters, active = self.clusters, self.clusters.active
         if self.draw.random() < 0.4:
-            clusters.compact(self.draw.choice([*OTHER]))
+            clusters.compact(side := self.draw.choice([*OTHER]))
+            if side == self.query.side:
+                self.given_up |= clusters.compacted[side] - set(self.query.read)
         elif self.draw.random() < 0.5:
             upto = {place: min(offset, clusters.mirrored.get(place, 0)) for place, offset in self.query.at.items()}
             clusters.retain(active, upto)
