@@ -24,7 +24,6 @@ from reconciler.demo import proof
 from reconciler.demo.job import IDS, KILLED, Query, Work, run
 from reconciler.lab import traffic
 from reconciler.lab.in_use import ClusterAt
-from reconciler.spark.handoff import from_environment
 
 TOPIC, MIRRORED, GROUP, PARTITIONS = "events", "a.events", "clicks", 4
 DELETED, PRODUCED, PER_BATCH, DIES_AT_BATCH = 3_000, 24_000, 3_000, 5
@@ -97,8 +96,9 @@ def play() -> None:
 
 
 def on_destination() -> None:
-    options = from_environment().read_stream_options()
-    run(_work(B, "ids-b", options))
+    offsets = Path(os.environ["RECONCILER_STARTING_OFFSETS"]).read_text()
+    options = {"kafka.bootstrap.servers": B.bootstrap, "subscribe": MIRRORED, "startingOffsets": offsets}
+    run(_work(B, "ids-b", options | {"includeHeaders": "true"}))
 
 
 def _work(cluster: ClusterAt, folder: str, options: dict[str, str], die_at_batch: int = -1) -> Work:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
 from reconciler.clock import clock_ms
@@ -30,7 +31,7 @@ from reconciler.formats.plan import parse_plan
 from reconciler.lab import traffic
 from reconciler.lab.kafka import Broker
 from reconciler.lab.mirror import MirrorMaker
-from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, read_stream_options
+from reconciler.state.start import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE
 
 DELETED, PRODUCED, LATER, REPORTED = 3_000, 22_000, 2_000, 2_000
 """``LATER``: records that are produced before the way back. ``REPORTED``: those that group ``reports`` has processed in
@@ -89,6 +90,7 @@ class Demo:
         self._events = self._all[:PRODUCED]
         self._reported: set[str] = set()
         self._copy = ""
+        self._offsets = Path()
 
     def play(self) -> DemoResult:
         """Run the whole failover, and the way back. Both clusters run afterwards."""
@@ -192,7 +194,7 @@ id = "header:{traffic.ID_HEADER}"
         stage.expect(0, "move", "-c", stage.config, "--to", "b", "--yes")
         stage.say("8  the hooks of both queries: offsets are written by compare-and-set, and read back; the stateful")
         stage.say("   one's checkpoint is copied, with its state, to continue at b's offsets")
-        stage.hook(GROUP)
+        self._offsets = Path(stage.hook(GROUP)[OFFSETS_VARIABLE])
         self._copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
         stage.say("9  the same check again, now that the job lives on b: every stored offset is right")
         stage.expect(0, "check", *ids, "--to", "b")
@@ -201,8 +203,7 @@ id = "header:{traffic.ID_HEADER}"
         stage, b = self.stage, self.b.bootstrap
         stage.say("10 both queries continue on b, from the plan's startingOffsets and from the copy;")
         stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
-        own = {"kafka.bootstrap.servers": b, "includeHeaders": "true"}
-        ids = Query(IDS, str(stage.path(IDS_ON_B)), read_stream_options(stage.plan(GROUP), extra=own))
+        ids = Query(IDS, str(stage.path(IDS_ON_B)), _options(b, MIRRORED, self._offsets))
         at_once = [ids, stateful.on_b(stage, b, self._copy), stateful.with_new_checkpoint(stage)]
         # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
         stage.run_job("job-b", Work(b, stage.store, GROUP, [at_once, [stateful.renamed(stage, b)]]))
@@ -217,10 +218,9 @@ id = "header:{traffic.ID_HEADER}"
         stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--once")
         both = ("--job", GROUP, "--job", COUNTS_JOB)
         stage.expect(0, "move", "-c", stage.config, *both, "--to", "a", "--yes")
-        stage.hook(GROUP)
+        offsets = Path(stage.hook(GROUP)[OFFSETS_VARIABLE])
         copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
-        own = {"kafka.bootstrap.servers": self.a.bootstrap, "includeHeaders": "true"}
-        ids = Query(IDS, str(stage.path(IDS_BACK)), read_stream_options(stage.plan(GROUP), extra=own))
+        ids = Query(IDS, str(stage.path(IDS_BACK)), _options(self.a.bootstrap, TOPIC, offsets))
         counts = stateful.back_on_a(stage, self.a.bootstrap, copy)
         stage.run_job("job-back", Work(self.a.bootstrap, stage.store, GROUP, [[ids, counts]]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_BACK))):,} more records")
@@ -240,3 +240,13 @@ id = "header:{traffic.ID_HEADER}"
             restarted=self._payments.outcome(),
             seconds=time.monotonic() - began,
         )
+
+
+def _options(bootstrap: str, topic: str, offsets: Path) -> dict[str, str]:
+    """A new query's options, from the offsets that the hook handed over."""
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": offsets.read_text(),
+        "includeHeaders": "true",
+    }

@@ -17,7 +17,7 @@ from reconciler.demo.job import KILLED, Work
 from reconciler.fileio import making
 from reconciler.lab.kafka import QUICK_JVM
 from reconciler.lab.processes import Child, kill_all
-from reconciler.spark.handoff.options import PLAN_VARIABLE
+from reconciler.state.start import PLAN_VARIABLE
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4
 MIRRORED = f"a.{TOPIC}"

@@ -10,8 +10,8 @@ from reconciler.demo.counts import Comparison, compare, counts_in, plain_counts
 from reconciler.demo.job import COUNTS, Query
 from reconciler.demo.stage import COUNTS_BACK, COUNTS_JOB, COUNTS_ON_A, COUNTS_ON_B, MIRRORED, TOPIC, Stage
 from reconciler.formats.plan import parse_plan
+from reconciler.formats.start_offsets import planned_text
 from reconciler.lab.traffic import Event
-from reconciler.spark.handoff.options import read_stream_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def with_new_checkpoint(stage: Stage) -> Query:
     """An alternative: the right offsets with a new checkpoint, so without the state."""
     plan = parse_plan(stage.plan(COUNTS_JOB).read_text())
     # The query died within a batch, so the plan has a start and an end, and a new query cannot use the end.
-    options = read_stream_options(plan.starts)
+    options = {**_restarted(plan.bootstrap_servers), "startingOffsets": planned_text(plan.starts)}
     return Query(COUNTS, str(stage.path("counts-anew")), options)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Names, StoredOffset, real_topic_id
+from reconciler.core.anchors import Names, StoredOffset
 from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
@@ -66,16 +66,6 @@ def _not_own(row: Row, cluster_id: str) -> Row:
     if row.malformed is not None or row.stored.anchor is None or row.stored.cluster_id != cluster_id:
         return row
     return replace(row, stored=replace(row.stored, anchor=replace(row.stored.anchor, cluster_id=None, topic_id=None)))
-
-
-def topic_ids(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
-    """The ids of the topics in whose numbering the rows' offsets are, by topic, as their anchors say."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        anchor = None if row.stored.is_sentinel else row.stored.anchor
-        if anchor is not None and (id_ := real_topic_id(anchor.topic_id)) is not None:
-            found.setdefault(row.key.topic, set()).add(id_)
-    return {topic: tuple(sorted(found[topic])) for topic in sorted(found)}
 
 
 def is_own(row: Row, cluster_id: str) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.formats.decimal_text import some
-from reconciler.formats.start import Side
+from reconciler.hook.where import Side
 from reconciler.ports import HasMembers, OffsetStore
 from reconciler.retry import insist
 from reconciler.stores.registry import traits

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler import __version__
-from reconciler.clock import stamp
 from reconciler.config.addresses import scheme_of, without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
@@ -20,31 +18,21 @@ from reconciler.core.visible import command
 from reconciler.failover.check import Checked
 from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import topic_ids
 from reconciler.failover.totals import outcome
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.failover.writing.moves import Replaced, begin, done, numbers_of
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
-from reconciler.formats.start import JobStart, Side
+from reconciler.formats.start_offsets import Offsets, offsets_of, spark_text
 from reconciler.hook import checkpoint, kept, trust
 from reconciler.hook.kept import KeptFiles
-from reconciler.hook.where import Held, Place, numberings, offsets_as_stored
-from reconciler.identity import may_read_headers
+from reconciler.hook.where import Held, Place, numberings, offsets_as_stored, topic_ids
+from reconciler.identity import IdentitySettings, SpecifiedIdentity
 from reconciler.ports import TopicPartition
-from reconciler.spark.handoff.options import (
-    CHECKPOINT_VARIABLE,
-    OFFSETS_VARIABLE,
-    PLAN_VARIABLE,
-    START_VARIABLE,
-    compact,
-    starting_offsets,
-    starting_offsets_json,
-)
-from reconciler.spark.handoff.proof import DIGEST_VARIABLE, digest_of
+from reconciler.state import start as starts
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import Location, Stamp
+from reconciler.state.locations import Location, Stamp, first
 from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
@@ -52,7 +40,6 @@ if TYPE_CHECKING:
     from reconciler.trust.ed25519 import PrivateKey
 
 SINKS_OF_THE_JOB = frozenset({"files", "delta", "iceberg"})
-FILES_OF_THE_JOB = frozenset({"files", "sqlite"})
 
 log = logging.getLogger("reconciler.hook")
 
@@ -114,19 +101,23 @@ class Start:
             from reconciler.failover.sinks import refuse
 
             refuse(self.job.name, sinks)
-        start = self._start(plan)
-        write_whole(files.starting_offsets, starting_offsets_json(plan.starts) + "\n")
-        path = self.original.path if self.original else None
+        offsets = offsets_of(plan.starts.job(), plan.policy)
+        location, path = self.place.location, self.original.path if self.original else None
         if checked.to_write or self.place.is_moving:
-            path = self._move(checked, plan, files, outside)
+            location, path = self._move(checked, plan, files, outside)
         else:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
             if checked.to_anchor and not trust.waits_for_person(self.config.trust, self.key):
                 self._anchor(plan, files.plan, outside)
-        return self._handed_over(files, start, path) | {PLAN_VARIABLE: str(files.plan.absolute())}
+        assert location is not None, "only a first start has none, and that is not checked"
+        start = self._start(location, offsets, {key.topic for key in offsets})
+        names = self._handed_over(files, replace(start, cluster_id=plan.cluster_id), path)
+        return names | {starts.PLAN_VARIABLE: str(files.plan.absolute())}
 
-    def _move(self, checked: Checked, plan: Plan, files: KeptFiles, outside: Outside) -> str | None:
-        """Write the numbers between the locations that say so. Returns the path of the checkpoint to start on."""
+    def _move(
+        self, checked: Checked, plan: Plan, files: KeptFiles, outside: Outside
+    ) -> tuple[Location | None, str | None]:
+        """Write the numbers between the locations that say so. Returns the last one, and the checkpoint's path."""
         if checked.to_write:
             self._require_signature(plan, files.plan)
         if self.original is not None:
@@ -135,12 +126,11 @@ class Start:
             if checked.to_write:
                 path = self.original.copied(self.config, self.job, checked.plan, outside)
                 write_whole(files.copied, "")  # an audit needs the plan
-            done(self.state, here, path, self.stamp)
-            return path
-        self._apply(plan, files.plan, outside)
+            return done(self.state, here, path, self.stamp), path
+        location = self._apply(plan, files.plan, outside)
         if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
             log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
-        return None
+        return location, None
 
     def _begin(self, plan: Plan, replaced: Mapping[TopicPartition, Replaced]) -> Location:
         location = self.place.location
@@ -154,8 +144,6 @@ class Start:
         """
         may_be_new = may_be_new or self.job.new is not None or self.place.location is None
         offsets = offsets_as_stored(self.place, held, may_be_new=may_be_new)
-        source = self.config.source
-        assert source is not None, "offsets_as_stored has raised"
         if held.rows or may_be_new:
             with suppress(NotCreated), closing(outside.open_store(self.job.store)) as store:
                 refuse_unlisted(self.job, store.address, find_unlisted(self.config, self.job, store))
@@ -164,56 +152,35 @@ class Start:
 
             refuse_start(self.job.name, self.job.sinks, self.original.path, placed=False)
         files = kept.files(self.folder, self.job.name, outside.now_ms())
-        write_whole(files.starting_offsets, compact(offsets) + "\n")
         rows = [row for key, row in held.rows.items() if key.topic in self.job.topics]
         clusters = numberings(rows)
-        start = JobStart(
-            tool_version=__version__,
-            created_at=stamp(outside.now_ms()),
-            job=self.job.name,
-            group=self.job.group,
-            side=Side.SOURCE,
-            bootstrap_servers=source.bootstrap_servers,
-            cluster_id=clusters[0] if clusters else None,
-            topics=self.job.topics,
-            offsets=offsets,
+        start = replace(
+            self._start(self.place.location or first(self.job.home, self.stamp), offsets, set(self.job.topics)),
             new=self.config.new_of(self.job),
-            may_be_new=may_be_new,
-            include_headers=may_read_headers(self.job.identity),
-            store=self.job.store if traits(self.job.store).holds_commits else None,
-            sinks=self._sinks,
-            topic_ids={} if traits(self.job.store).holds_commits else topic_ids(rows),
-            expires_at=stamp(outside.now_ms() + self.config.policy.plan_expires_ms),
-            rows_in=self._rows_in,
+            cluster_id=clusters[0] if clusters else None,
+            topic_ids=topic_ids(rows),
         )
         return self._handed_over(files, start, self.original.path if self.original else None)
 
-    def _start(self, plan: Plan) -> JobStart:
-        """A start at the destination, by a plan that allows it. Raises as ``starting_offsets`` does."""
-        offsets = starting_offsets(plan.starts)
-        return JobStart(
-            tool_version=__version__,
-            created_at=plan.created_at,
+    def _start(self, location: Location, offsets: Offsets, topics: Collection[str]) -> starts.Start:
+        """The start of the stay that the location names."""
+        cluster = self.config.clusters[location.cluster]
+        assert cluster is not None, "a cluster without an address was refused"
+        streams = self.config.topics.naming.by_name(self.job.streams, location.cluster)
+        identity = self.job.identity
+        return starts.Start(
             job=self.job.name,
-            group=self.job.group,
-            side=Side.DESTINATION,
-            bootstrap_servers=plan.bootstrap_servers,
-            cluster_id=plan.cluster_id,
-            topics=tuple(offsets),
+            cluster=location.cluster,
+            bootstrap_servers=cluster.bootstrap_servers,
+            stay=location.stay,
+            store=_absolute(without_secrets(self.config.state or self.state.store.shown)),
+            store_id=self.state.store.id,
+            topics={topic: stream for topic, stream in streams.items() if topic in topics},
             offsets=offsets,
-            new=self.config.new_of(self.job),
-            may_be_new=True,
-            include_headers=may_read_headers(self.job.identity),
+            identity=identity.settings if isinstance(identity, SpecifiedIdentity) else IdentitySettings(),
+            config=str(self.config_file.absolute()),
             sinks=self._sinks,
-            expires_at=plan.expires_at,
-            rows_in=self._rows_in,
         )
-
-    @property
-    def _rows_in(self) -> str | None:
-        """The store's address, if the job may read it: files without a login."""
-        store = self.job.store
-        return store if scheme_of(store) in FILES_OF_THE_JOB and without_secrets(store) == store else None
 
     @property
     def _sinks(self) -> tuple[str, ...]:
@@ -222,18 +189,21 @@ class Start:
             return ()  # they were compared here
         return tuple(each for each in self.job.sinks if scheme_of(each) in SINKS_OF_THE_JOB)
 
-    def _handed_over(self, files: KeptFiles, start: JobStart, path: str | None) -> dict[str, str]:
-        """Write the start's file; the variables that name it and the others. ``path``: the checkpoint to start on."""
-        text = replace(start, correction=kept.last_correction(self.folder, self.job.name)).to_text()
-        write_whole(files.start, text)
-        kept_files = {START_VARIABLE: files.start, OFFSETS_VARIABLE: files.starting_offsets}
-        names = {name: str(file.absolute()) for name, file in kept_files.items()}  # the job may run in another folder
-        names[DIGEST_VARIABLE] = digest_of(text)
-        if path is None:
-            return names
-        from reconciler.folder import absolute  # the starts of other jobs need no file systems
+    def _handed_over(self, files: KeptFiles, start: starts.Start, path: str | None) -> dict[str, str]:
+        """Write the start's files; the variables that name them. ``path``: the checkpoint to start on."""
+        if path is not None:
+            from reconciler.folder import absolute  # the starts of other jobs need no file systems
 
-        return names | {CHECKPOINT_VARIABLE: absolute(path)}
+            start = replace(start, checkpoint=absolute(path))
+        text = starts.dump(start)
+        write_whole(files.start, text)
+        write_whole(files.starting_offsets, spark_text(start.offsets) + "\n")
+        names = {
+            starts.START_VARIABLE: str(files.start.absolute()),  # the job may run in another folder
+            starts.OFFSETS_VARIABLE: str(files.starting_offsets.absolute()),
+            starts.DIGEST_VARIABLE: starts.digest_of(text.encode()),
+        }
+        return names if start.checkpoint is None else names | {starts.CHECKPOINT_VARIABLE: start.checkpoint}
 
     def _require_signature(self, plan: Plan, path: Path) -> None:
         """Raises as ``trust.require_signature`` does."""
@@ -248,7 +218,8 @@ class Start:
         except Unreachable as error:
             log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
 
-    def _apply(self, plan: Plan, path: Path, outside: Outside) -> None:
+    def _apply(self, plan: Plan, path: Path, outside: Outside) -> Location | None:
+        """Write the numbers; the location afterwards."""
         from reconciler.failover.writing.apply import prepare, refuse, replaced_by  # most starts have nothing to write
 
         changes = prepare(plan, self.config, outside, hands_over=True)
@@ -257,7 +228,7 @@ class Start:
         count = sum(len(change.intended) for change in changes)
         if not count and not self.place.is_moving:
             log.info("every offset is right: another process has corrected them meanwhile")
-            return
+            return self.state.location()
         begun: list[Location] = []
 
         def begin_stay() -> None:
@@ -265,8 +236,7 @@ class Start:
                 begun.append(self._begin(plan, replaced_by(changes)))
 
         self._write(changes, plan, path, outside, begin_stay)
-        for here in begun:
-            done(self.state, here, None, self.stamp)
+        return done(self.state, begun[0], None, self.stamp) if begun else self.place.location
 
     def _begins_a_stay(self, changes: Sequence[JobChanges]) -> bool:
         """A move, and a correction where the job lives; not the new anchors of offsets that are right there."""
@@ -303,6 +273,16 @@ class Start:
             return
         words = "%s corrected; %s. To undo: %s"
         log.info(words, counted(count, "offset"), outcome(plan), undo)
+
+
+def _absolute(store: str) -> str:
+    """The state store's address for a job that runs in another folder."""
+    scheme, _, path = store.partition(":")
+    if scheme == "files":
+        from reconciler.folder import absolute
+
+        return f"files:{absolute(path)}"
+    return f"sqlite:///{Path(path.removeprefix('///')).absolute()}" if scheme == "sqlite" else store
 
 
 def nothing_to_correct(job: JobPlan) -> str:

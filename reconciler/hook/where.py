@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from enum import StrEnum
 
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import cluster_table
+from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.core.policies import StartPlace
 from reconciler.core.visible import command
@@ -21,11 +23,16 @@ from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.whereabouts import located
 from reconciler.formats.decimal_text import some
-from reconciler.formats.start import Side
 from reconciler.ports import Row, TopicPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
-from reconciler.stores.registry import traits
+
+
+class Side(StrEnum):
+    """The cluster that a start reads, of the two of its configuration."""
+
+    SOURCE = "source"
+    DESTINATION = "destination"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,8 @@ def refuse_known(job: Job, held: Held, config_file: object) -> None:
     )
 
 
-def offsets_as_stored(place: Place, held: Held, *, may_be_new: bool) -> dict[str, dict[str, int]]:
-    """The offsets that the job has stored where it lives, by topic and partition. Sentinels are left out.
+def offsets_as_stored(place: Place, held: Held, *, may_be_new: bool) -> dict[TopicPartition, int]:
+    """The offsets that the job has stored where it lives. Sentinels are left out.
 
     Raises ConfigError without that cluster's address, NeedsPerson where there is no row of the topics and the job is
     not called new, and for a row that cannot be read.
@@ -116,18 +123,22 @@ def offsets_as_stored(place: Place, held: Held, *, may_be_new: bool) -> dict[str
         raise NeedsPerson(bad.message, hint=f"{bad.hint} Then start the job again.")
     if not may_be_new:
         refuse_without_rows(config, job, held)
-    if traits(job.store).holds_commits:
-        return {}  # the job reads its own commits there
-    found: dict[str, dict[str, int]] = {}
-    for key in sorted(rows, key=lambda key: (key.topic, key.partition)):
-        if not rows[key].stored.is_sentinel:
-            found.setdefault(key.topic, {})[str(key.partition)] = rows[key].stored.offset
-    return found
+    return {key: row.stored.offset for key, row in rows.items() if not row.stored.is_sentinel}
 
 
 def numberings(rows: Iterable[Row]) -> list[str]:
     """The clusters in whose numbering the rows are, as their anchors say."""
     return sorted({found for row in rows if (found := row.stored.cluster_id) is not None})
+
+
+def topic_ids(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """The ids of the topics in whose numbering the rows' offsets are, by topic, as their anchors say."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        anchor = None if row.stored.is_sentinel else row.stored.anchor
+        if anchor is not None and (id_ := real_topic_id(anchor.topic_id)) is not None:
+            found.setdefault(row.key.topic, set()).add(id_)
+    return {topic: tuple(sorted(found[topic])) for topic in sorted(found)}
 
 
 def refuse_without_rows(config: Config, job: Job, held: Held) -> None:

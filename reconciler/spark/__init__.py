@@ -3,8 +3,7 @@
 In: a job's batches or its query, and after a failover the plan that the hook applied. Out: rows with anchors in the
 job's store, options for Spark's Kafka source, and counts of what a failover lost or repeated (``audit``).
 
-``from reconciler.spark import job`` is all that a job needs. Import the other submodules by name: ``handoff`` is plain
-Python and must stay usable without pyspark.
+``from reconciler.spark import job`` is all that a job needs. Import the other submodules by name.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ query.awaitTermination()
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import socket
@@ -23,6 +22,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, NotCreated
+from reconciler.state.start import DIGEST_VARIABLE, START_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-START_VARIABLE = "RECONCILER_START"
-DIGEST_VARIABLE = "RECONCILER_START_SHA256"
+CLUSTER_VARIABLE = "RECONCILER_BOOTSTRAP_SERVERS"
+"""The clusters at which a job may start, separated by white space: they vouch for a file without a digest, so that no
+file alone says where the job sends its login."""
 FEW_PARTITIONS = 16
 """So many are read one after the other: one batch of each comes, and not a megabyte of batches to be decoded."""
 DECIDED = frozenset(
@@ -78,16 +79,44 @@ class Job:
         if self.start.checkpoint is None:
             raise ConfigError(
                 f'The offsets of job "{self.start.job}" are not in a checkpoint, so the start names none.',
-                hint='Begin a new one for each stay; or configure offsets = "checkpoint:PATH".',
+                hint='Begin a new one for each stay: job.checkpoint_at("/checkpoints/clicks"). Or configure '
+                'offsets = "checkpoint:PATH".',
             )
         return self.start.checkpoint
+
+    def checkpoint_at(self, base: str | os.PathLike[str]) -> str:
+        """The checkpointLocation of this stay for a job whose offsets are elsewhere: ``base``, ``base-2`` in stay 2, ….
+
+        Restarts get the same one. Raises as ``stay_checkpoint.checkpoint_at``, and ConfigError for a job whose offsets
+        are in its checkpoint.
+        """
+        from reconciler.spark.stay_checkpoint import checkpoint_at
+
+        if self.start.checkpoint is not None:
+            raise ConfigError(
+                f'The offsets of job "{self.start.job}" are in its checkpoint, {self.start.checkpoint}.',
+                hint="Leave the base out: job.checkpoint",
+            )
+        return checkpoint_at(base, self.start)
+
+    def transaction_id(self, base: str | os.PathLike[str] | None = None) -> str:
+        """A name for the batches of the query in this stay, for Delta's ``txnAppId``.
+
+        ``base`` as for ``checkpoint_at``. The name belongs to the checkpoint: the same at every restart and in a copy,
+        another one for a new checkpoint, whose batches begin at 0 again. Raises as ``checkpoint`` and
+        ``checkpoint_at``.
+        """
+        from reconciler.spark.stay_checkpoint import transaction_id
+
+        return transaction_id(self.checkpoint if base is None else self.checkpoint_at(base), self.start)
 
     def read(self, spark: SparkSession, options: Mapping[str, str] | None = None) -> DataFrame:
         """The Kafka source of this stay. ``options``: more of Spark's, such as a login (``kafka.*``).
 
-        Raises as ``require_here``, and ConfigError for an option that the start decides.
+        Raises as ``require_here`` and ``complete``, and ConfigError for an option that the start decides.
         """
         from reconciler.identity import identity_from_settings, may_read_headers
+        from reconciler.spark.completing import complete
 
         self.require_here()
         if decided := sorted(name for name in options or {} if name.lower() in DECIDED):
@@ -95,10 +124,11 @@ class Job:
                 f'The start of job "{self.start.job}" decides the option {", ".join(decided)}.',
                 hint="Leave it out. Where the job reads is changed by: reconciler move",
             )
+        whole = complete(self.start, self._properties)
         chosen = {
-            "kafka.bootstrap.servers": self.start.bootstrap_servers,
-            "subscribe": ",".join(sorted(self.start.topics)),
-            "startingOffsets": self.start.starting_offsets(),
+            "kafka.bootstrap.servers": whole.bootstrap_servers,
+            "subscribe": ",".join(sorted(whole.topics)),
+            "startingOffsets": whole.starting_offsets(),
             "failOnDataLoss": "true",  # with "false" Spark silently jumps over what is gone
         }
         if may_read_headers(identity_from_settings(self.start.identity)):
@@ -141,10 +171,7 @@ class Job:
                 "know: it is another state store, or an old copy of it.",
                 hint="Correct [state] store, or restore the newest backup; then start the job by its hook.",
             )
-        if here.phase is Phase.WRITING or (here.stay, here.cluster, here.checkpoint) != (
-            *(start.stay, start.cluster),
-            start.checkpoint if here.checkpoint is not None else None,
-        ):
+        if here.phase is Phase.WRITING or (here.stay, here.cluster) != (start.stay, start.cluster):
             raise Changed(f'The start of job "{name}" is an earlier one: {moved_words(here)}.', hint=AGAIN)
 
     def _recorder(self, running: Any) -> Any:
@@ -159,7 +186,7 @@ class Job:
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}
         if not streams:
             raise unseen(f"it reads none of {', '.join(sorted(start.topics))} from {start.bootstrap_servers} alone")
-        client = {"bootstrap.servers": start.bootstrap_servers, **self.client}
+        client = self._properties
         few = len(start.offsets) <= FEW_PARTITIONS
         source = SourceLog(
             lambda committed: KafkaLogReader(
@@ -171,6 +198,10 @@ class Job:
         )
         run = f"driver on {socket.gethostname()}, process {os.getpid()}, {token_hex(4)}"
         return StayRecorder(self.state, start.stay, streams, source, run)
+
+    @property
+    def _properties(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.start.bootstrap_servers, **self.client}
 
     def _require_own_checkpoint(self, running: Any) -> None:
         own = self.start.checkpoint
@@ -206,10 +237,11 @@ def logins(start: Start, environ: Mapping[str, str]) -> tuple[str, dict[str, str
 
 def _handed_over(env: Mapping[str, str]) -> Start:
     from reconciler.fileio import read_regular, why
-    from reconciler.state.start import load
+    from reconciler.state.start import digest_of, load
 
     path, digest = env.get(START_VARIABLE, ""), env.get(DIGEST_VARIABLE, "")
-    if not path or not digest:
+    clusters = env.get(CLUSTER_VARIABLE, "").split()
+    if not path or not (digest or clusters):
         raise ConfigError(
             f"{START_VARIABLE if not path else DIGEST_VARIABLE} is not set in this process's environment.",
             hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine, "
@@ -219,9 +251,15 @@ def _handed_over(env: Mapping[str, str]) -> Start:
         content = read_regular(Path(path))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{START_VARIABLE} names {path}, which cannot be read: {why(error)}.", hint=AGAIN) from error
-    if hashlib.sha256(content).hexdigest() != digest:
+    if digest and digest_of(content) != digest:
         raise Changed(f"The start {path} is not what the hook wrote: its SHA-256 is not {digest}.", hint=AGAIN)
-    return load(content.decode(errors="replace"), path)
+    found = load(content.decode(errors="replace"), path)
+    if clusters and found.bootstrap_servers not in clusters:
+        raise ConfigError(
+            f"The job would start at {found.bootstrap_servers}, and {CLUSTER_VARIABLE} names {', '.join(clusters)}.",
+            hint="Take the file of this cluster, or correct the variable: names must read as in the configuration.",
+        )
+    return found
 
 
 def _read(path: str) -> Any:

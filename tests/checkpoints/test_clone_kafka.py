@@ -18,8 +18,8 @@ from reconciler.clock import stamp
 from reconciler.core.errors import Refused
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.formats.start_offsets import planned_text
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.spark.handoff.options import read_stream_options
 from tests.checkpoints.checkpoint_files import job, plan, row
 from tests.spark.environments import PYSPARK, since_pyspark
 from tests.spark.sent import Kafka, Sent
@@ -105,7 +105,9 @@ def test_a_query_with_named_sources_goes_on_in_its_copy_or_under_a_new_name(
     in_the_copy.run(read(kafka, there), "events")
     assert in_the_copy.found == WHOLE
 
-    counts.run(read_stream_options(known), "events_b")  # the alternative: no copy, and a source that is new
+    counts.run(
+        {**read(kafka, there), "startingOffsets": planned_text(known)}, "events_b"
+    )  # the alternative: no copy, and a source that is new
     assert counts.found == WHOLE
 
 

@@ -19,11 +19,13 @@ JOB = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from reconciler.spark import handoff
+from reconciler.spark import job
 
 spark = SparkSession.builder.getOrCreate()
-start = handoff.from_environment()
-rows = spark.read.format("kafka").options(**start.read_options()).load().collect()
+rows = []
+collect = lambda batch, number: rows.extend(batch.collect())
+query = job().read(spark).writeStream.foreachBatch(collect).trigger(availableNow=True)
+query.option("checkpointLocation", job().checkpoint_at(sys.argv[1] + ".checkpoint")).start().awaitTermination()
 Path(sys.argv[1]).write_text("\\n".join(sorted(bytes(row.value).decode() for row in rows if row.value is not None)))
 spark.stop()
 """
@@ -70,7 +72,7 @@ def test_a_job_that_lives_at_home_is_submitted_there(deployed: Deployed) -> None
     assert ended.returncode == 0, ended.stderr
     assert 'job "clicks" starts on a, at its own offsets' in ended.stderr
     found = json.loads((deployed.world.folder / "start").read_text())
-    assert (found["side"], found["offsets"]) == ("source", {deployed.world.topic: {"0": BASE + LAST + 1}})
+    assert (found["cluster"], found["offsets"]) == ("a", {deployed.world.topic: {"0": BASE + LAST + 1}})
     assert deployed.world.rows() == before
 
 

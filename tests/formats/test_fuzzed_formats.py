@@ -14,14 +14,19 @@ from reconciler.checkpoints import log as checkpoint
 from reconciler.checkpoints import restart
 from reconciler.checkpoints.log import entry_with, initial_with, offsets_text
 from reconciler.checkpoints.restart import readings
+from reconciler.config.streams import Stream
 from reconciler.core.anchors import Malformed
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
-from reconciler.formats import range_manifests, snapshot, start
+from reconciler.core.question import StartAt
+from reconciler.formats import range_manifests, snapshot
 from reconciler.formats.anchor_lines import dump_line, load_lines
-from reconciler.formats.json_fields import FieldError, digest_without
+from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import StartPolicy, digest, parse_plan, why_stopped
 from reconciler.formats.range_manifests import Manifest, TornManifest
-from reconciler.spark.handoff import options as handoff
+from reconciler.formats.start_offsets import planned_text
+from reconciler.identity import IdentitySettings
+from reconciler.ports import TopicPartition
+from reconciler.state import start
 from tests.fuzz import (
     AS_TYPED,
     GOLDENS,
@@ -61,14 +66,9 @@ def test_any_plan_is_read_or_refused_with_a_sentence(runs: int) -> None:
         for job in plan.jobs:
             for row in job.partitions:
                 why_stopped(row, StartPolicy())
-            options = attempt(
-                partial(handoff.of_plan, plan, job.name, vouched=False),
-                USAGE,
-                ExitCode.NEEDS_PERSON,
-                longest=AS_TYPED,
-            )
-            if options is not None:
-                json.loads(options.starting_offsets_json())
+            text = attempt(partial(planned_text, plan, [job.name]), USAGE, ExitCode.NEEDS_PERSON, longest=AS_TYPED)
+            if text is not None:
+                json.loads(text)
 
     fuzz(runs, documents(PLANS, summed_plan), claim)
 
@@ -103,31 +103,28 @@ def test_any_anchor_lines_are_read_or_refused_with_a_sentence(runs: int) -> None
 # ---------------------------------------------------------------- a start of the hook
 
 START = json.loads(
-    start.JobStart(
-        *("0.1.0", "2026-01-01T00:00:00Z", "clicks", "readers", start.Side.SOURCE, "a:9092", "A", ("events",)),
-        **{"offsets": {"events": {"0": 7, "12": 8}}, "new": start.StartAt(), "may_be_new": True},
-        **{"include_headers": False, "correction": "20260101", "store": None},
-    ).to_text()
+    start.dump(
+        start.Start(
+            *("clicks", "a", "a:9092", 1, "memory:x", "id", {"events": Stream("events", "a")}),
+            **{"offsets": {TopicPartition("events", 0): 7, TopicPartition("events", 12): 8}, "new": StartAt()},
+            **{"identity": IdentitySettings(), "cluster_id": "A", "topic_ids": {"events": ("x",)}},
+        )
+    )
 )
-
-
-def summed_start(content: dict[str, Any]) -> dict[str, Any]:
-    return with_field(content, "sha256", digest_without(content, "sha256"))
 
 
 @sized
 def test_any_start_is_read_or_refused_with_a_sentence(runs: int) -> None:
     def claim(data: bytes) -> None:
         text = data.decode(errors="surrogateescape")
-        found = attempt(lambda: start.parse_start(text, "a start"), USAGE)
+        found = attempt(lambda: start.load(text, "a start"), USAGE)
         if found is None:
             return
-        assert start.parse_start(found.to_text(), "a start") == found
-        assert handoff.compact(found.offsets)
-        handed = {(topic, int(number)) for topic, of in found.offsets.items() for number in of}
-        assert all(topic.encode() and 0 <= number < 2**31 for topic, number in handed)
+        assert start.load(start.dump(found), "a start") == found
+        assert json.loads(found.starting_offsets()) is not None
+        assert all(key.topic.encode() and 0 <= key.partition < 2**31 for key in found.offsets)
 
-    fuzz(runs, documents([START], summed_start), claim)
+    fuzz(runs, documents([START], lambda content: content), claim)
 
 
 # ---------------------------------------------------------------- range manifests
@@ -225,7 +222,7 @@ def test_any_bytes_are_no_file_of_any_format(runs: int) -> None:
     readers = {
         "plan": lambda text: parse_plan(text),
         "snapshot": lambda text: snapshot.load(text, "0" * 64, Path("p")),
-        "start": lambda text: start.parse_start(text, "a start"),
+        "start": lambda text: start.load(text, "a start"),
         "lines": lambda text: list(load_lines(text.splitlines(keepends=True))),
     }
 
@@ -252,20 +249,20 @@ def test_any_value_in_an_error_of_a_reader_is_told_in_a_few_words(runs: int) -> 
 
 @pytest.mark.parametrize("partition", ["9" * 5_000, "٣", "07", str(2**31), "-1", ""])
 def test_a_start_whose_partitions_have_no_number_is_refused(partition: str) -> None:
-    altered = summed_start({**START, "offsets": {"events": {partition: 7}}})
-    with pytest.raises(ConfigError, match="holds what is no partition's offset"):
-        start.parse_start(json.dumps(altered), "a start")
+    altered = {**START, "offsets": {"events": {partition: 7}}}
+    with pytest.raises(ConfigError, match="has a partition without an offset"):
+        start.load(json.dumps(altered), "a start")
 
 
 def test_a_start_of_a_topic_without_a_name_is_refused() -> None:
-    altered = summed_start({**START, "offsets": {"": {"0": 7}}})
-    with pytest.raises(ConfigError, match="is not an object of topics and partitions"):
-        start.parse_start(json.dumps(altered), "a start")
+    altered = {**START, "offsets": {"": {"0": 7}}}
+    with pytest.raises(ConfigError, match="has a topic without"):
+        start.load(json.dumps(altered), "a start")
 
 
 def test_a_start_of_half_a_character_is_refused() -> None:
-    with pytest.raises(ConfigError, match="is not what the hook wrote"):
-        start.parse_start(json.dumps({**START, "offsets": {"\ud800": {"0": 7}}}), "a start")
+    with pytest.raises(ConfigError, match="is not a start of a job"):
+        start.load(json.dumps({**START, "offsets": {"\ud800": {"0": 7}}}), "a start")
 
 
 def test_a_field_of_any_length_is_told_by_its_beginning() -> None:

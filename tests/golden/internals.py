@@ -27,7 +27,6 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover import check
 from reconciler.formats import anchor_text as anchor_json
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
-from reconciler.hook import start as hook_start
 from reconciler.kafka import apart, requests
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
@@ -85,7 +84,7 @@ __all__ = [
 
 NOW_MS = 1_800_000_000_000
 PID = 4242
-_VERSIONED = (main, init, check, metrics, checkpoint_clone, hook_start)
+_VERSIONED = (main, init, check, metrics, checkpoint_clone)
 
 run_main = main.main
 

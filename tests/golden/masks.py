@@ -10,7 +10,7 @@ import json
 import re
 
 _WORDS = re.compile(r'"(detail|reason)":( ?)"((?:[^"\\]|\\.)*)"')
-_HASH = re.compile(r'"(sha256|plan_sha256)":( ?)"[0-9a-f]{64}"')
+_HASH = re.compile(r'"(sha256|plan_sha256|store_id)":( ?)"(?:[0-9a-f]{64}|[0-9a-f]{32})"')
 _HELP = re.compile(r"^# HELP (\S+) (.*)\n", re.M)
 _OF_THE_PROCESS = re.compile(r"^(?:# \w+ )?(?:process|python)_.*\n", re.M)
 

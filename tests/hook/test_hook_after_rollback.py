@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import OutcomeUnknown
-from reconciler.formats.start import parse_start
-from reconciler.spark.handoff.locations import location
+from reconciler.spark.stay_checkpoint import checkpoint_at
+from reconciler.state.start import load
 from reconciler.stores.sqlite.store import SqliteStore
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import World
@@ -41,9 +41,9 @@ class Living:
         assert ended.code == 0, ended.err
         names = dict(line.split("=", 1) for line in ended.out.splitlines())
         path = Path(names["RECONCILER_START"].replace("<TMP>", str(self.world.folder)))
-        start = parse_start(path.read_text(), str(path))
-        (offset,) = start.offsets["a.events"].values()
-        return location(self.base, start), offset
+        start = load(path.read_text(), str(path))
+        (offset,) = start.offsets.values()
+        return checkpoint_at(self.base, start), offset
 
     def set_to(self, offset: int) -> tuple[str, int]:
         return self.started("--set", f"a.events:0={offset}", "--accept", "skips")
@@ -62,16 +62,16 @@ def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Living:
     world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
     world.located(to="b")
     living = Living(world)
-    assert living.started() == (living.base, RIGHT)
+    assert living.started() == (f"{living.base}-2", RIGHT)
     return living
 
 
 def test_a_query_does_not_go_on_at_an_offset_that_was_undone(living: Living) -> None:
-    assert living.set_to(WRONG) == (f"{living.base}-2", WRONG)
+    assert living.set_to(WRONG) == (f"{living.base}-3", WRONG)
     living.roll_back(living.plans[-1])
     for _ in range(2):
-        assert living.started() == (f"{living.base}-3", RIGHT), "a restart keeps the place"
-    assert living.set_to(WRONG) == (f"{living.base}-4", WRONG), "a correction counts as ever"
+        assert living.started() == (f"{living.base}-4", RIGHT), "a restart keeps the place"
+    assert living.set_to(WRONG) == (f"{living.base}-5", WRONG), "a correction counts as ever"
 
 
 @pytest.mark.parametrize("is_written", [False, True])
@@ -93,7 +93,9 @@ def test_a_rollback_that_is_cut_off_begins_a_new_query_too(
         living.roll_back(plan, code=7)
     if again:
         living.roll_back(plan)
-    assert living.started() == (f"{living.base}-3", RIGHT if is_written or again else WRONG)
+    path, offset = living.started()
+    assert path not in {f"{living.base}-2", f"{living.base}-3"}
+    assert offset == (RIGHT if is_written or again else WRONG)
 
 
 def test_a_rollback_that_puts_nothing_back_begins_no_new_query(living: Living) -> None:
@@ -104,4 +106,4 @@ def test_a_rollback_that_puts_nothing_back_begins_no_new_query(living: Living) -
     snapshot.write_text(json.dumps(whole | {"plan_sha256": "0" * 64}))
     living.roll_back(plan, code=5)
     snapshot.write_text(json.dumps(whole))
-    assert living.started() == (f"{living.base}-2", WRONG)
+    assert living.started() == (f"{living.base}-3", WRONG)

@@ -15,8 +15,9 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition
+from reconciler.core.question import StartAt
 from reconciler.ports import Change, Row
-from reconciler.spark.handoff import Side, from_environment
+from reconciler.state.start import Start, load
 from reconciler.stores.registry import open_store
 from tests.starting import with_state
 from tests.world import CommandResult, free_port, run_process
@@ -73,6 +74,11 @@ def variables(ended: CommandResult) -> dict[str, str]:
     return dict(line.split("=", 1) for line in ended.out.splitlines())
 
 
+def handed_over(found: dict[str, str]) -> Start:
+    path = found["RECONCILER_START"]
+    return load(Path(path).read_text(), path)
+
+
 def test_the_source_lives_and_nothing_is_moved(job: Job, run) -> None:
     job.save()
     before = job.rows
@@ -84,10 +90,11 @@ def test_the_source_lives_and_nothing_is_moved(job: Job, run) -> None:
     assert said in ended.err
     assert job.rows == before
 
-    start = from_environment(environ=found)
-    assert (start.side, start.bootstrap_servers, start.offsets) == (Side.SOURCE, "kafka-a:9092", {"events": {"0": 42}})
-    assert start.start is not None
-    assert (start.start.include_headers, start.start.cluster_id) == (True, "cluster-a")
+    start = handed_over(found)
+    assert (start.job, start.cluster, start.bootstrap_servers, start.stay) == ("clicks", "a", "kafka-a:9092", 1)
+    assert start.offsets == {TopicPartition("events", 0): 42}
+    assert (start.identity.id, start.cluster_id, start.new) == ("header:message-id", "cluster-a", StartAt())
+    assert {topic: str(stream) for topic, stream in start.topics.items()} == {"events": "events@a"}
 
 
 def test_a_topic_that_the_job_does_not_list_stops_its_start_at_the_source_too(job: Job, run) -> None:
@@ -108,7 +115,7 @@ def test_a_job_that_runs_in_another_folder_finds_the_files_of_a_relative_one(
     code = main(["hook", "-c", str(job.config), "--plans", "plans"])
     found = variables(CommandResult(code, *capsys.readouterr()))
     monkeypatch.chdir("/")
-    assert from_environment(environ=found).offsets == {"events": {"0": 42}}
+    assert handed_over(found).offsets == {TopicPartition("events", 0): 42}
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -132,8 +139,7 @@ def test_a_path_of_plans_that_no_file_of_variables_can_hold_is_refused_before_an
 def test_the_start_names_the_topic_whose_numbers_the_offsets_are(job: Job, run) -> None:
     """Only the job asks the source, where the topic may have been deleted and created again since."""
     job.save(stored=StoredOffset(42, Anchor(41, 1, b"id", None, "cluster-a", "of the topic"), 1))
-    start = from_environment(environ=variables(run("hook"))).start
-    assert start is not None
+    start = handed_over(variables(run("hook")))
     assert start.topic_ids == {"events": ("of the topic",)}
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.config.file import Cluster, Config, Job, load_config
 from reconciler.core.errors import Changed, Unreachable
-from reconciler.formats.start import Side
 from reconciler.hook.running import LONGEST_SESSION_S, refuse_running
+from reconciler.hook.where import Side
 from tests.in_memory import Memory
 
 

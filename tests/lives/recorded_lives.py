@@ -17,10 +17,9 @@ from unittest import mock
 
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan, why_stopped
-from reconciler.formats.start import JobStart, parse_start
 from reconciler.ports import OffsetStore, Row, TopicPartition
-from reconciler.spark.handoff.options import START_VARIABLE
 from reconciler.state.locations import Phase
+from reconciler.state.start import START_VARIABLE, load
 from reconciler.stores import memory
 from tests.lives.clusters import OTHER
 from tests.lives.interrupted import killed_at
@@ -89,9 +88,9 @@ class Life(Living):
         """Where the hook starts the job."""
         assert ended.code == 0, self.story(ended.text)
         path = Path(ended.variables[START_VARIABLE])
-        start: JobStart = parse_start(path.read_text(), str(path))
+        start = load(path.read_text(), str(path))
         assert set(start.topics) <= {self.topics[self.side]}, self.story(f"{start} is not for {self.side}")
-        handed = {int(number): at for number, at in start.offsets.get(self.topics[self.side], {}).items()}
+        handed = {key.partition: at for key, at in start.offsets.items() if key.topic == self.topics[self.side]}
         logs = {number: self.clusters.at(self.side, number) for number in self.numbers}
         return {number: log.start if handed.get(number, -2) < 0 else handed[number] for number, log in logs.items()}
 

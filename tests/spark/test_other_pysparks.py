@@ -28,7 +28,8 @@ import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from reconciler.cli.main import main
-from reconciler.spark import handoff
+from reconciler.formats.plan import parse_plan
+from reconciler.formats.start_offsets import planned_text
 from reconciler.spark.observing import observing
 from reconciler.spark.recording import recording
 from reconciler.spark.session import with_kafka
@@ -83,8 +84,8 @@ else:
 assert main(["plan", "-c", config, "-o", plan]) == 0
 assert main(["checkpoint", "clone", checkpoint, copy, "--plan", plan, "-c", config]) == 0
 run({"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}, copy)
-own = {"kafka.bootstrap.servers": destination}
-run(handoff.read_stream_options(plan, extra=own), f"{place}/new", new=True)
+own = {"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}
+run({**own, "startingOffsets": planned_text(parse_plan(Path(plan).read_text()))}, f"{place}/new", new=True)
 verdict = json.loads(Path(plan).read_text())["jobs"][0]["verdict"]
 Path(place, "result.json").write_text(json.dumps({"counts": counts, "read": sorted(read), "verdict": verdict}))
 spark.stop()

@@ -21,17 +21,6 @@ PUBLIC = {
     "reconciler.spark.connector": ["connector_jars", "require_fitting", "with_kafka"],
     "reconciler.spark.session": ["with_kafka"],
     "reconciler.spark.audit": ["AuditResult", "Columns", "Output", "audit"],
-    "reconciler.spark.handoff": [
-        "OFFSETS_VARIABLE",
-        "PLAN_VARIABLE",
-        "Handoff",
-        "from_environment",
-        "load",
-        "read_options",
-        "read_stream_options",
-        "starting_offsets",
-        "starting_offsets_json",
-    ],
     "reconciler.spark.ranges.runner": ["RangeBatches", "at_least_once", "at_most_once", "exactly_once"],
     "reconciler.spark.ranges.planning": ["Caps", "OffsetRange", "Policy", "plan"],
     "reconciler.spark.ranges.transactional": ["PostgresTransaction"],
@@ -93,12 +82,11 @@ def test_a_public_function_takes_the_documented_keyword_arguments(place: tuple[s
     assert positional == POSITIONAL[name]
 
 
-def test_the_handoff_needs_no_pyspark() -> None:
+def test_a_job_is_read_without_pyspark() -> None:
     """Also when pyspark cannot be imported at all: the import fails in this process if anything asks for it."""
-    names = ", ".join(PUBLIC["reconciler.spark.handoff"])
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
-        f"from reconciler.spark.handoff import {names}\n"
+        "from reconciler.spark import job\n"
         "assert not [name for name in sys.modules if name.startswith('pyspark.')]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=LIMIT_S)

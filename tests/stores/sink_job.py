@@ -138,11 +138,11 @@ def records(bootstrap: str, topic: str, starts: Mapping[str, int], last: Sequenc
 
 
 def main(kind: str, folder: str, last: str = "") -> None:
-    from reconciler.spark.handoff import OFFSETS_VARIABLE, from_environment
+    from reconciler.state.start import OFFSETS_VARIABLE, START_VARIABLE, load
 
-    start = from_environment()
+    start = load(Path(os.environ[START_VARIABLE]).read_text(), "the start")
     given = json.loads(Path(os.environ[OFFSETS_VARIABLE]).read_text())
-    topic = os.environ["JOB_TOPIC_THERE" if start.side.value == "destination" else "JOB_TOPIC"]
+    topic = os.environ["JOB_TOPIC_THERE" if start.cluster == "b" else "JOB_TOPIC"]
     assert set(given) <= {topic}
     ends = {topic: dict(given.get(topic, {}))}
     limits = [int(each) for each in last.split(",")] if last else None

@@ -16,7 +16,7 @@ from reconciler.cli.main import main
 from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.failover.writing.refusals import Refusal, of_store
-from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
+from reconciler.state.start import CHECKPOINT_VARIABLE
 from tests.in_memory import NOW, Memory, memory, stored
 from tests.sinks.world import Query, query
 from tests.starting import state_of

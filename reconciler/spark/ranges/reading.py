@@ -20,7 +20,6 @@ from reconciler.formats import json_fields
 from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 from reconciler.spark import last_records as point_reads
-from reconciler.spark.handoff.options import DECIDED_BY_OFFSETS
 from reconciler.spark.last_records import LastRecord, OffsetSpan
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 from reconciler.spark.session import DATA_LOSS
@@ -31,7 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-_DECIDED_HERE = DECIDED_BY_OFFSETS | {"kafka.bootstrap.servers"}
+_DECIDED_HERE = frozenset(
+    {"subscribe", "subscribepattern", "assign", "failondataloss", "kafka.bootstrap.servers"}
+    | {"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy"}
+    | {"endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"}
+)
 """Options, in lower case, that would contradict the ranges."""
 
 

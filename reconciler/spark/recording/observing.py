@@ -141,7 +141,7 @@ class Observer:
         """
         from pyspark.sql import functions as f
 
-        from reconciler.spark.handoff.cluster import compiled, topics_matching
+        from reconciler.spark.recording.cluster import compiled, topics_matching
 
         if frame.isStreaming is False:
             raise ConfigError("watch() observes streaming sources, and this frame is a batch read.")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import OutcomeUnknown
-from reconciler.formats.start import JobStart, parse_start
+from reconciler.state.start import Start, load
 from reconciler.stores.sqlite.store import SqliteStore
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import Result, World
@@ -46,13 +46,13 @@ class Moving:
     def hook(self, name: str = "exact", *words: object) -> Result:
         return self.run("hook", "--job", name, "--plans", "plans", *words)
 
-    def start(self, name: str = "exact") -> JobStart:
+    def start(self, name: str = "exact") -> Start:
         """What the hook hands over now."""
         ended = self.hook(name)
         assert ended.code == 0, ended.err
         path = dict(line.split("=", 1) for line in ended.out.splitlines())["RECONCILER_START"]
         path = path.replace("<TMP>", str(self.world.folder))
-        return parse_start(Path(path).read_text(), path)
+        return load(Path(path).read_text(), path)
 
     def at_home(self, *names: str) -> None:
         """An operator has said that the jobs live at home."""

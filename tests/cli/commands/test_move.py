@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.cli.commands.failover import move
+from reconciler.ports import TopicPartition
 from tests.cli.commands.moving import Moving, moving
 from tests.golden.corpus import deliver
 from tests.golden.world import DESTINATION, SOURCE
@@ -76,13 +77,13 @@ def test_where_a_job_lives_already_nothing_is_recorded(moving: Moving) -> None:
 
 def test_where_its_topic_was_made_anew_a_job_moves_to_where_it_lives(moving: Moving) -> None:
     moving.run("move --to b --yes --job exact")
-    assert moving.start().offsets == {"a.exact": {"0": 5}}
+    assert moving.start().offsets == {TopicPartition("a.exact", 0): 5}
     moving.world.destination.create("a.exact", 1, "another id")
     deliver(moving.world, "a.exact", range(20))
     ended = moving.run("move --to b --yes --job exact")
     assert (ended.code, "exact: starts early, at most 1 record again" in ended.out) == (0, True), ended.out
     start = moving.start()
-    assert (start.bootstrap_servers, start.offsets) == (DESTINATION, {"a.exact": {"0": 7}})
+    assert (start.bootstrap_servers, start.offsets) == (DESTINATION, {TopicPartition("a.exact", 0): 7})
     assert moving.status().startswith("exact b 3 ")
 
 
@@ -96,7 +97,7 @@ def test_a_job_that_has_run_before_is_adopted_at_home(moving: Moving) -> None:
     ended = moving.run("move --to a --yes --job exact")
     assert (ended.code, "exact: lives on a, its home, from now on: starts exactly" in ended.out) == (0, True)
     start = moving.start()
-    assert (start.bootstrap_servers, start.offsets) == (SOURCE, {"exact": {"0": 7}})
+    assert (start.bootstrap_servers, start.offsets) == (SOURCE, {TopicPartition("exact", 0): 7})
 
 
 def test_a_jobs_bare_numbers_are_adopted_at_home_and_called_unchecked(moving: Moving) -> None:
@@ -118,7 +119,7 @@ def test_a_job_that_was_never_placed_may_move_at_once(moving: Moving) -> None:
     """Its home is lost before anybody has said that it lives there."""
     assert moving.run("move --to b --yes --job exact").code == 0
     start = moving.start()
-    assert (start.bootstrap_servers, start.offsets) == (DESTINATION, {"a.exact": {"0": 5}})
+    assert (start.bootstrap_servers, start.offsets) == (DESTINATION, {TopicPartition("a.exact", 0): 5})
 
 
 # ---------------------------------------------------------------- taken back

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import ExitCode, NeedsPerson
-from reconciler.spark.handoff import load
+from reconciler.formats.plan import parse_plan
+from reconciler.formats.start_offsets import planned_text
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 
@@ -42,7 +43,7 @@ def test_a_plan_brings_the_policy_that_it_was_made_with(world: World) -> None:
     refused = world.run(*SHOW, "clicks")
     assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")
     with pytest.raises(NeedsPerson, match=r"a.older-0 \(bounded\)"):
-        load("p.json")
+        planned_text(parse_plan((world.folder / "p.json").read_text()))
 
 
 def test_a_looser_policy_of_a_configuration_allows_what_the_plans_own_forbids(world: World) -> None:

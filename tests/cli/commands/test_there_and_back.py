@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.formats.start import JobStart, parse_start
 from reconciler.kafka.memory import MemoryRecord
+from reconciler.ports import TopicPartition
+from reconciler.state.start import Start, load
 from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
 from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint
 from tests.golden.world import DESTINATION, SOURCE, World
@@ -64,20 +65,20 @@ class Estate:
                 there.append(record.timestamp_ms, record.key, record.value)
         self.mirrored[origin, to] = len(records)
 
-    def start(self) -> JobStart:
+    def start(self) -> Start:
         """What the hook hands over now."""
         self.world.now_ms += 60_000
         ended = self.world.run("hook", *CONFIG, "--plans", "plans")
         assert ended.code == 0, ended.err
         path = dict(line.split("=", 1) for line in ended.out.splitlines())["RECONCILER_START"]
         path = path.replace("<TMP>", str(self.world.folder))
-        return parse_start(Path(path).read_text(), path)
+        return load(Path(path).read_text(), path)
 
     def run_job(self, cluster: str, count: int | None = None) -> list[int]:
         """One run of the job: it processes ``count`` records, or all, and stores its offset; the numbers of these."""
         start, topic = self.start(), self.name(cluster)
         assert start.bootstrap_servers == {"a": SOURCE, "b": DESTINATION}[cluster]
-        first = start.offsets.get(topic, {}).get("0", 0)
+        first = start.offsets.get(TopicPartition(topic, 0), 0)
         records = [each for each in self.log(cluster).partition(topic, 0).records if each.offset >= first][:count]
         if records:
             self.world.store(OFFSETS, "clicks", {(topic, 0): self._after(records[-1], cluster, topic)})

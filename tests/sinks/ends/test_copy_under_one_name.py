@@ -19,7 +19,7 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
+from reconciler.state.start import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import open_store
 from reconciler.tracking.job import OF_ORIGINAL, JobReport
 from reconciler.tracking.track import SourceSide, Tracker

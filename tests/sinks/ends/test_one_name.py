@@ -26,7 +26,7 @@ from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.drill.drill import drill
-from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE
+from reconciler.state.start import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.sinks.world import BEFORE, PER_BATCH, Query, under_one_name

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from reconciler.config.streams import Stream
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
+from reconciler.core.policies import StartPlace
+from reconciler.core.question import StartAt
 from reconciler.identity import IdentitySettings
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
@@ -80,6 +82,15 @@ def test_a_start_that_is_missing_or_altered_is_refused(handed: Given, tmp_path: 
         job(environ={**environment, "RECONCILER_START_SHA256": "0" * 64})
 
 
+def test_a_start_that_only_its_file_vouches_for_is_refused(handed: Given) -> None:
+    environment = handed.environment()
+    del environment["RECONCILER_START_SHA256"]
+    assert job(environ={**environment, "RECONCILER_BOOTSTRAP_SERVERS": "kafka-a:9092 kafka-b:9092"}).start.stay == 1
+    for clusters in ("", "kafka-c:9092"):
+        with pytest.raises(ConfigError, match="RECONCILER_"):
+            job(environ={**environment, "RECONCILER_BOOTSTRAP_SERVERS": clusters})
+
+
 def test_a_start_from_before_a_move_is_refused_with_who_moved_the_job(handed: Given) -> None:
     clicks = job(handed.start, environ={})
     moving = handed.state.move_on(handed.home, locations.moving(handed.home, "b", ANA))
@@ -105,6 +116,15 @@ def test_a_start_is_refused_by_another_state_store_and_by_an_old_copy(handed: Gi
 def test_a_job_without_a_checkpoint_says_so(handed: Given) -> None:
     with pytest.raises(ConfigError, match="not in a checkpoint"):
         _ = Job(replace(handed.start, checkpoint=None), handed.state, {}).checkpoint
+
+
+def test_a_job_whose_offsets_are_elsewhere_has_a_checkpoint_for_each_stay(handed: Given, tmp_path: Path) -> None:
+    elsewhere = Job(replace(handed.start, checkpoint=None), handed.state, {})
+    base = str(tmp_path / "c")
+    assert elsewhere.checkpoint_at(base) == base
+    assert elsewhere.transaction_id(base) == elsewhere.transaction_id(base)
+    with pytest.raises(ConfigError, match="are in its checkpoint"):
+        job(handed.start, environ={}).checkpoint_at(base)
 
 
 def test_options_that_the_start_decides_are_refused(handed: Given) -> None:
@@ -177,6 +197,8 @@ def test_a_start_is_read_as_it_was_written(
 ) -> None:
     start = replace(START, job=name, topics=topics, offsets=offsets, stay=stay, checkpoint=path, config=path)
     assert load(dump(start), "start.json") == start
+    stored = replace(start, new=StartAt(StartPlace.TIME, stay), topic_ids={name: (name,)}, sinks=(name,))
+    assert load(dump(stored), "start.json") == stored
 
 
 def test_spark_gets_each_partition_of_each_topic() -> None:

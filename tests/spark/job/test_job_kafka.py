@@ -72,7 +72,7 @@ class Home:
         streams = {self.topic: Stream(self.topic, "a")}
         offsets = {TopicPartition(self.topic, number): 0 for number in range(2)}
         known = (self.kafka.bootstrap, 1, self.address, self.store.id, streams, offsets, IdentitySettings(id=id))
-        return Start(name, "a", *known, checkpoint)
+        return Start(name, "a", *known, checkpoint=checkpoint)
 
     def state(self, name: str = "clicks", store: str | None = None) -> JobState:
         return JobState(open_state(store or self.address), name)

@@ -36,16 +36,21 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan import Plan, StartPolicy
-from reconciler.formats.start import Side
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
 from reconciler.hook.running import refuse_running
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
-from reconciler.hook.where import Held, Place, held_by, place_of, refuse_known
+from reconciler.hook.where import Held, Place, Side, held_by, place_of, refuse_known
 from reconciler.ports import OffsetStore
-from reconciler.spark.handoff.options import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE, PLAN_VARIABLE, START_VARIABLE
 from reconciler.state.locations import first
+from reconciler.state.start import (
+    CHECKPOINT_VARIABLE,
+    DIGEST_VARIABLE,
+    OFFSETS_VARIABLE,
+    PLAN_VARIABLE,
+    START_VARIABLE,
+)
 from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
@@ -76,8 +81,8 @@ HELP = Help(
     },
     see_also=("reconciler move", "docs/how-to/hand-off.md", "deploy/README.md"),
 )
-OF_A_START = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, CHECKPOINT_VARIABLE})
-"""Of these the command finds only what this start sets: an earlier start's would be another side's."""
+START_VARIABLES = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, DIGEST_VARIABLE, CHECKPOINT_VARIABLE})
+"""Removed from the environment first, so that nothing of an earlier start is inherited."""
 MOST_ROWS = 20
 LONGEST_WAIT_S = 7 * 86_400
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -188,11 +193,11 @@ def _as_stored(start: Start, outside: Outside, by_hand: ByHand, options: argpars
             f'Job "{start.job.name}" starts on {place.cluster} ({place.why}), and decisions are about moves.',
             hint="Leave --set, --set-time and --accept out; or move the job first: reconciler move --to CLUSTER.",
         )
+    _refuse_running(start)  # before its group's offsets are read: whoever leaves may commit until then
     held = _held(start, outside)
     if place.location is None:
         refuse_known(start.job, held, options.config)
     variables = start.as_stored(held, outside, may_be_new=Verdict.NEW in by_hand.accepted)
-    _refuse_running(start)
     if place.location is None:
         start.state.move_on(None, first(start.job.home, start.stamp))
     log.info('job "%s" starts on %s, at its own offsets: %s', start.job.name, place.cluster, place.why)
@@ -254,7 +259,7 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
 
 def _become(program: str, words: list[str], names: Mapping[str, str]) -> NoReturn:
     """Replace this process with the command. Raises OSError if the system does not run it."""
-    others = {name: value for name, value in os.environ.items() if name not in OF_A_START}
+    others = {name: value for name, value in os.environ.items() if name not in START_VARIABLES}
     sys.stdout.flush()
     sys.stderr.flush()
     before = {number: signal.signal(number, signal.SIG_DFL) for number in IGNORED_BY_PYTHON}

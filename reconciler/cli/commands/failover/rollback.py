@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 
 from reconciler import written
 from reconciler.cli import arguments, context
@@ -26,7 +25,6 @@ from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rol
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan, skips_words
 from reconciler.hook.checkpoint import work_of
-from reconciler.hook.kept import note_rollback
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase, Stamp
 from reconciler.stores.registry import traits
@@ -130,9 +128,8 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: 
         confirm(f"Put back {counted(len(returns), 'offset')}?", yes=options.yes)
         _end(unended, plan, config, mark)
         names = [change.job.name for change in jobs if change.returns]
-        noted = partial(note_rollback, options.plan, names, outside.now_ms())
         begun = [(state, begin_back(state, config, plan, mark)) for state in states if state.job in names]
-        write_rollback(jobs, plan, options.plan, config, outside, on_writing=noted)
+        write_rollback(jobs, plan, options.plan, config, outside)
         for state, (here, checkpoint) in begun:
             done(state, here, checkpoint, mark)
     say(f"{counted(len(returns), 'offset')} put back and read again.")

@@ -68,10 +68,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     signer = signing.signer_of(options.plan, content, plan.sha256, trust)
     shown = plan.only(options.job)
     if options.starting_offsets:
-        from reconciler.spark.handoff.options import starting_offsets_json
+        from reconciler.formats.start_offsets import planned_text
 
         _refuse_newly_stopped(shown, policy)
-        offsets = starting_offsets_json(replace(plan, policy=policy), options.job or None)
+        offsets = planned_text(replace(plan, policy=policy), options.job)
         show_data(
             offsets + "\n", instead="Change the secret that is a topic's name, or let the job read the plan itself."
         )

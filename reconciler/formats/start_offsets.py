@@ -1,18 +1,20 @@
-"""From a planned job's partitions to the offsets that Spark takes, or why it may not start at them."""
+"""Where a job's partitions start: from a plan to the offsets that Spark takes, or why it may not start at them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, NeedsPerson
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.formats.decimal_text import some
-from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
+from reconciler.formats.json_fields import compact
+from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 
-Offsets = dict[str, dict[str, int]]
-"""Topic to partition (as text, as Spark's JSON has it) to the next offset to read."""
+Offsets = dict[TopicPartition, int]
+"""The next offset to read."""
 EARLIEST, LATEST = -2, -1
 """Spark's own numbers in ``startingOffsets``."""
 MOST_NAMED = 20
@@ -49,9 +51,37 @@ def offsets_of(job: JobPlan, policy: StartPolicy) -> Offsets:
     for topic, partitions in by_topic.items():
         _require_all_partitions(topic, partitions)
     return {
-        topic: {str(number): by_topic[topic][number] for number in sorted(by_topic[topic])}
+        TopicPartition(topic, number): by_topic[topic][number]
         for topic in sorted(by_topic)
+        for number in sorted(by_topic[topic])
     }
+
+
+def planned_text(plan: Plan, names: Sequence[str] = ()) -> str:
+    """Spark's ``startingOffsets`` of these jobs of a plan, or of its only job.
+
+    Raises as ``offsets_of`` and ``Plan.job``, and ConfigError if two jobs have one topic.
+    """
+    found: Offsets = {}
+    for job in map(plan.job, names) if names else [plan.job()]:
+        offsets = offsets_of(job, plan.policy)
+        if double := sorted({key.topic for key in offsets} & {key.topic for key in found}):
+            raise ConfigError(f"Two jobs have a start for {', '.join(double)}.", hint="Name only one of them.")
+        found |= offsets
+    return spark_text(found)
+
+
+def spark_text(offsets: Mapping[TopicPartition, int]) -> str:
+    """Offsets as Spark's ``startingOffsets``: ``{"a.events":{"0":42,"1":7}}``."""
+    return compact(by_topic(offsets))
+
+
+def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets by topic and partition, as JSON has them: ``{"a.events": {"0": 42, "1": 7}}``."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
 
 
 def _require_startable(job: JobPlan, policy: StartPolicy) -> None:
