@@ -180,7 +180,7 @@ class Job:
         from reconciler.kafka.reader import KafkaLogReader
         from reconciler.spark.tracking.query import unseen
         from reconciler.tracking.recorder import StayRecorder
-        from reconciler.tracking.source import TIMEOUT_S, SourceLog
+        from reconciler.tracking.source import FROM_OUTSIDE, TIMEOUT_S, SourceLog
 
         start = self.start
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}
@@ -195,6 +195,7 @@ class Job:
             running.is_committed_only,
             identity_from_settings(start.identity),
             clock_ms,
+            advice=FROM_OUTSIDE,
         )
         run = f"driver on {socket.gethostname()}, process {os.getpid()}, {token_hex(4)}"
         return StayRecorder(self.state, start.stay, streams, source, run)
@@ -263,11 +264,12 @@ def _handed_over(env: Mapping[str, str]) -> Start:
 
 
 def _read(path: str) -> Any:
-    """The checkpoint; None where the query has not written it yet."""
+    """Where the query is, by partition; None where it has not written its checkpoint yet."""
     from reconciler.checkpoints.reading import read_checkpoint
+    from reconciler.tracking.recorder import positions_of
 
     try:
-        return read_checkpoint(path)
+        return positions_of(read_checkpoint(path))
     except NotCreated:
         return None
 

@@ -1,7 +1,8 @@
-"""A stay's journal from its query's checkpoint, one look at a time.
+"""A stay's journal from the numbers that its job stores, one look at a time.
 
-Theory of operation. A look reads where the checkpoint is: each partition's start and, while a batch runs, its end. It
-finds the record before each number that the journal does not have yet, and notes both; ``append`` adds one entry.
+Theory of operation. A look gets where the job is: each partition's number and, of a query within a batch, the batch's
+end. It finds the record before each number that the journal does not have yet, and notes both; ``append`` adds one
+entry.
 
 - R1  A number that is known is never looked up again: not in the next look, not by the next driver.
 - R2  The topics have the same ids before and after the reads. The numbers of a topic that was made anew meanwhile may
@@ -17,7 +18,7 @@ finds the record before each number that the journal does not have yet, and note
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.store import FIRST
 from reconciler.state.stored import Known
+from reconciler.tracking.lookback import LookbackResult
 from reconciler.tracking.source import Place, SourceLog
 
 log = logging.getLogger(__name__)
@@ -50,10 +52,14 @@ class Moved(Changed):
 
 
 class Position(NamedTuple):
-    """Where a query is in a partition. ``end`` is that of the batch that runs."""
+    """Where a job is in a partition. ``end`` is that of the batch that runs."""
 
     start: int | None
-    end: int | None
+    end: int | None = None
+
+
+Positions = Mapping[TopicPartition, Position]
+NONE_GIVEN: Mapping[Place, StoredOffset] = {}
 
 
 def positions_of(found: Checkpoint) -> dict[TopicPartition, Position]:
@@ -66,11 +72,11 @@ def positions_of(found: Checkpoint) -> dict[TopicPartition, Position]:
     }
 
 
-def refuse_many(partitions: int) -> None:
+def refuse_many(partitions: int, most: int | None = MOST_PARTITIONS) -> None:
     """Raise ConfigError above the number of partitions that a driver records beside its batches."""
-    if partitions > MOST_PARTITIONS:
+    if most is not None and partitions > most:
         raise ConfigError(
-            f"The query reads {partitions:,} partitions, and its driver records at most {MOST_PARTITIONS:,}.",
+            f"The query reads {partitions:,} partitions, and its driver records at most {most:,}.",
             hint="Record this job from outside of its driver: reconciler track",
         )
 
@@ -81,6 +87,8 @@ class StayRecorder:
     All methods raise what the store and the log raise.
     """
 
+    most_partitions: int | None = MOST_PARTITIONS
+
     def __init__(self, job: JobState, stay: int, streams: Mapping[str, Stream], source: SourceLog, run: str) -> None:
         self._job, self._stay, self._streams, self._source, self._run = job, stay, streams, source, run
         self._journal: journal.Recorder | None = None
@@ -89,16 +97,17 @@ class StayRecorder:
         self._cluster: ClusterInfo | None = None
         self._known: dict[StreamPartition, dict[int, Known[Anchor]]] = {}
         self._furthest: dict[StreamPartition, int] = {}
-        self._nameless: set[Place] = set()
-        """Numbers before which no record can be named: they are not looked up again."""
+        self._nameless: dict[Place, str] = {}
+        """Numbers before which no record can be named, and why: they are not looked up again."""
 
-    def look(self, found: Checkpoint) -> bool:
-        """Note where the checkpoint is. True if it has a number that was not known.
+    def look(self, found: Positions, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> bool:
+        """Note where the job is. True if it has a number that was not known.
 
-        Raises Moved if the journal is closed, ConfigError for too many partitions.
+        ``given``: what need not be looked up, as it is kept beside the number. Raises Moved if the journal is closed,
+        ConfigError for too many partitions.
         """
-        places = {at: each for at, each in positions_of(found).items() if at.topic in self._streams}
-        refuse_many(len(places))
+        places = {at: each for at, each in found.items() if at.topic in self._streams}
+        refuse_many(len(places), self.most_partitions)
         recorder = self._journal or self._begin()
         asked = {
             place
@@ -107,7 +116,7 @@ class StayRecorder:
             if number is not None and (place := Place(at, number)) not in self._nameless and not self._of(place)
         }
         if asked:
-            self._find(asked)
+            self._find(asked, given)
         numbers, begun = {}, {}
         for at, (start, end) in places.items():
             if start is not None and (known := self._of(Place(at, start))):
@@ -149,13 +158,17 @@ class StayRecorder:
         entries = self._job.newest(self._stay)
         if entries and entries[-1].closed_by is not None:
             raise self._moved(entries[-1])
+        self._learn(entries)
+        self._journal = journal.Recorder.continuing(self._run, entries)
+        return self._journal
+
+    def _learn(self, entries: Sequence[Entry]) -> None:
+        """Take note of what the journal has, and of the number that comes after it."""
         self._next = entries[-1].number + 1 if entries else FIRST
         for each in entries:
             for key, known in (*each.numbers.items(), *each.begun.items()):
                 self._known.setdefault(key, {})[known.number] = known
                 self._furthest[key] = max(self._furthest.get(key, 0), known.number + known.again)
-        self._journal = journal.Recorder.continuing(self._run, entries)
-        return self._journal
 
     def _moved(self, newest: Entry | None) -> Moved:
         here = self._job.location()
@@ -174,23 +187,28 @@ class StayRecorder:
 
     # ------------------------------------------------------------ its records
 
-    def _find(self, asked: Collection[Place]) -> None:
+    def _find(self, asked: Collection[Place], given: Mapping[Place, StoredOffset]) -> None:
         """Find the records before these numbers (R2)."""
         before = self._cluster or self._source.describe(self._streams)
-        found = self._source.before({place: self._below(place) for place in asked}, before)
+        found = {place: LookbackResult(given[place]) for place in asked if place in given}
+        found |= self._source.before({place: self._below(place) for place in asked if place not in found}, before)
         after = self._cluster = self._source.describe(self._streams)
         nameless = {}
         for place in sorted(asked):
             answer = found.get(place)
-            is_same = answer is not None and after.numbers_as(before, place.at.topic)
+            is_same = answer is not None and _is_as(before, after, place.at.topic)
             known = self._named(place, answer.kept if answer is not None and is_same else None)
             if known is not None:
                 self._known.setdefault(self._key(place.at), {})[place.number] = known
             else:
-                self._nameless.add(place)
-                nameless[str(place.at)] = answer.why if answer is not None else "the cluster does not have the topic"
+                why = answer.why if answer is not None else "the cluster has no such partition"
+                nameless[place] = why or "the topic was made anew"
+        self._nameless |= nameless
+        self._tell(nameless)
+
+    def _tell(self, nameless: Mapping[Place, str]) -> None:
         if nameless:
-            names = [f"{at}: {why or 'the topic was made anew'}" for at, why in nameless.items()]
+            names = [f"{place.at}: {why}" for place, why in nameless.items()]
             log.warning('of job "%s" no record is known before some numbers: %s', self._job.job, some(names))
 
     def _named(self, place: Place, kept: StoredOffset | None) -> Known[Anchor] | None:
@@ -222,7 +240,15 @@ class StayRecorder:
             known, now = self._known.get(self._key(at), {}), [number for number in numbers if number is not None]
             below = max((number for number in known if number < min(now)), default=None)
             self._known[self._key(at)] = {number: known[number] for number in (below, *now) if number in known}
-        self._nameless = {place for place in self._nameless if place.number in places.get(place.at, ())}
+        self._nameless = {
+            place: why for place, why in self._nameless.items() if place.number in places.get(place.at, ())
+        }
+
+
+def _is_as(before: ClusterInfo, after: ClusterInfo, topic: str) -> bool:
+    """Whether the records of the topic have the same numbers, and compaction may remove them or not, as before."""
+    same = after.numbers_as(before, topic) and topic in after.topics
+    return same and before.topics[topic].compacted == after.topics[topic].compacted
 
 
 def moved_words(here: Location) -> str:

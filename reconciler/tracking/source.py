@@ -28,8 +28,8 @@ class Place(NamedTuple):
 class SourceLog:
     """The log that a query reads. ``open_reader`` opens it for an isolation level: True for committed records only.
 
-    ``is_committed_only`` says which level a topic is read with. ``now_ms`` gives epoch ms. All methods raise
-    Unreachable and Refused.
+    ``is_committed_only`` says which level a topic is read with. ``now_ms`` gives epoch ms. ``advice``: a further
+    sentence for the hint of an error. All methods raise Unreachable and Refused.
     """
 
     def __init__(
@@ -38,11 +38,13 @@ class SourceLog:
         is_committed_only: Callable[[str], bool],
         identity: Identity,
         now_ms: Callable[[], int],
+        advice: str = "",
     ) -> None:
         self._open_reader = open_reader
         self._is_committed_only = is_committed_only
         self._identity = identity
         self._now_ms = now_ms
+        self._advice = advice
         self._readers: dict[bool, LogReader] = {}
 
     def describe(self, topics: Iterable[str]) -> ClusterInfo:
@@ -51,7 +53,7 @@ class SourceLog:
             return self._reader(next(iter(self._readers), False)).describe(topics)
 
     def before(self, places: Mapping[Place, int | None], cluster: ClusterInfo) -> dict[Place, LookbackResult]:
-        """The record before each number. A topic that the cluster does not have is left out.
+        """The record before each number. A partition that the cluster does not have is left out.
 
         Each number comes with a lower one that is known, if there is one: between the two, one read finds the record.
         """
@@ -60,7 +62,7 @@ class SourceLog:
             asked = {
                 place: Inquiry(place.at, self._search(place, below, cluster))
                 for place, below in places.items()
-                if place.at.topic in cluster.topics and self._is_committed_only(place.at.topic) is level
+                if _has(cluster, place.at) and self._is_committed_only(place.at.topic) is level
             }
             if asked:
                 with self._advised():
@@ -95,12 +97,17 @@ class SourceLog:
 
     @contextmanager
     def _advised(self) -> Iterator[None]:
-        """Raise the cluster's errors with what serves a driver that cannot log in here."""
         try:
             yield
         except ReconcilerError as error:
-            hint = f"{error.hint} {FROM_OUTSIDE}" if error.hint else FROM_OUTSIDE
+            if not self._advice:
+                raise
+            hint = f"{error.hint} {self._advice}" if error.hint else self._advice
             raise type(error)(error.message, hint=hint) from error
+
+
+def _has(cluster: ClusterInfo, at: TopicPartition) -> bool:
+    return at.topic in cluster.topics and cluster.topics[at.topic].has(at.partition)
 
 
 def _unless_unread(search: Search[Record | None]) -> Search[Record | None]:

@@ -18,10 +18,9 @@ from enum import StrEnum
 from time import monotonic
 from typing import Protocol
 
-from reconciler.checkpoints.restart import Checkpoint
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, ReconcilerError, as_sentence
-from reconciler.tracking.recorder import Moved, StayRecorder
+from reconciler.tracking.recorder import Moved, Positions, StayRecorder
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +97,8 @@ class Tracking:
         self._fail(why, State.UNABLE)
         return self
 
-    def begin(self, recorder: StayRecorder, read: Callable[[], Checkpoint | None]) -> Tracking:
-        """Start the thread. ``read`` gives the checkpoint, None before there is one."""
+    def begin(self, recorder: StayRecorder, read: Callable[[], Positions | None]) -> Tracking:
+        """Start the thread. ``read`` gives where the query is by its checkpoint, None before there is one."""
         self._recorder, self._read = recorder, read
         self._pace, self._is_urgent, self._is_early = Pace(), False, False
         self._begun: object = None

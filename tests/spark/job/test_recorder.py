@@ -93,6 +93,24 @@ def test_a_number_of_a_topic_that_was_made_anew_gets_none_of_its_records(world: 
     assert (end.record.offset, end.record.topic_id, end.older) == (3, "a/events", 4)
 
 
+def test_a_partition_that_is_not_there_stops_no_other(world: World) -> None:
+    recorder = world.recorder()
+    recorder.look(committed({0: 4, 7: 4}))
+    recorder.append(NOW)
+    assert set(world.entries()[-1].numbers) == {EVENTS}
+
+
+def test_a_log_that_is_compacted_since_the_last_look_may_have_lost_the_records_before_a_number(world: World) -> None:
+    recorder = world.recorder()
+    recorder.look(committed({0: 4}))
+    world.log.partition("events", 0).compact([7])
+    recorder.look(committed({0: 8}))
+    recorder.append(NOW)
+    known = world.entries()[-1].numbers[EVENTS]
+    assert known.record is not None
+    assert (known.record.offset, known.older) == (3, 4)
+
+
 def test_a_number_that_cannot_be_named_is_left_out_and_not_looked_up_again(world: World) -> None:
     world.log.partition("events", 0).delete_before(10)
     recorder = world.recorder()

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.checkpoints.restart import Checkpoint
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
 from reconciler.spark.tracking.watching import BURST, Pace, State, Tracking
-from reconciler.tracking.recorder import StayRecorder
+from reconciler.tracking.recorder import Positions, StayRecorder
 from tests.spark.job.world import EVENTS, World, committed
 from tests.waiting import wait_until
 
@@ -38,7 +37,7 @@ class Watched:
     def begin(self, recorder: StayRecorder | None = None) -> None:
         self.tracking.begin(recorder or self.world.recorder(), self.read)
 
-    def read(self) -> Checkpoint | None:
+    def read(self) -> Positions | None:
         if self.trouble is not None:
             raise self.trouble
         return committed({0: self.offset}) if self.offset else None
@@ -126,10 +125,10 @@ def test_the_query_of_a_moved_job_is_stopped(watched: Watched, caplog: pytest.Lo
 
 
 def test_a_bug_is_a_trouble_with_its_traceback(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> Checkpoint:
+    def broken() -> Positions:
         raise ZeroDivisionError
 
-    read: Callable[[], Checkpoint] = broken
+    read: Callable[[], Positions] = broken
     watched.tracking.begin(watched.world.recorder(), read)
     watched.comes(State.UNABLE)
     watched.tracking.close()

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from reconciler.checkpoints import restart
 from reconciler.checkpoints.log import OffsetEntry, SourceOffset
-from reconciler.checkpoints.restart import Checkpoint
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.probes import Chunk
@@ -18,7 +17,7 @@ from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Stamp
 from reconciler.state.opening import open_state
-from reconciler.tracking.recorder import StayRecorder
+from reconciler.tracking.recorder import Positions, StayRecorder, positions_of
 from reconciler.tracking.source import SourceLog
 
 NOW = 1_800_000_000_000
@@ -71,14 +70,14 @@ class World:
         return self.job.move_on(writing, locations.lives(writing, "/checkpoints/clicks-2", ANA))
 
 
-def committed(ends: Mapping[int, int]) -> Checkpoint:
+def committed(ends: Mapping[int, int]) -> Positions:
     """Batch 7 has ended at these offsets."""
-    return restart.checkpoint("id", _entry(7, ends), _entry(6, ends), committed=True, initial={})
+    return positions_of(restart.checkpoint("id", _entry(7, ends), _entry(6, ends), committed=True, initial={}))
 
 
-def running(starts: Mapping[int, int], ends: Mapping[int, int]) -> Checkpoint:
+def running(starts: Mapping[int, int], ends: Mapping[int, int]) -> Positions:
     """Batch 8 has begun."""
-    return restart.checkpoint("id", _entry(8, ends), _entry(7, starts), committed=False, initial={})
+    return positions_of(restart.checkpoint("id", _entry(8, ends), _entry(7, starts), committed=False, initial={}))
 
 
 def _entry(batch: int, offsets: Mapping[int, int]) -> OffsetEntry:
