@@ -7,8 +7,8 @@ its recorder appends an entry with the partitions that changed, one a second at 
       ``FULL_EVERY`` entries, however long the journal is.
 - J2  The newest ``KEPT`` entries stay. For numbers that are set back further, the first full entry of each day is also
       in ``days/JOB/STAY``, which keeps ``KEPT_DAYS`` of them.
-- J3  One run of a recorder appends to a journal. The first entry of another run, and the closing entry, end it: an
-      append that is refused says so.
+- J3  One run of a driver appends to a journal. The first entry of another run, and the closing entry, end it: an
+      append that is refused says so. What ``reconciler track`` appends beside a driver carries that driver's run.
 - J4  An entry is true until its log is cut, or its topic is made anew: it has the topic's id, and is never looked up
       again.
 - J5  The end of a batch that has begun is beside the numbers, not among them: it is not processed.
@@ -30,6 +30,8 @@ FORMAT = "reconciler.journal/1"
 FULL_EVERY = 10
 KEPT = 100
 KEPT_DAYS = 16
+OUTSIDE = "reconciler track"
+"""The run of what is recorded from outside of a job, where no driver records it."""
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -79,6 +81,7 @@ class Recorder:
     run: str
     known: dict[StreamPartition, Known[Anchor]] = field(default_factory=dict)
     begun: dict[StreamPartition, Known[Anchor]] = field(default_factory=dict)
+    always_full: bool = False
     _changed: set[StreamPartition] = field(default_factory=set)
     _since_full: int = 0
 
@@ -98,14 +101,27 @@ class Recorder:
                 self.known[key] = found
                 self._changed.add(key)
 
+    @property
+    def changed(self) -> int:
+        """In how many partitions something is to be appended."""
+        return len(self._changed)
+
     def next_entry(self, at_ms: int) -> Entry | None:
         """The entry to append now; None if nothing changed."""
         if not self._changed:
             return None
-        full = self._since_full + 1 >= FULL_EVERY
+        full = self.always_full or self._since_full + 1 >= FULL_EVERY
         keys = self.known.keys() | self.begun.keys() if full else self._changed
         numbers = {key: self.known[key] for key in keys if key in self.known}
         return Entry(self.run, at_ms, numbers, full, begun={key: self.begun[key] for key in keys if key in self.begun})
+
+    def follow(self, entries: Iterable[Entry]) -> None:
+        """Others have appended ``entries``: they are newer than what was noted here. The next entry is full (J1)."""
+        for entry in entries:
+            self.known.update(entry.numbers)
+            self.begun.update(entry.begun)
+            self._changed -= entry.numbers.keys() | entry.begun.keys()
+        self._since_full = FULL_EVERY
 
     def appended(self, entry: Entry) -> None:
         """The entry is in the journal."""

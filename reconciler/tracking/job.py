@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Job
+from reconciler.core.anchors import StoredOffset
 from reconciler.failover.unlisted import Unlisted
 from reconciler.ports import Change, ClusterInfo, Row, TopicPartition
 from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, aside_of, same, version_of
 from reconciler.tracking.lookback import LookbackResult, TrackedOffset
+from reconciler.tracking.source import Place
 
 OWN_ROW = (
     "the [anchors] store holds a job's own offset there, which is left as it is. Give [anchors] a store of its own, or "
@@ -36,7 +38,8 @@ class JobReport:
     record's timestamp. ``known`` False: the stores could not be read. ``followed``: no trouble kept missing
     anchors from being looked up and saved. ``no_rows``: a sentence, if the store has no row of any of the job's topics
     and the configuration does not call the job new. ``own``: the number of rows that have their own anchor and are not
-    tracked. ``unlisted``: topics of the job's group that it does not list, and for which no anchor is kept.
+    tracked. ``unlisted``: topics of the job's group that it does not list, and for which no anchor is kept. ``driver``:
+    which run of the job's driver records its journal; of a job that has a location, the counts are of the journal.
     """
 
     job: str
@@ -52,6 +55,7 @@ class JobReport:
     no_rows: str = ""
     own: int = 0
     unlisted: Unlisted = field(default_factory=Unlisted)
+    driver: str = ""
 
     @property
     def partitions(self) -> int:
@@ -113,6 +117,19 @@ class TrackedJob:
         if row.numbering is not None and not self.job.in_copy and self._is_of_another(main):
             return OF_ORIGINAL
         return self.of_mirror.get(key)
+
+    def exact_anchors(self) -> dict[Place, StoredOffset]:
+        """What is kept of numbers of this cluster: the record before each need not be looked up again."""
+        cluster, found = self.cluster, dict[Place, StoredOffset]()
+        if cluster is None:
+            return found
+        for key, row in self.rows.items():
+            looked = self.looked[key].kept if key in self.looked else None
+            for kept in filter(None, (looked, *(each.stored for each in self._exact(key)))):
+                anchor = kept.anchor
+                if anchor is not None and anchor.numbered_by(cluster.cluster_id, cluster.topic_id(key.topic)):
+                    found.setdefault(Place(key, row.stored.offset), kept)
+        return found
 
     def changes(self) -> list[Change]:
         """The anchors to save, and the removal of rows for past offsets that an interrupted write left behind."""

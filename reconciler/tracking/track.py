@@ -26,15 +26,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from reconciler import written
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.config.places import one_store
+from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import (
     Changed,
     ConfigError,
@@ -51,8 +51,7 @@ from reconciler.failover.outside import StoreOpener
 from reconciler.failover.positions import tracked_ends
 from reconciler.failover.selection import by_key
 from reconciler.failover.unlisted import Unlisted, find_unlisted
-from reconciler.ports import Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
-from reconciler.retry import insist
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.paired import (
     NOTHING,
     AnchorRows,
@@ -65,32 +64,18 @@ from reconciler.stores.paired import (
     without_aside,
 )
 from reconciler.stores.registry import is_end_of_batch, traits
+from reconciler.tracking.asked import ANCHORS, Asked, SourceSide
 from reconciler.tracking.job import JobReport, TrackedJob
+from reconciler.tracking.journals import StayJournal, can_keep, read_ends
 from reconciler.tracking.lookback import LookbackResult, look_back
 from reconciler.tracking.overwritten import put_by_mirror
+from reconciler.tracking.source import Place
 from reconciler.tracking.trackable import refuse_shared, why_not
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-END_OF_WAITING_S = 1e9
 UNLISTED_S = 60.0
-SOURCE, ANCHORS = "the source cluster", "the anchor store"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSide:
-    """The world outside of tracking: the source's log, the jobs' stores there, the anchor store, the clocks.
-
-    ``monotonic`` gives seconds, ``now_ms`` epoch ms. Once ``stopping`` returns True nothing is waited for any more.
-    """
-
-    reader: LogReader
-    open_store: StoreOpener
-    open_anchors: Callable[[], OffsetStore]
-    monotonic: Callable[[], float]
-    now_ms: Callable[[], int]
-    stopping: Callable[[], bool] = lambda: False
+SOURCE, STATE = "the source cluster", "the state store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +94,28 @@ class Tracker:
     """
 
     def __init__(self, config: Config, jobs: Sequence[Job], side: SourceSide) -> None:
-        if config.anchor_store is None:
+        self._config = config
+        located = {job.name for job in jobs if can_keep(config, job, side.located.get(job.name))}
+        if config.anchor_store is None and (homeless := [job.name for job in jobs if job.name not in located]):
             raise ConfigError(
                 "[anchors] store is missing: track has nowhere to keep anchors.",
-                hint='Add it, for example: store = "sqlite:////srv/anchors.db".',
+                hint=f"No journal in the state store can be kept of {', '.join(homeless)}: start each by its hook. "
+                'Or add an anchor store, for example: store = "sqlite:////srv/anchors.db".',
             )
-        self._config = config
         self._unlisted: dict[str, tuple[float, Unlisted]] = {}
         self._deadline_s = config.search.deadline_s
         self._separators = dict.fromkeys((config.topics.separator, "."))
         self._side = side
-        self._open: dict[str, OffsetStore] = {}
+        self._asked = Asked(side)
         stores, self._unusable = _open_each(jobs, side.open_store)
         jobs = [job for job in jobs if job.name in stores]
         self._bare = {job.name for job in jobs if stores[job.name].capabilities.needs_tracking}
-        self.left_out = {job.name: why for job in jobs if job.name not in self._bare and (why := why_not(config, job))}
+        unkept = {job.name: why for job in jobs if job.name not in self._bare and (why := why_not(config, job))}
+        self.left_out = {name: why for name, why in unkept.items() if name not in located}
         self._jobs = tuple(job for job in jobs if job.name not in self.left_out)
+        self._anchored = {job.name for job in jobs if job.name not in unkept and config.anchor_store is not None}
+        self._journals = {job.name: self._journal(job) for job in jobs if job.name in located}
+        self._certain = {job.name for job in jobs if stores[job.name].capabilities.translated_by_mirror}
         self._addresses = {name: store.address for name, store in stores.items()}
         for store in stores.values():
             store.close()
@@ -134,25 +125,32 @@ class Tracker:
                 hint="track is for jobs that store bare offsets.",
             )
             raise together([nothing, *(error for _, error in self._unusable)])
-        bare = [job for job in self._jobs if job.name in self._bare]
-        ends = tracked_ends(config, bare)
-        self._ends = {job.name for job in ends}
         self._one_name = {topic for job in jobs for topic in job.topics if config.topics.destination_of(topic) == topic}
-        self._certain = {job.name for job in jobs if stores[job.name].capabilities.translated_by_mirror}
-        refuse_shared([*bare, *(job for job in config.jobs if one_store(job.store, config.anchor_store))])
-        anchors = side.open_anchors()
+        self._ends: set[str] = set()
+        if self._anchored:
+            self._begin_anchors([job for job in self._jobs if job.name in self._bare], config.anchor_store or "")
+        self._anchors_fuse = self._new_fuse()
+
+    def _begin_anchors(self, bare: Sequence[Job], address: str) -> None:
+        """Raises ConfigError for jobs that cannot share the [anchors] store, and for a store that can keep none."""
+        ends = tracked_ends(self._config, bare)
+        refuse_shared([*bare, *(job for job in self._config.jobs if one_store(job.store, address))])
+        anchors = self._side.open_anchors()
         refuse_unable(anchors)
         anchors.close()
         self._jobs += tuple(ends)
+        self._ends = {job.name for job in ends}
         self._bare |= self._ends
-        self._addresses |= {job.name: side.open_store(job.store).address for job in ends}
-        self._created = False
-        self._gives_up_at = math.inf
-        self._anchors_fuse = self._new_fuse()
+        self._anchored |= self._ends
+        self._addresses |= {job.name: self._side.open_store(job.store).address for job in ends}
+
+    def _journal(self, job: Job) -> StayJournal:
+        side = self._side
+        return StayJournal(self._config, job, side.located[job.name], side.reader, side.now_ms, waits_s=side.waits_s)
 
     def round(self) -> Round:
         """Look at every job once. Waits up to the deadline for a cluster or store that is away, then leaves it out."""
-        self._gives_up_at = self._side.monotonic() + self._deadline_s
+        self._asked.gives_up_at = self._side.monotonic() + self._deadline_s
         self._anchors_fuse = self._new_fuse()
         troubles = {f'job "{job.name}"': error for job, error in self._unusable}
         reports = [JobReport(job.name, without_secrets(job.store), known=False) for job, _ in self._unusable]
@@ -168,32 +166,48 @@ class Tracker:
         return Round(tuple(reports), troubles)
 
     def close(self) -> None:
-        for name in list(self._open):
-            self._drop(name)
+        self._asked.close()
 
     # ------------------------------------------------------------ one job
 
     def _look_at(self, job: Job, troubles: dict[str, ReconcilerError]) -> JobReport:
         at, place = JobReport(job.name, self._addresses[job.name]), f'the store of job "{job.name}"'
         try:
-            rows = self._ask(place, lambda: self._store(place, job).read(job.group, job.topics))
+            rows = self._asked.ask(place, lambda: self._asked.store(place, job).read(job.group, job.topics))
             if rows or job.new is not None:
                 at = replace(at, unlisted=self._look_for_unlisted(job, place))
             if not rows and job.new is None and not is_end_of_batch(job.store):  # no batch is running
-                at = replace(at, no_rows=no_rows(self._store(place, job), job.group, *job.topics))
+                at = replace(at, no_rows=no_rows(self._asked.store(place, job), job.group, *job.topics))
+            journal = self._journals.get(job.name)
+            ends = read_ends(job, by_key(_first_of_each(rows))) if journal is not None else {}
+        except (Unreachable, OutcomeUnknown) as error:
+            self._note(error, place, job, troubles)
+            return replace(at, known=False)
+        given: Mapping[Place, StoredOffset] = {}
+        if job.name in self._anchored:
+            anchored, given = self._keep_anchors(job, rows, at, troubles)
+            if journal is None:
+                return anchored
+        return self._keep_journal(job, rows, ends, given, at, troubles)
+
+    def _keep_anchors(
+        self, job: Job, rows: Sequence[Row], at: JobReport, troubles: dict[str, ReconcilerError]
+    ) -> tuple[JobReport, Mapping[Place, StoredOffset]]:
+        """Save the anchors of a job's rows. The report, and what is known of the records before the numbers."""
+        place = ANCHORS
+        try:
             if job.name not in self._bare:
                 rest = [row for row in rows if row.malformed is not None or row.stored.anchor is None]
                 at, rows = replace(at, own=len(rows) - len(rest)), rest
                 if not any(map(lacks_anchor, rows)):
                     unread = {row.key: str(row.malformed.refused) for row in rows if row.malformed is not None}
-                    return replace(at, exact=len(rows) - len(unread), without=unread, followed=True)
-            place = ANCHORS
+                    return replace(at, exact=len(rows) - len(unread), without=unread, followed=True), {}
             if place in troubles:
-                return replace(at, known=False)
-            kept = self._ask(place, lambda: read_kept(self._anchors(), job.group, job.topics))
+                return replace(at, known=False), {}
+            kept = self._asked.ask(place, lambda: read_kept(self._asked.anchors(), job.group, job.topics))
         except (Unreachable, OutcomeUnknown) as error:
             self._note(error, place, job, troubles)
-            return replace(at, known=False)
+            return replace(at, known=False), {}
         faults = {row.key: row.malformed for each in kept.values() for row in each.rows if row.malformed}
         faults |= {row.key: row.malformed for row in rows if row.malformed}
         faults = {without_aside(key): fault for key, fault in faults.items()}
@@ -220,14 +234,42 @@ class Tracker:
         )
         at = replace(at, without={key: str(fault.refused) for key, fault in faults.items()})
         followed = SOURCE not in troubles and self._follow(tracked, troubles)
-        return tracked.report(replace(at, followed=followed), self._side.now_ms())
+        return tracked.report(replace(at, followed=followed), self._side.now_ms()), tracked.exact_anchors()
+
+    def _keep_journal(
+        self,
+        job: Job,
+        rows: Sequence[Row],
+        ends: Mapping[TopicPartition, int],
+        given: Mapping[Place, StoredOffset],
+        at: JobReport,
+        troubles: dict[str, ReconcilerError],
+    ) -> JobReport:
+        """Append what the job's journal lacks of its rows. ``given``: what is known of the records before some."""
+        if STATE in troubles:
+            return replace(at, known=False)
+        journal, place, saved, is_away = self._journals[job.name], STATE, 0, SOURCE in troubles
+        try:
+            store = self._asked.store(f'the store of job "{job.name}"', job)
+            journal.begin_round(by_key(_first_of_each(rows)), ends, store, self._side.monotonic())
+            place = SOURCE
+            if not is_away and not self._side.stopping():
+                journal.look(given)
+            place = STATE
+            saved = journal.append(self._side.monotonic(), self._side.now_ms())
+        except (Unreachable, Changed, OutcomeUnknown) as error:
+            self._note(error, place, job, troubles)
+            is_away = True
+            if place == STATE:
+                return replace(at, known=False)
+        return replace(journal.report(at, self._side.now_ms()), saved=saved, followed=not is_away)
 
     def _look_for_unlisted(self, job: Job, place: str) -> Unlisted:
         """The last answer for ``UNLISTED_S`` seconds: Kafka is asked for every partition of the cluster."""
         looked_at, found = self._unlisted.get(job.name, (-math.inf, Unlisted()))
         now = self._side.monotonic()
         if now - looked_at >= UNLISTED_S:
-            found = find_unlisted(self._config, job, self._store(place, job))
+            found = find_unlisted(self._config, job, self._asked.store(place, job))
             self._unlisted[job.name] = now, found
         return found
 
@@ -235,7 +277,7 @@ class Tracker:
         """Find the missing anchors on the source, and save them. False if there is trouble."""
         place = SOURCE
         try:
-            tracked.cluster = self._ask(place, lambda: self._side.reader.describe(tracked.job.topics))
+            tracked.cluster = self._asked.ask(place, lambda: self._side.reader.describe(tracked.job.topics))
             tracked.of_mirror = put_by_mirror(tracked, self._side.reader, self._separators)
             tracked.looked.update(self._look_up(tracked))
             place = ANCHORS
@@ -257,17 +299,19 @@ class Tracker:
         elif error.retryable and place == ANCHORS:
             self._anchors_fuse.failed(error, self._side.monotonic())
             away = self._anchors_fuse.blown(self._side.monotonic())
+        elif error.retryable and place == STATE:
+            away = error
         if away is not None:
             troubles[place] = away
         else:
-            troubles[f'{place}, for job "{job.name}"' if place in (SOURCE, ANCHORS) else place] = error
+            troubles[f'{place}, for job "{job.name}"' if place in (SOURCE, ANCHORS, STATE) else place] = error
 
     def _source_error(self) -> ReconcilerError | None:
         """Why the source does not answer at all; None if it does, or if nothing is waited for any more."""
         if self._side.stopping():
             return None
         try:
-            self._ask(SOURCE, lambda: self._side.reader.describe(()))
+            self._asked.ask(SOURCE, lambda: self._side.reader.describe(()))
         except ReconcilerError as error:
             return error
         return None
@@ -281,8 +325,8 @@ class Tracker:
         asked = {key: Inquiry(key, partial(look_back, place, tracked.job.identity)) for key, place in places.items()}
         if not asked or self._side.stopping():
             return {}
-        settings = EngineSettings(max(0.0, self._gives_up_at - self._side.monotonic()))
-        found = run(self._side.reader, asked, clock=self._clock, settings=settings).found
+        settings = EngineSettings(max(0.0, self._asked.gives_up_at - self._side.monotonic()))
+        found = run(self._side.reader, asked, clock=self._asked.clock, settings=settings).found
         return {key: answer.finding for key, answer in found.items()}
 
     def _save(self, tracked: TrackedJob) -> None:
@@ -295,59 +339,20 @@ class Tracker:
                 lost = set(map(without_aside, self._put(tracked.job.group, first).conflicts))
                 result = self._put(tracked.job.group, [change for change in changes if change.key not in lost])
             except ReconcilerError:
-                self._drop(ANCHORS)
+                self._asked.drop(ANCHORS)
                 raise
         tracked.saved(result.written)
 
     def _put(self, group: str, changes: Sequence[Change]) -> WriteResult:
         if not changes:
             return WriteResult()
-        result = self._anchors().write(group, changes, reason="track", now_ms=self._side.now_ms())
+        result = self._asked.anchors().write(group, changes, reason="track", now_ms=self._side.now_ms())
         if result.conflicts and not result.written and len(changes) > 1:
             # All or none, and another program wrote one of them: the others can still be saved.
             good = [change for change in changes if change.key not in result.conflicts]
-            saved = self._anchors().write(group, good, reason="track", now_ms=self._side.now_ms())
+            saved = self._asked.anchors().write(group, good, reason="track", now_ms=self._side.now_ms())
             return WriteResult(saved.written, saved.conflicts + result.conflicts)
         return result
-
-    # ------------------------------------------------------------ stores, and waiting for them
-
-    def _store(self, place: str, job: Job) -> OffsetStore:
-        return self._opened(place, lambda: self._side.open_store(job.store))
-
-    def _anchors(self) -> OffsetStore:
-        store = self._opened(ANCHORS, self._side.open_anchors)
-        if not self._created:
-            with of_anchors():
-                store.create()
-            self._created = True
-        return store
-
-    def _opened(self, place: str, opener: Callable[[], OffsetStore]) -> OffsetStore:
-        if place not in self._open:
-            self._open[place] = opener()
-        return self._open[place]
-
-    def _drop(self, place: str) -> None:
-        store = self._open.pop(place, None)
-        if store is not None:
-            store.close()
-
-    def _ask(self, place: str, call: Callable[[], T]) -> T:
-        """Repeat a call that only reads, over a new connection each time, until the deadline."""
-
-        def once() -> T:
-            try:
-                return call()
-            except (Unreachable, OutcomeUnknown):
-                self._drop(place)
-                raise
-
-        return insist(once, left_s=lambda: self._gives_up_at - self._clock())
-
-    def _clock(self) -> float:
-        """The time for deadlines: beyond all of them once the caller wants to stop."""
-        return self._side.monotonic() + (END_OF_WAITING_S if self._side.stopping() else 0)
 
 
 def _open_each(

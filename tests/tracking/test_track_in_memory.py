@@ -17,7 +17,8 @@ from reconciler.stores.memory import MemoryStore
 from reconciler.stores.paired.steps import aside_of
 from reconciler.stores.paired.store import PairedStore
 from reconciler.stores.registry import open_store
-from reconciler.tracking.track import ANCHORS, SOURCE, Tracker
+from reconciler.tracking.asked import ANCHORS
+from reconciler.tracking.track import SOURCE, Tracker
 from tests.in_memory import BEGIN, GROUP, NOW, Memory, content, found
 from tests.stores.paired.bare import BareStore
 from tests.tracking.tracked import ANCHORED, EVENTS, Tracked, named

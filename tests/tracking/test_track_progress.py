@@ -50,6 +50,13 @@ def test_a_job_that_moves_on_with_its_anchors_is_not_told_again(log: Log) -> Non
         assert log.after(10, replace(CLICKS, saved=saved), ORDERS) == []
 
 
+def test_that_a_driver_records_its_job_is_told_once(log: Log) -> None:
+    led = replace(CLICKS, driver="driver on host-1", saved=0)
+    told = "clicks: 3 exact, 0 lagging, 0 without an anchor, its driver records it (driver on host-1)"
+    assert log.after(10, led, ORDERS) == [told]
+    assert log.after(10, replace(led, exact=2, lagging={TopicPartition("events", 0): ""}), ORDERS) == []
+
+
 def test_a_job_whose_state_changes_is_told_alone_and_so_is_its_return(log: Log) -> None:
     lagging = replace(CLICKS, exact=2, lagging={TopicPartition("events", 0): ""}, saved=0)
     assert log.after(10, lagging, ORDERS) == ["clicks: 2 exact, 1 lagging, 0 without an anchor, 0 saved"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -9,11 +10,18 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import StreamPartition, known_of
+from reconciler.state.locations import Stamp, first
+from reconciler.state.opening import open_state
 from reconciler.stores.memory import MemoryStore
+from reconciler.stores.paired import NOTHING, anchor_of, lacks_anchor, read_kept
 from reconciler.stores.paired.rules import by_cluster
 from reconciler.stores.paired.store import PairedStore
+from reconciler.tracking.asked import ANCHORS, SourceSide
 from reconciler.tracking.job import JobReport
-from reconciler.tracking.track import ANCHORS, Round, SourceSide, Tracker
+from reconciler.tracking.journals import Located, StayJournal
+from reconciler.tracking.track import Round, Tracker
 from tests.in_memory import GROUP, NOW, Memory, content
 
 EVENTS = TopicPartition("events", 0)
@@ -86,6 +94,13 @@ class Tracked(Memory):
         self.closed: list[str] = []
         self.stopping = False
         self.seconds, self.step = 0.0, 1.0
+        state = open_state(f"memory:{uuid.uuid4().hex}")
+        state.create()
+        self.in_journal = Located(JobState(state, "clicks"), first("a", Stamp("hook", NOW)))
+        config = self.config()
+        self.journal = StayJournal(config, config.jobs[0], self.in_journal, self.source, lambda: NOW, waits_s=0.0)
+        self.compared = 0
+        """How often a number's anchor and its entry in a journal were the same."""
 
     # ------------------------------------------------------------ the source
 
@@ -127,7 +142,34 @@ class Tracked(Memory):
         return job
 
     def look(self, tracker: Tracker | None = None) -> Round:
-        return (tracker or self.tracker()).round()
+        found = (tracker or self.tracker()).round()
+        if not found.troubles:
+            self._compare()
+        return found
+
+    def _compare(self) -> None:
+        """A journal, which looks up each number by itself, has the record that the number's anchor names.
+
+        Not of the first number after the topic was made anew: it may be of before.
+        """
+        rows = {row.key: row for row in self.store.read(GROUP, ["events"]) if row.of_stay is None}
+        away, self.source.trouble = self.source.trouble, Trouble()
+        self.seconds += 1
+        self.journal.begin_round(rows, {}, self.store, self.seconds)
+        self.journal.look()
+        self.journal.append(self.seconds, NOW)
+        self.source.trouble = away
+        kept, entries = read_kept(self.anchors, GROUP, ["events"]), self.in_journal.state.journal(1)
+        for key, row in rows.items():
+            pair = anchor_of(row, kept.get(key, NOTHING)) if lacks_anchor(row) else None
+            known = known_of(entries, StreamPartition("events", "a", key.partition))
+            of_number = [each for each in known if each.number == row.stored.offset]
+            if pair is None or pair.anchor is None or pair.anchor.cluster_id != "a" or not of_number:
+                continue
+            record, anchor = of_number[-1].record, None if pair.anchor.is_bare else pair.anchor
+            if record is None or anchor is None or record.topic_id == anchor.topic_id:
+                assert (record, of_number[-1].older) == (anchor, pair.lag), key
+                self.compared += 1
 
     def kept(self, partition: int = 0, topic: str = "events") -> StoredOffset | None:
         key = TopicPartition(topic, partition)

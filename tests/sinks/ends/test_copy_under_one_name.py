@@ -21,8 +21,9 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, Row, TopicPartition
 from reconciler.state.start import CHECKPOINT_VARIABLE
 from reconciler.stores.registry import open_store
+from reconciler.tracking.asked import SourceSide
 from reconciler.tracking.job import OF_ORIGINAL, JobReport
-from reconciler.tracking.track import SourceSide, Tracker
+from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.sinks.ends.test_tracked_ends import side_of
 from tests.sinks.world import BEFORE, PER_BATCH, Query, under_one_name

@@ -12,7 +12,8 @@ from reconciler.failover.positions import tracked_ends
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.kafka.memory import MemoryLog
 from reconciler.stores.registry import open_store
-from reconciler.tracking.track import Round, SourceSide, Tracker
+from reconciler.tracking.asked import SourceSide
+from reconciler.tracking.track import Round, Tracker
 from tests.checkpoints.checkpoint_files import NOW, PLANNED
 from tests.sinks.world import BEFORE, Query, query
 

@@ -25,8 +25,12 @@ from reconciler.config.settings import cluster_table
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, together, worst
 from reconciler.failover.unlisted import offsets_of
 from reconciler.outages import Outages
+from reconciler.state.jobs import JobState
+from reconciler.tracking.asked import SourceSide
+from reconciler.tracking.beside import WAITS_S
 from reconciler.tracking.job import JobReport
-from reconciler.tracking.track import Round, SourceSide, Tracker
+from reconciler.tracking.journals import Located
+from reconciler.tracking.track import Round, Tracker
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
 HELP = Help(
@@ -101,9 +105,17 @@ class Trackers:
         self._looked_s = time.monotonic()
         self._trackers: list[Tracker] = []
         unusable: list[ReconcilerError] = []
+        located: dict[str, Located] = {}
+        if any(self._locations.values()):
+            store = self._until.enter_context(closing(context.open_state_store(self._config)))
+            located = {
+                name: Located(JobState(store, name), here) for name, here in self._locations.items() if here is not None
+            }
+        waits_s = 0.0 if self._options.once else WAITS_S
         for config, names in context.by_direction(self._config, self._jobs, self._options.toward):
             try:
-                self._trackers.append(self._until.enter_context(_tracker(config, names, self._signals)))
+                tracker = _tracker(config, names, self._signals, located, waits_s)
+                self._trackers.append(self._until.enter_context(tracker))
             except ReconcilerError as error:
                 unusable.append(error)
         if not self._trackers:
@@ -142,7 +154,9 @@ class Trackers:
 
 
 @contextmanager
-def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Iterator[Tracker]:
+def _tracker(
+    config: Config, jobs: Sequence[str], signals: StopSignals, located: Mapping[str, Located], waits_s: float
+) -> Iterator[Tracker]:
     from reconciler.kafka.apart import open_log
 
     if config.source is None:
@@ -160,6 +174,8 @@ def _tracker(config: Config, jobs: Sequence[str], signals: StopSignals) -> Itera
         monotonic=time.monotonic,
         now_ms=clock_ms,
         stopping=lambda: signals.stopping,
+        located=located,
+        waits_s=waits_s,
     )
     with closing(reader), closing(Tracker(config, config.chosen(*jobs), side)) as tracker:
         yield tracker
@@ -227,8 +243,8 @@ class RoundProgress:
             self._told.clear()
         lines = []
         for job in found.jobs:
-            counts = job.known, job.exact, job.own, len(job.lagging), len(job.elsewhere)
-            state = (*counts, job.no_rows, tuple(job.without.items()), str(job.unlisted))
+            counts = (job.exact, job.own, len(job.lagging), len(job.elsewhere)) if not job.driver else ()
+            state = (job.known, *counts, job.driver, job.no_rows, tuple(job.without.items()), str(job.unlisted))
             if self._told.get(job.job) != state:
                 self._told[job.job] = state
                 lines.append(_job_progress(job))
@@ -252,7 +268,7 @@ def _job_progress(job: JobReport) -> str:
         parts[1] += f" (oldest {_age(job.age_ms)})"
     if job.elsewhere:
         parts.append(f"{len(job.elsewhere):,} handed over to another cluster")
-    parts.append(f"{job.saved:,} saved")
+    parts.append(f"{job.saved:,} saved" if not job.driver else f"its driver records it ({job.driver})")
     return f"{job.job}: {', '.join(parts)}"
 
 
@@ -283,6 +299,8 @@ def _details(found: Round) -> list[str]:
         lines += _unlisted(job)
         if job.own and job.own == job.partitions:
             lines.append(f'  Job "{job.job}" is left out: every row has an anchor of its own.')
+        if job.driver:
+            lines.append(f'  Job "{job.job}" is recorded by its driver ({job.driver}).')
         lines += _without(job)
         lines += [f"  {key} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
         lines += [f"  {key} was handed over to another cluster, and is not tracked." for key in job.elsewhere]

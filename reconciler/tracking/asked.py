@@ -1,0 +1,93 @@
+"""What tracking asks of clusters and stores, and how long it waits for an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from reconciler.config.file import Job
+from reconciler.core.errors import OutcomeUnknown, Unreachable
+from reconciler.failover.outside import StoreOpener
+from reconciler.ports import LogReader, OffsetStore
+from reconciler.retry import insist
+from reconciler.stores.paired import of_anchors
+from reconciler.tracking.beside import WAITS_S
+from reconciler.tracking.journals import Located
+
+T = TypeVar("T")
+END_OF_WAITING_S = 1e9
+ANCHORS = "the anchor store"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSide:
+    """The world outside of tracking: the source's log, the jobs' stores there, the anchor store, the clocks.
+
+    ``monotonic`` gives seconds, ``now_ms`` epoch ms. Once ``stopping`` returns True nothing is waited for any more.
+    ``located``: where jobs live, by name, of those of which that is recorded. ``waits_s``: as ``beside.WAITS_S``.
+    """
+
+    reader: LogReader
+    open_store: StoreOpener
+    open_anchors: Callable[[], OffsetStore]
+    monotonic: Callable[[], float]
+    now_ms: Callable[[], int]
+    stopping: Callable[[], bool] = lambda: False
+    located: Mapping[str, Located] = field(default_factory=dict)
+    waits_s: float = WAITS_S
+
+
+class Asked:
+    """The open stores of one tracker. ``gives_up_at``: the monotonic time (seconds) until which calls are repeated."""
+
+    def __init__(self, side: SourceSide) -> None:
+        self._side = side
+        self._open: dict[str, OffsetStore] = {}
+        self._created = False
+        self.gives_up_at = math.inf
+
+    def store(self, place: str, job: Job) -> OffsetStore:
+        """The job's store, which ``place`` names."""
+        return self._opened(place, lambda: self._side.open_store(job.store))
+
+    def anchors(self) -> OffsetStore:
+        """The [anchors] store, created if it is missing."""
+        store = self._opened(ANCHORS, self._side.open_anchors)
+        if not self._created:
+            with of_anchors():
+                store.create()
+            self._created = True
+        return store
+
+    def drop(self, place: str) -> None:
+        """Close a store: the next call opens a new connection."""
+        store = self._open.pop(place, None)
+        if store is not None:
+            store.close()
+
+    def close(self) -> None:
+        for name in list(self._open):
+            self.drop(name)
+
+    def ask(self, place: str, call: Callable[[], T]) -> T:
+        """Repeat a call that only reads, over a new connection each time, until the deadline."""
+
+        def once() -> T:
+            try:
+                return call()
+            except (Unreachable, OutcomeUnknown):
+                self.drop(place)
+                raise
+
+        return insist(once, left_s=lambda: self.gives_up_at - self.clock())
+
+    def clock(self) -> float:
+        """The time for deadlines: beyond all of them once the caller wants to stop."""
+        return self._side.monotonic() + (END_OF_WAITING_S if self._side.stopping() else 0)
+
+    def _opened(self, place: str, opener: Callable[[], OffsetStore]) -> OffsetStore:
+        if place not in self._open:
+            self._open[place] = opener()
+        return self._open[place]

@@ -1,0 +1,249 @@
+"""The journal of a job that has a location, from outside of it: which of its stored numbers are noted, and a report.
+
+Theory of operation. A round reads the place, after the location that it is read for. So the place is not older than the
+location: at worst, its numbers are of a later stay, and go to the journal of one that is over, which nobody reads.
+
+A number is noted only if what is recorded says that it is the job's (``failover.recorded``). So an entry adds the
+record before a number, and never changes what the number means: of a number that a mirror has committed, that a table
+has been put back to, or that a driver on another cluster may have written, it lifts no doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.checkpoints.reading import read_checkpoint
+from reconciler.config.file import Config, Job
+from reconciler.core.anchors import StoredOffset
+from reconciler.failover.recorded import (
+    Gathered,
+    JobPlace,
+    Recorded,
+    Undecided,
+    gather,
+    judge,
+    names_shared,
+    number_in,
+)
+from reconciler.mirror.topics import checkpoints_topic
+from reconciler.ports import Capabilities, ClusterInfo, LogReader, OffsetReader, Row, TopicPartition
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import StreamPartition
+from reconciler.state.locations import Location, Phase
+from reconciler.state.moving import refuse_later
+from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
+from reconciler.tracking.beside import OutsideRecorder
+from reconciler.tracking.job import JobReport
+from reconciler.tracking.overwritten import OTHERS, of_any_mirror
+from reconciler.tracking.recorder import NONE_GIVEN, Position, positions_of
+from reconciler.tracking.source import Place, SourceLog
+
+ELSEWHERE = (
+    "another cluster's number can be under this name, and the row does not say its stay: a start counts from the older "
+    "record, unless the job's driver records its query (track(query))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """What is recorded of a job, and where it lives by that."""
+
+    state: JobState
+    here: Location
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows:
+    """A job's rows, which have been read already, as a reader."""
+
+    address: str
+    capabilities: Capabilities
+    rows: Sequence[Row]
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        return list(self.rows)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def can_keep(config: Config, job: Job, located: Located | None) -> bool:
+    """Whether the job's journal is kept from here: it lives on the cluster that is read, and is not being moved now."""
+    if located is None or is_end_of_batch(job.store):
+        return False
+    return located.here.cluster == config.here and located.here.phase is not Phase.WRITING
+
+
+def read_ends(job: Job, rows: Mapping[TopicPartition, Row]) -> dict[TopicPartition, int]:
+    """Where the batch ends that a query has begun after these rows; empty for other jobs. Raises as stores do."""
+    if not traits(job.store).corrected_in_copy or not rows:
+        return {}
+    starts = {key: number_in(row) for key, row in rows.items() if row.malformed is None}
+    found = positions_of(read_checkpoint(checkpoint_path(job.store)))
+    return {at: each.end for at, each in found.items() if each.end is not None and each.start == starts.get(at)}
+
+
+class StayJournal:
+    """One job's journal, round by round. ``reader`` reads the cluster where it lives. Times are monotonic, in seconds.
+
+    ``now_ms`` gives epoch ms. The methods are called in the order in which they stand here.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        job: Job,
+        located: Located,
+        reader: LogReader,
+        now_ms: Callable[[], int],
+        *,
+        waits_s: float,
+    ) -> None:
+        naming, own = config.topics.naming, traits(job.store)
+        self._job, self._located, self._reader = job, located, reader
+        self._names = naming.by_name(job.streams, config.here)
+        self._others = [name for name in config.clusters if name != config.here]
+        self._marks = tuple(dict.fromkeys((config.topics.separator, ".")))
+        self._checkpoints = config.mirror.checkpoints_topic
+        self._source = SourceLog(lambda _: reader, lambda _: False, job.identity, now_ms)
+        self._recorder = OutsideRecorder(located.state, located.here.stay, self._names, self._source, waits_s)
+        shared = names_shared(naming, job.streams, config.here, list(config.clusters), own)
+        self._place = JobPlace(None, job.group, own, self._names, shared)
+        self._gathered: Gathered | None = None
+        self._positions: dict[TopicPartition, Position] = {}
+        self._may_note = False
+        self._why: dict[TopicPartition, str] = {}
+        """Numbers that are not noted, and why. Those of ``_mirrored`` are perhaps a mirror's."""
+        self._mirrored: dict[TopicPartition, str] = {}
+
+    def begin_round(
+        self, rows: Mapping[TopicPartition, Row], ends: Mapping[TopicPartition, int], store: OffsetReader, now_s: float
+    ) -> None:
+        """Take what the place holds now, and where a query's batch ends that has begun.
+
+        Raises what the state store raises, and NeedsPerson for an old copy of it.
+        """
+        self._why, self._mirrored = {}, {}
+        read = ReadRows(store.address, store.capabilities, list(rows.values()))
+        place = replace(self._place, reader=read)
+        state, here = self._located.state, self._located.here
+        if self._gathered is None:
+            self._gathered = gather(state, here, place)
+            self._recorder.begin(self._gathered.journal)
+        else:
+            refuse_later(state, here, {key: row.of_stay for key, row in rows.items()})
+            held = {key: row for key, row in rows.items() if key.topic in self._names}
+            self._gathered = replace(self._gathered, place=place, rows=held)
+        self._positions = {key: Position(number, ends.get(key)) for key, number in self._numbers().items()}
+        lacks = any(self._recorder.lacks(*each) for each in self._positions.items())
+        self._may_note = self._recorder.may_note(now_s, lacks=lacks) and lacks
+
+    def look(self, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> None:
+        """Note the job's numbers. ``given``: what is kept of the records before some. Raises what the log raises."""
+        if not self._may_note:
+            return
+        lacking = {key: each.start for key, each in self._positions.items() if self._recorder.lacks(key, each)}
+        cluster, rows = self._source.describe(self._names), self._rows
+        self._why = {key: OTHERS for key in lacking if _is_of_another(rows[key], cluster.cluster_id)}
+        self._mirrored = self._of_mirror({key: number for key, number in lacking.items() if number is not None})
+        self._why |= self._mirrored
+        judged = self._judge()
+        noted = {
+            key: each
+            for key, each in self._positions.items()
+            if key not in lacking or (key not in self._why and _is_own(judged.get(self._at(key)), each.start))
+        }
+        own = {Place(key, row.stored.offset): row.stored for key, row in rows.items() if _names_last(row, cluster)}
+        self._recorder.look(noted, {**given, **own})
+
+    def append(self, now_s: float, now_ms: int) -> int:
+        """Append what was noted; the number of partitions in it. Raises what the state store raises."""
+        return self._recorder.append_at(now_s, now_ms)
+
+    def report(self, at: JobReport, now_ms: int) -> JobReport:
+        """The counts of this round: what the journal has of the numbers in the place."""
+        exact, oldest_ms = 0, now_ms
+        lagging: dict[TopicPartition, str] = {}
+        without: dict[TopicPartition, str] = {}
+        judged = self._judge()
+        for key in sorted(self._rows):
+            found, number = judged.get(self._at(key)), self._positions[key].start if key in self._positions else None
+            if isinstance(found, Undecided):
+                without[key] = self._why.get(key) or found.why.rstrip(".")
+            elif found is None or number is None or (number == 0 and found.stored.record is None):
+                exact += 1  # nothing was processed
+            elif found.stored.record is None or (key in self._why and key not in self._mirrored):
+                without[key] = self._why.get(key) or self._recorder.why(key, number) or "not looked up yet"
+            elif found.stored.number == number and found.stored.older == 0:
+                exact += 1
+            elif self._is_replaced(key, number) and found.stored.older == 0:
+                exact += 1  # only its job writes there: it has stored nothing in this stay
+            else:
+                same = found.stored.number == number
+                lagging[key] = self._why.get(key) or ("" if same else ELSEWHERE)
+                oldest_ms = min(oldest_ms, found.stored.record.timestamp_ms or oldest_ms)
+        driver = self._recorder.driver if self._recorder.is_left_to_driver else ""
+        age_ms = now_ms - oldest_ms if lagging else None
+        counted = replace(at, exact=exact, own=0, lagging=lagging, without=without, elsewhere=())
+        return replace(counted, age_ms=age_ms, driver=driver or "")
+
+    # ------------------------------------------------------------ what the place holds
+
+    @property
+    def _rows(self) -> Mapping[TopicPartition, Row]:
+        return (self._gathered.rows if self._gathered is not None else None) or {}
+
+    def _numbers(self) -> dict[TopicPartition, int]:
+        sound = {key: number_in(row) for key, row in self._rows.items() if row.malformed is None}
+        return {key: number for key, number in sound.items() if number is not None}
+
+    def _of_mirror(self, numbers: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        """Those that a mirror's group sync may have committed: of a group, beside where its records are produced."""
+        here = self._located.here
+        asked = {
+            key: number
+            for key, number in numbers.items()
+            if key not in self._why and (here.stay > 1 or self._names[key.topic].origin != here.cluster)
+        }
+        if not asked or not self._place.traits.holds_commits:
+            return {}
+        names = [self._names_of_checkpoints(alias) for alias in self._others]
+        return of_any_mirror(asked, self._job.group, self._reader, names)
+
+    def _names_of_checkpoints(self, alias: str) -> tuple[str, ...]:
+        usual = tuple(dict.fromkeys(checkpoints_topic(alias, mark) for mark in self._marks))
+        return usual if self._checkpoints is None else (self._checkpoints, *usual)
+
+    def _judge(self) -> Mapping[StreamPartition, Recorded | Undecided]:
+        assert self._gathered is not None
+        mirrored = {(key, number) for key, number in self._numbers().items() if key in self._mirrored}
+        return judge(replace(self._gathered, journal=self._recorder.entries()), mirrored)
+
+    def _is_replaced(self, key: TopicPartition, number: int) -> bool:
+        plan = self._gathered.plan if self._gathered is not None else None
+        row = plan.rows.get(self._at(key)) if plan is not None else None
+        return row is not None and number in row.row.replaced
+
+    def _at(self, key: TopicPartition) -> StreamPartition:
+        return StreamPartition(*self._names[key.topic], key.partition)
+
+
+def _is_own(found: Recorded | Undecided | None, number: int | None) -> bool:
+    return isinstance(found, Recorded) and found.stored.number == number
+
+
+def _is_of_another(row: Row, cluster_id: str) -> bool:
+    return row.stored.cluster_id not in (None, cluster_id)
+
+
+def _names_last(row: Row, cluster: ClusterInfo) -> bool:
+    """Whether the row's own anchor is the record before its number, on this cluster."""
+    if row.malformed is not None or row.numbering is not None or row.stored.anchor is None:
+        return False
+    anchor, lag = row.stored.anchor, row.anchor_lag
+    if lag is None:
+        lag = 0 if anchor.offset is None else row.stored.offset - anchor.offset - 1
+    return (
+        anchor.names_a_record and lag == 0 and anchor.numbered_by(cluster.cluster_id, cluster.topic_id(row.key.topic))
+    )

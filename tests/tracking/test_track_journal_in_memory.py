@@ -1,0 +1,363 @@
+"""The journal that tracking from outside keeps of a job with a location, over logs and stores in memory."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from reconciler.config.streams import Stream
+from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
+from reconciler.core.errors import ConfigError, NeedsPerson, Unreachable
+from reconciler.ports import Change
+from reconciler.state import journal, locations
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import FULL_EVERY, OUTSIDE, Entry, StreamPartition
+from reconciler.state.locations import Location, Stamp
+from reconciler.state.opening import open_state
+from reconciler.state.plans import Numbers, Planned
+from reconciler.state.stored import Known, PlanRow, Stored
+from reconciler.stores.memory import MemoryStore
+from reconciler.stores.registry import open_store
+from reconciler.tracking.asked import SourceSide
+from reconciler.tracking.beside import WAITS_S, OutsideRecorder
+from reconciler.tracking.journals import ELSEWHERE, Located
+from reconciler.tracking.overwritten import NAMED
+from reconciler.tracking.recorder import Moved, Position, StayRecorder
+from reconciler.tracking.source import SourceLog
+from reconciler.tracking.track import STATE, Tracker
+from tests.checkpoints.checkpoint_files import Files
+from tests.in_memory import GROUP, NOW, Memory
+from tests.mirror.written import CHECKPOINTS, write_checkpoints
+from tests.stores.paired.bare import BareStore, Killed
+from tests.tracking.tracked import ANCHORED, EVENTS, GroupStore, Tracked, named
+
+STREAM = StreamPartition("events", "a", 0)
+STREAMS = {"events": Stream("events", "a")}
+ANA = Stamp("ana", NOW)
+ONE_NAME = '[topics]\npolicy = "identity"\n'
+
+
+class Recorded(Tracked):
+    """A tracked world whose job lives on cluster a, as the state store says."""
+
+    def __init__(self, memory: Memory, store: MemoryStore) -> None:
+        super().__init__(memory, store)
+        state = open_state(f"memory:{uuid.uuid4().hex}")
+        state.create()
+        self.job_state = JobState(state, "clicks")
+        self.here = self.job_state.move_on(None, locations.first("a", ANA))
+
+    def side(self) -> SourceSide:
+        return replace(super().side(), located={"clicks": Located(self.job_state, self.here)})
+
+    def came_back(self, number: int, replaced: int | None) -> None:
+        """A plan has moved the job here from b: it begins stay 2 at ``number``."""
+        left = Stored(3, named(2), 0, 0)
+        row = PlanRow(number, named(number - 1), 0, 0, frozenset({replaced}), left)
+        plan = self.job_state.add_plan(Numbers("b", 1, "a", {STREAM: Planned(EVENTS, row)}))
+        first = journal.opening({STREAM: row.first()}, f"plan {plan}", NOW)
+        assert self.job_state.append_journal(2, 1, first)
+        self.here = Location(locations.Phase.LIVES, "a", 2, "ana", NOW, plan=plan)
+
+    def entries(self) -> list[Entry]:
+        return self.job_state.newest(self.here.stay)
+
+    def numbers(self) -> list[int]:
+        """The job's numbers in the journal, entry by entry."""
+        return [each.numbers[STREAM].number for each in self.entries()]
+
+    def driver(self, run: str = "driver 1") -> StayRecorder:
+        source = SourceLog(lambda _: self.source, lambda _: False, RECORD_TIME_ONLY, lambda: NOW)
+        return StayRecorder(self.job_state, self.here.stay, STREAMS, source, run)
+
+
+def records(recorder: StayRecorder, number: int) -> None:
+    """The driver is at that number, and appends it."""
+    recorder.look({EVENTS: Position(number)})
+    recorder.append(NOW)
+
+
+@pytest.fixture
+def world(memory: Memory, request: pytest.FixtureRequest) -> Recorded:
+    world = Recorded(memory, BareStore(f"{request.node.nodeid}-bare"))
+    world.make(range(20))
+    return world
+
+
+@pytest.fixture
+def without(world: Recorded, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Without an [anchors] store."""
+    monkeypatch.setattr("tests.tracking.tracked.ANCHORED", "")
+    return world
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def test_a_job_with_a_location_is_followed_without_an_anchor_store(without: Recorded) -> None:
+    tracker = without.tracker()
+    for number in (3, 3, 8):
+        without.job_stores(number)
+        report = without.track(tracker)
+        assert (report.exact, report.lagging, report.without, report.driver) == (1, {}, {}, "")
+    assert without.numbers() == [3, 8]
+    assert [each.numbers[STREAM].record for each in without.entries()] == [named(2), named(7)]
+    assert {each.run for each in without.entries()} == {OUTSIDE}
+    assert not without.anchors.read(GROUP)
+
+
+def test_without_an_anchor_store_each_job_needs_a_location(without: Recorded) -> None:
+    config = without.config('[search]\ndeadline = "20s"\n')
+    for here in ({}, {"clicks": Located(without.job_state, replace(without.here, cluster="b"))}):
+        with pytest.raises(ConfigError, match="nowhere to keep anchors") as refused:
+            Tracker(config, config.jobs, replace(without.side(), located=here))
+        assert "be kept of clicks: start each by its hook" in (refused.value.hint or "")
+
+
+def test_a_job_whose_numbers_are_being_written_gets_no_entry(world: Recorded) -> None:
+    world.here = replace(world.here, phase=locations.Phase.WRITING, to="b", plan=1)
+    world.job_stores(8)
+    assert world.track().exact == 1
+    assert world.kept() is not None
+    assert not world.entries()
+
+
+def test_a_number_whose_row_names_its_record_is_not_looked_up(memory: Memory) -> None:
+    world = Recorded(memory, MemoryStore("rows with anchors"))
+    world.save({0: StoredOffset(8, named(7))})
+    assert world.track().exact == 1, "the log is empty"
+    assert world.entries()[-1].numbers[STREAM] == Known(8, named(7))
+    world.save({0: StoredOffset(9, replace(named(8), cluster_id="b"))})
+    assert EVENTS in world.track().without
+    assert world.numbers() == [8]
+
+
+def test_the_end_of_a_batch_that_has_begun_is_beside_the_numbers(without: Recorded, tmp_path: Path) -> None:
+    files = Files(tmp_path / "checkpoint")
+    files.batch(0, {"events": {0: 4}})
+    files.planned(1, {"events": {0: 9}})
+    jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "checkpoint:{files.path}"\n'
+    config = without.config(jobs=jobs)
+    tracker = Tracker(config, config.jobs, replace(without.side(), open_store=open_store))
+    without.track(tracker)
+    entry = without.entries()[-1]
+    assert (entry.numbers[STREAM].record, entry.begun[STREAM].record) == (named(3), named(8))
+    assert not entry.begun[STREAM].processed
+    files.done(1)
+    assert without.track(tracker).exact == 1
+    assert without.numbers() == [4, 9]
+    assert without.entries()[-1].numbers[STREAM].processed
+
+
+def test_a_state_store_that_is_away_keeps_no_anchor_from_being_saved(
+    world: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.job_stores(5)
+    tracker = world.tracker()
+    with monkeypatch.context() as away:
+        away.setattr(world.job_state, "append_journal", raising(Unreachable("It does not answer.")))
+        found = world.look(tracker)
+    assert STATE in found.troubles
+    assert world.kept() is not None
+    assert not world.entries()
+    assert world.track(tracker).exact == 1
+    assert world.numbers() == [5]
+
+
+def raising(error: BaseException):
+    def call(*_: object, **__: object) -> None:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize("at", ["anchors", "journal"])
+def test_a_kill_between_the_two_writes_loses_nothing(world: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    world.job_stores(5)
+    with monkeypatch.context() as killed:
+        of, call = (world.job_state, "append_journal") if at == "journal" else (world.anchors, "write")
+        killed.setattr(of, call, raising(Killed()))
+        with pytest.raises(Killed):
+            world.look()
+    assert world.track().exact == 1
+    kept = world.kept()
+    assert kept is not None
+    assert world.entries()[-1].numbers[STREAM] == Known(5, kept.anchor)
+
+
+def test_what_a_journal_has_of_a_number_is_compared_with_its_anchor(world: Recorded) -> None:
+    """As in all histories of ``Tracked``: of a number that was set back, too, and of one in a gap of compaction."""
+    world.source.partition("events", 0).compact([13, 14, 15])
+    for number in (0, 3, 8, 5, 16, 18):
+        world.job_stores(number)
+        world.track()
+    assert world.compared == 6
+
+
+# ---------------------------------------------------------------- whose number it is
+
+
+def test_a_number_that_may_be_another_clusters_is_not_recorded(world: Recorded) -> None:
+    """One name on both clusters, and rows without a stay: a driver that was not stopped may have written it."""
+    world.came_back(6, replaced=2)
+    tracker = world.tracker(ONE_NAME)
+    world.job_stores(2)
+    assert world.track(tracker).exact == 1, "it means the plan's number"
+    world.job_stores(9)
+    assert world.track(tracker).lagging == {EVENTS: ELSEWHERE}
+    assert world.numbers() == [6]
+
+
+def test_a_number_whose_row_names_the_stay_is_recorded(memory: Memory) -> None:
+    world = Recorded(memory, MemoryStore("rows with stays"))
+    world.make(range(20))
+    world.came_back(6, replaced=None)
+    for number, stay, recorded in ((9, 2, [6, 9]), (4, 1, [6, 9])):
+        there = {row.key: row.version for row in world.store.read(GROUP)}
+        change = Change(EVENTS, there.get(EVENTS), StoredOffset(number), stay=stay)
+        assert world.store.write(GROUP, [change], reason="job", now_ms=NOW).written
+        world.track(world.tracker(ONE_NAME))
+        assert world.numbers() == recorded
+
+
+def test_a_row_of_a_later_stay_shows_an_old_copy_of_the_state_store(memory: Memory) -> None:
+    world = Recorded(memory, MemoryStore("rows of a later stay"))
+    tracker = world.tracker()
+    assert not world.look(tracker).troubles
+    assert world.store.write(GROUP, [Change(EVENTS, None, StoredOffset(9), stay=3)], reason="job", now_ms=NOW).written
+    for each in (tracker, world.tracker()):
+        (trouble,) = world.look(each).troubles.values()
+        assert isinstance(trouble, NeedsPerson)
+
+
+def test_a_number_that_a_mirror_has_committed_is_not_recorded(memory: Memory) -> None:
+    world = Recorded(memory, GroupStore("group of a later stay"))
+    world.make(range(20))
+    world.came_back(6, replaced=6)
+    write_checkpoints(world.source, (50, 9), group=GROUP, topic="events")
+    jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
+    tracker = world.tracker(f'[mirror]\ncheckpoints_topic = "{CHECKPOINTS}"\n', jobs)
+    world.job_stores(9)
+    assert world.track(tracker).lagging == {EVENTS: NAMED}
+    assert world.numbers() == [6]
+    world.job_stores(12)
+    assert world.track(tracker).exact == 1
+    assert world.numbers() == [6, 12]
+
+
+# ---------------------------------------------------------------- beside a driver
+
+
+def test_a_driver_that_records_is_left_alone(world: Recorded) -> None:
+    driver, tracker = world.driver(), world.tracker()
+    for number in (3, 5, 7):
+        records(driver, number)
+        world.job_stores(number)
+        report = world.track(tracker)
+        assert (report.exact, report.driver) == (1, "driver 1")
+    world.job_stores(9)  # its entry comes in a moment
+    assert world.track(tracker).lagging == {EVENTS: ""}
+    assert {each.run for each in world.entries()} == {"driver 1"}
+    assert world.numbers() == [3, 5, 7]
+
+
+def test_what_a_driver_leaves_is_taken_over_and_ends_no_driver(world: Recorded) -> None:
+    driver, tracker = world.driver(), world.tracker()
+    records(driver, 3)
+    world.job_stores(5)
+    world.track(tracker)
+    world.seconds += WAITS_S
+    assert world.track(tracker).driver == ""
+    world.job_stores(6)
+    world.track(tracker)
+    assert world.numbers() == [3, 5, 6], "the next one is not waited for"
+    records(driver, 8)  # it was only slow
+    world.job_stores(9)
+    assert world.track(tracker).driver == "driver 1"
+    assert world.numbers() == [3, 5, 6, 8]
+    records(world.driver("driver 2"), 9)
+    with pytest.raises(Moved):
+        records(driver, 11)
+
+
+def test_once_nothing_is_waited_for(world: Recorded) -> None:
+    records(world.driver(), 3)
+    world.job_stores(5)
+    config = world.config(ANCHORED)
+    assert world.track(Tracker(config, config.jobs, replace(world.side(), waits_s=0.0))).exact == 1
+    assert world.numbers() == [3, 5]
+
+
+def test_a_number_that_was_read_before_the_drivers_entry_is_dropped(world: Recorded) -> None:
+    driver, tracker = world.driver(), outside(world)
+    records(driver, 3)
+    tracker.begin(world.job_state.journal(1))
+    records(driver, 7)
+    assert not tracker.may_note(0.0, lacks=tracker.lacks(EVENTS, Position(5)))
+    assert tracker.may_note(1.0, lacks=tracker.lacks(EVENTS, Position(8)))
+
+
+def outside(world: Recorded) -> OutsideRecorder:
+    source = SourceLog(lambda _: world.source, lambda _: False, RECORD_TIME_ONLY, lambda: NOW)
+    return OutsideRecorder(world.job_state, 1, STREAMS, source, waits_s=0.0)
+
+
+class Beside:
+    """Drivers and trackers of one stay, in any order; the place has the newest number of the newest driver."""
+
+    def __init__(self) -> None:
+        world = Memory(None, MemoryStore(uuid.uuid4().hex), Path())  # type: ignore[arg-type]
+        self.world = Recorded(world, BareStore(uuid.uuid4().hex))
+        self.world.make(range(60))
+        self.drivers: list[StayRecorder] = []
+        self.trackers = [outside(self.world), outside(self.world)]
+        self.number, self.seconds = 1, 0.0
+        for each in self.trackers:
+            each.begin([])
+
+    def starts(self) -> None:
+        self.drivers.append(self.world.driver(f"driver {len(self.drivers)}"))
+        self.records(len(self.drivers) - 1)
+
+    def records(self, driver: int) -> None:
+        self.number += 1
+        is_newest = driver >= len(self.drivers) - 1
+        try:
+            if self.drivers:
+                records(self.drivers[min(driver, len(self.drivers) - 1)], self.number)
+        except Moved:
+            assert not is_newest, "no tracker ends a driver"
+
+    def tracks(self, tracker: int) -> None:
+        self.number, self.seconds = self.number + 1, self.seconds + 1
+        recorder, now = self.trackers[tracker], {EVENTS: Position(self.number)}
+        if recorder.may_note(self.seconds, lacks=recorder.lacks(EVENTS, now[EVENTS])):
+            recorder.look(now)
+        recorder.append_at(self.seconds, NOW)
+
+
+@example(["starts", *["tracks 0"] * 3, *["records 0"] * 9])
+@example(["tracks 0", "tracks 0", "tracks 1", "tracks 1"] * 9)
+@given(
+    st.lists(st.sampled_from(["starts", "records 0", "records 1", "records 9", "tracks 0", "tracks 1"]), max_size=40)
+)
+def test_in_whatever_order_drivers_and_trackers_append_no_tracker_ends_a_driver(steps: list[str]) -> None:
+    found = Beside()
+    ended: set[str] = set()
+    for step in steps:
+        name, _, which = step.partition(" ")
+        getattr(found, name)(*([int(which)] if which else []))
+    entries = found.world.job_state.journal(1)
+    for at in range(len(entries)):
+        window = entries[at : at + FULL_EVERY]
+        assert len(window) < FULL_EVERY or any(each.full for each in window), "J1"
+        ended |= {each.run for each in entries[:at]} - {entries[at].run}
+        assert entries[at].run not in ended, "a run that has ended comes back"
+    for each in entries:
+        known = each.numbers.get(STREAM)
+        assert known is None or known.record == named(known.number - 1)
