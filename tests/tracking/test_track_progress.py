@@ -12,9 +12,11 @@ from reconciler.cli.commands.prepare.track import ALL_AGAIN_S, MOST_LINES, Round
 from reconciler.core.errors import ExitCode
 from reconciler.failover.unlisted import Unlisted
 from reconciler.ports import TopicPartition
+from reconciler.state.jobs import JobState
+from reconciler.state.opening import open_state
 from reconciler.tracking.job import JobReport
 from reconciler.tracking.track import Round
-from tests.golden.corpus import job, tracked
+from tests.golden.corpus import HEAD, job, tracked
 from tests.golden.world import World
 
 CLICKS = JobReport("clicks", "kafka-group:", exact=3, saved=3)
@@ -115,3 +117,21 @@ def test_a_job_that_cannot_be_reached_does_not_hide_one_that_needs_a_decision(
     ended = world.run("track", "-c", "reconciler.toml", "--once")
     assert (ended.code, "events-0 has no anchor" in ended.out) == (ExitCode.NEEDS_PERSON, True)
     assert "nowhere" in ended.err
+
+
+def test_jobs_that_were_started_by_their_hook_need_no_anchor_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    tracked(world, committed=True)
+    world.file("reconciler.toml", HEAD + job("counts", ["events"], "checkpoint:checkpoint", id="none"))
+    world.located()
+    found = world.run("track", "-c", "reconciler.toml", "--once")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines()[1].split()[:6] == ["counts", "2", "2", "0", "0", "2"]
+    (entry,) = JobState(open_state(f"sqlite:///{tmp_path}/state.db"), "counts").newest(1)
+    assert (
+        sorted(known.record.offset + 1 == known.number for known in entry.numbers.values() if known.record)
+        == [True] * 2
+    )
+    assert world.run("track", "-c", "reconciler.toml", "--once").out.splitlines()[1].split()[5] == "0", "nothing is new"
