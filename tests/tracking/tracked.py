@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.state.jobs import JobState
-from reconciler.state.journal import StreamPartition, known_of
+from reconciler.state.journal import Entry, StreamPartition, known_of
 from reconciler.state.locations import Stamp, first
 from reconciler.state.opening import open_state
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import NOTHING, anchor_of, lacks_anchor, read_kept
+from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, lacks_anchor, read_kept
 from reconciler.stores.paired.rules import by_cluster
 from reconciler.stores.paired.store import PairedStore
 from reconciler.tracking.asked import ANCHORS, SourceSide
@@ -148,10 +149,7 @@ class Tracked(Memory):
         return found
 
     def _compare(self) -> None:
-        """A journal, which looks up each number by itself, has the record that the number's anchor names.
-
-        Not of the first number after the topic was made anew: it may be of before.
-        """
+        """Compare the anchors with a journal for which each number is looked up anew."""
         rows = {row.key: row for row in self.store.read(GROUP, ["events"]) if row.of_stay is None}
         away, self.source.trouble = self.source.trouble, Trouble()
         self.seconds += 1
@@ -159,17 +157,8 @@ class Tracked(Memory):
         self.journal.look()
         self.journal.append(self.seconds, NOW)
         self.source.trouble = away
-        kept, entries = read_kept(self.anchors, GROUP, ["events"]), self.in_journal.state.journal(1)
-        for key, row in rows.items():
-            pair = anchor_of(row, kept.get(key, NOTHING)) if lacks_anchor(row) else None
-            known = known_of(entries, StreamPartition("events", "a", key.partition))
-            of_number = [each for each in known if each.number == row.stored.offset]
-            if pair is None or pair.anchor is None or pair.anchor.cluster_id != "a" or not of_number:
-                continue
-            record, anchor = of_number[-1].record, None if pair.anchor.is_bare else pair.anchor
-            if record is None or anchor is None or record.topic_id == anchor.topic_id:
-                assert (record, of_number[-1].older) == (anchor, pair.lag), key
-                self.compared += 1
+        kept = read_kept(self.anchors, GROUP, ["events"])
+        self.compared += compared(rows, kept, self.in_journal.state.journal(1), Stream("events", "a"), "a")
 
     def kept(self, partition: int = 0, topic: str = "events") -> StoredOffset | None:
         key = TopicPartition(topic, partition)
@@ -183,6 +172,33 @@ class Tracked(Memory):
         return Outside(
             self.log, lambda _: PairedStore(self.store, self.anchors, **rule), lambda: self.clock, lambda: NOW
         )
+
+
+def compared(
+    rows: Mapping[TopicPartition, Row],
+    kept: Mapping[TopicPartition, AnchorRows],
+    entries: Sequence[Entry],
+    stream: Stream,
+    cluster: str,
+) -> int:
+    """How many bare numbers have one record by their anchor and in the journal. Of none may the two differ.
+
+    The first number after the topic was made anew is left out: it may be of before, and so the journal has it.
+    """
+    count = 0
+    for key, row in rows.items():
+        pair = anchor_of(row, kept.get(key, NOTHING)) if lacks_anchor(row) else None
+        known = known_of(entries, StreamPartition(*stream, key.partition))
+        of_number = [each for each in known if each.number == row.stored.offset and each.processed]
+        if pair is None or pair.anchor is None or pair.anchor.cluster_id != cluster or not of_number:
+            continue
+        record, anchor = (
+            None if each is None or each.is_bare else each for each in (of_number[-1].record, pair.anchor)
+        )
+        if record is None or anchor is None or record.topic_id == anchor.topic_id:
+            assert (record, of_number[-1].older) == (anchor, pair.lag), (key, of_number[-1], pair)
+            count += 1
+    return count
 
 
 def named(number: int, offset: int | None = None) -> Anchor:

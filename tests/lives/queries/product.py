@@ -6,17 +6,22 @@ import json
 import random
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reconciler.config.streams import Stream
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
 from reconciler.state.opening import open_state
+from reconciler.stores.paired import read_kept
+from reconciler.stores.registry import open_store
 from tests.lives.queries.clusters import OTHER, Clusters
 from tests.lives.queries.commands import Ended, in_memory, run
 from tests.lives.queries.query import Query
 from tests.lives.queries.sink import FileSink
+from tests.tracking.tracked import compared
 
 
 class StopLife(Exception):
@@ -131,6 +136,18 @@ class Operated:
             return
         ended = self.do("track", "--once")
         assert ended.code in (0, 4), self.story(ended.text)
+        here, side = self.state.location(), self.query.side
+        if here is None or here.phase is not Phase.LIVES or here.cluster != side:
+            return
+        entries, names = self.state.journal(here.stay), self.clusters.names
+        with (
+            closing(open_store(f"checkpoint:{self.query.files.path}")) as checkpoint,
+            closing(open_store(f"sqlite:///{self.folder}/anchors.db")) as anchors,
+        ):
+            for home, topic in zip(names["a"], names[side], strict=True):
+                rows = {row.key: row for row in checkpoint.read("q", [topic])}
+                kept, cluster_id = read_kept(anchors, "q", [topic]), self.clusters.logs[side].cluster_id
+                self.tally["compared"] += compared(rows, kept, entries, Stream(home, "a"), cluster_id)
 
     def look(self) -> None:
         """Commands that must write nothing."""
