@@ -1,7 +1,8 @@
 """Keeps anchors for jobs that store bare offsets, while the source is alive, without changing the jobs. It reads the
 jobs' stores, then the record before each stored offset on the source, and saves that record's identity in the
 [anchors] store, which it creates if it is missing. Rows with an anchor of their own are left out, except commits of
-kafka-group:, which are copied because they are lost with the source. Runs until SIGTERM or SIGINT.
+kafka-group:, which are copied because they are lost with the source. Of a job that its hook has started, it appends to
+the journal in the [state] store, too, unless the job's driver does so (track(query)). Runs until SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
