@@ -235,7 +235,8 @@ def outside(config: Config) -> Iterator[Outside]:
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
         open_store = leaving.beside(config, outside.open_store)
-        yield replace(outside, open_store=open_store, on_progress=on_progress, on_copied=CopyDisplay())
+        known = replace(outside, open_store=open_store, open_left=leaving.log_of(config))
+        yield replace(known, on_progress=on_progress, on_copied=CopyDisplay())
 
 
 def _terminal_progress() -> Callable[[Progress], None]:

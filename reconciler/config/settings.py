@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.streams import Naming, Stream
-from reconciler.core.anchors import Identity, StoredOffset, TopicPartition
+from reconciler.core.anchors import Anchor, Identity, TopicPartition
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor, TopicTemplate
 from reconciler.core.question import StartAt
@@ -150,6 +150,18 @@ class PolicySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """Where a job was in a partition when it left a cluster, with the record before it.
+
+    It had processed what lies before ``offset`` at its last stay there, and at most up to ``furthest`` at any.
+    """
+
+    offset: int
+    furthest: int
+    anchor: Anchor | None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One streaming job: where its offsets are, and how its records are identified.
 
@@ -167,8 +179,8 @@ class Job:
     """It lives on ``Config.there``; None where no location says where it lives."""
     is_written: bool = False
     """Its numbers are being written at ``Config.there``: some of its rows may be there already."""
-    left: Mapping[TopicPartition, StoredOffset] = field(default_factory=dict)
-    """Where it was when it left ``Config.there`` after its latest stays there, by that cluster's names."""
+    left: Mapping[TopicPartition, Left] = field(default_factory=dict)
+    """Where it was when it left ``Config.there`` after earlier stays there, by that cluster's names."""
     in_copy: bool = False
     """Its location names the copy of its checkpoint in which it goes on: nothing plans the original again."""
     streams: tuple[Stream, ...] = ()

@@ -127,7 +127,7 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     """
     by_hand = by_hand or ByHand()
     refuse_several_places(config, jobs, by_hand)
-    starts = _search(config, jobs, outside, by_hand)
+    starts = _search(config, jobs, outside, by_hand, are_starts=True)
     plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
     if ending := positions.end_jobs(config, jobs):
@@ -177,7 +177,9 @@ class _Searched:
     plans: Sequence[JobPlan]
 
 
-def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand) -> _Searched:
+def _search(
+    config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand, *, are_starts: bool = False
+) -> _Searched:
     """Read the jobs' stores, and search the destination for what they hold."""
     topics = {config.topics.destination_of(topic) for job in jobs for topic in job.topics}
     reader = outside.patient(config.search)
@@ -196,6 +198,10 @@ def _search(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHa
     }
     passes = Passes(outside, reader, EngineSettings(config.search.deadline_s, outside.on_progress), questions)
     found = passes.by_anchor_or_time(gathered)
+    if are_starts and any(at.unread_from is not None for at in places):
+        from reconciler.failover import undelivered  # only jobs that come back need it
+
+        found |= undelivered.held_back(config, outside, cluster, places, questions, found)
     by_person = passes.by_hand(by_hand, places, found)
     described = beside(lambda: reader.describe(topics))  # while the rows are made
     plans = [_job_plan(job, found, by_person, by_hand, near) for job in gathered]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
+from reconciler.config.settings import Left
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
@@ -69,6 +70,8 @@ class JobPartition:
     """As ``selection.anchor_lag`` of the row that speaks, in offsets."""
     left_at: int | None = None
     """The offset at which the job left this partition after an earlier stay, by the row that a correction replaces."""
+    unread_from: int | None = None
+    """The offset before which all was processed when the job left this partition last."""
 
     @property
     def key(self) -> Key:
@@ -199,6 +202,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 no_rows=found.absent.get(topic, ""),
                 anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated),
                 left_at=_left_at(found, selected, destination, cluster),
+                unread_from=left.offset if (left := _left(found, destination, cluster)) is not None else None,
             )
         )
     return places
@@ -207,14 +211,22 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
 def _left_at(found: JobRows, selected: Selected, destination: TopicPartition, cluster: ClusterInfo) -> int | None:
     """By the plan that the job left with, and by the row that a correction replaces."""
     topic_id, offsets = cluster.topic_id(destination.topic), []
-    left, row = found.job.left.get(destination), selected.replaced
-    if left is not None and (left.anchor is None or left.anchor.numbered_by(cluster.cluster_id, topic_id)):
-        offsets.append(left.offset)
+    left, row = _left(found, destination, cluster), selected.replaced
+    if left is not None:
+        offsets.append(left.furthest)
     if row is not None and row is not selected.row and row.malformed is None and not is_unread(row.stored):
         anchor, bare = row.stored.anchor, not found.translated  # only the job writes rows where no mirror does
         if bare if anchor is None else anchor.numbered_by(cluster.cluster_id, topic_id):
             offsets.append(row.stored.offset)
     return max(offsets, default=None)
+
+
+def _left(found: JobRows, destination: TopicPartition, cluster: ClusterInfo) -> Left | None:
+    """None also for a topic that was made anew since: its numbers began again."""
+    left = found.job.left.get(destination)
+    if left is None or left.anchor is None:
+        return left
+    return left if left.anchor.numbered_by(cluster.cluster_id, cluster.topic_id(destination.topic)) else None
 
 
 def _no_topic(topic: str, name: str, near: NearTopics) -> ConfigError:

@@ -19,7 +19,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Malformed
 from reconciler.core.errors import ReconcilerError
 from reconciler.failover.outside import StoreOpener
-from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Change, LogReader, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.registry import traits
 
 LIMIT_S = 3.0
@@ -59,6 +59,19 @@ def beside(config: Config, open_store: StoreOpener) -> StoreOpener:
         return LivingGroups(store, groups, left) if traits(address).holds_commits else store
 
     return opened
+
+
+def log_of(config: Config) -> Callable[[], LogReader] | None:
+    """Opens the log of the cluster that the jobs of ``config`` leave; None if they leave none."""
+    source = config.source
+
+    def opened() -> LogReader:
+        from reconciler.kafka import apart
+
+        assert source is not None
+        return apart.open_log(source.client, timeout_s=LIMIT_S, memory=config.search.memory)
+
+    return None if source is None else opened
 
 
 def _leaves(job: Job) -> bool:

@@ -79,6 +79,8 @@ class Outside:
     on_copied: Callable[[Any], None] | None = None
     run: Engine = engine.run
     topics: Callable[[], Iterable[str]] = tuple
+    open_left: Callable[[], LogReader] | None = None
+    """Opens the log of the cluster that the jobs leave, which may be lost; the caller closes it."""
 
     def near_topics(self) -> NearTopics:
         """The topics that a misspelt name may mean. They only help: where they cannot be listed, there are none."""

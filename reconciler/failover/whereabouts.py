@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.config.file import Config, Job
+from reconciler.config.settings import Left
 from reconciler.config.streams import Stream
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
 from reconciler.state.locations import Location, Phase
@@ -114,13 +114,13 @@ def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[
     return replace(job, moved=moved, store=store, in_copy=copy is not None, is_written=is_written, left=left)
 
 
-def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, StoredOffset]:
-    """Where the job was, at the latest, when it left the cluster that ``config`` leads to."""
-    naming, found = config.topics.naming, dict[TopicPartition, StoredOffset]()
-    for plan in plans.values():
+def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, Left]:
+    """Where the job was when it left the cluster that ``config`` leads to."""
+    naming, found = config.topics.naming, dict[TopicPartition, Left]()
+    for _, plan in sorted(plans.items()):
         for at, each in plan.rows.items() if plan.leaves == config.there else ():
             key = TopicPartition(naming.name_on(Stream(at.topic, at.origin), config.there), at.partition)
             left = each.row.left
-            if left.furthest > (found[key].offset if key in found else 0):
-                found[key] = StoredOffset(left.furthest, left.record)
+            furthest = max(left.furthest, found[key].furthest if key in found else 0)
+            found[key] = Left(left.number, furthest, left.record)
     return found

@@ -150,14 +150,14 @@ def left(cluster: str, to: str, offset: int, again: int = 0) -> Numbers:
 
 
 def test_a_job_that_comes_back_is_told_how_far_it_had_come_there_at_most(two: Config) -> None:
-    """The furthest of all its stays there, under the name that the topic has there."""
-    plans = {1: left("a", "b", 40, again=3), 2: left("b", "a", 90), 3: left("a", "b", 41)}
+    """The furthest of all its stays there, and where it left last, under the name that the topic has there."""
+    plans = {3: left("a", "b", 41), 1: left("a", "b", 40, again=3), 2: left("b", "a", 90)}
     toward = {
         cluster: located(two, two.chosen("clicks"), {"clicks": lives(here)}, cluster, {"clicks": plans})
         for here, cluster in (("b", "a"), ("a", "b"))
     }
     found = {
-        cluster: {key: stored.offset for key, stored in config.jobs[0].left.items()}
+        cluster: {key: (left.offset, left.furthest) for key, left in config.jobs[0].left.items()}
         for cluster, config in toward.items()
     }
-    assert found == {"a": {TopicPartition("events", 0): 43}, "b": {TopicPartition("a.events", 0): 90}}
+    assert found == {"a": {TopicPartition("events", 0): (41, 43)}, "b": {TopicPartition("a.events", 0): (90, 90)}}

@@ -143,10 +143,16 @@ class Clusters:
                 log.compact([each.offset for each in gone])
 
     def switch(self, *, is_lost: bool) -> None:
-        """The producers move to the other cluster, and the mirror turns round."""
+        """The producers move to the other cluster, and the mirror turns round.
+
+        A cluster that was lost is empty when it is there again; or it has its records, also those that were not
+        mirrored, and the mirror begins at its log's start or at the records that are new since.
+        """
         left, self.active = self.active, OTHER[self.active]
-        if is_lost:
+        is_empty = is_lost and self.draw.random() < 0.5
+        if is_empty:
             self.build(left, self.counts(self.active))
+        from_start = is_empty or (is_lost and self.draw.random() < 0.5)
         self.mirrored = {
-            place: 0 if is_lost else self.log(self.active, place).end for place in self.places(self.active)
+            place: 0 if from_start else self.log(self.active, place).end for place in self.places(self.active)
         }

@@ -214,6 +214,7 @@ class Process:
             monotonic=time.monotonic,
             now_ms=clock_ms,
             on_probes=self.figures.probed,
+            open_left=leaving.log_of(config),
         )
         return JobChecker(
             config,

@@ -1,0 +1,264 @@
+"""Records of the cluster that a job comes back to which the other cluster never got.
+
+A cluster that fails has records that were not mirrored yet. When it is there again, the mirror turns round and appends
+behind them what the other cluster got meanwhile; so they lie before the offset that the job's last record there proves.
+That is so where the mirrors of both directions write to the same topics (``Naming.is_mirrored_back``).
+
+- T1  The job has processed the records before the offset where it left (``state.plans``, P3).
+- T2  Behind it, a record that the other cluster has was processed there, or before. The job resumes at the first one
+      that the other cluster does not have, and what lies behind that one counts as replay.
+- T3  Without an answer of the other cluster, that is the offset where the job left.
+
+The records are compared one by one, up to ``MOST`` a partition: those that had been delivered, and were not read when
+the job left, lie in front of those that were not. A job that was further behind is not looked at beyond that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from time import monotonic
+from typing import NamedTuple
+
+from reconciler import engine
+from reconciler.clock import stamp
+from reconciler.config.file import Config
+from reconciler.core.anchors import Anchor, Identity, Record, StoredOffset, fingerprint
+from reconciler.core.errors import NotRead, ReconcilerError
+from reconciler.core.probes import Search, ask_edges, ask_read
+from reconciler.core.question import Question
+from reconciler.core.reconcile import reconcile
+from reconciler.core.verdicts import Finding, Verdict
+from reconciler.engine import EngineSettings, Inquiry
+from reconciler.failover.gather import JobPartition, Key
+from reconciler.failover.leaving import LIMIT_S
+from reconciler.failover.outside import Outside
+from reconciler.failover.passes import Found
+from reconciler.failover.repartition import holds_anchor
+from reconciler.formats.decimal_text import counted
+from reconciler.ports import ClusterInfo, LogReader
+
+MOST = 10_000
+TOTAL = 1_000_000
+LEAST = 100
+"""Records that are compared: ``MOST`` of a partition, ``TOTAL`` of a plan, but at least ``LEAST`` of each partition."""
+BEFORE = 100
+"""Offsets before the one where the job left in which the record before it is looked for."""
+ROUNDS = 8
+"""How often the other log may go on elsewhere: where the mirror sent something again."""
+
+
+Names = tuple[Identity, str, str | None]
+"""How a record is identified, and the ids of the cluster and the topic that number it."""
+
+
+class Mark(NamedTuple):
+    """What is kept of a record to recognize it."""
+
+    anchor: Anchor
+    append_time: bool
+    content: str
+    """The fingerprint of key and value as they are."""
+
+    @classmethod
+    def of(cls, record: Record, names: Names) -> Mark:
+        identity, cluster_id, topic_id = names
+        anchor = identity.anchor_of(record, cluster_id=cluster_id, topic_id=topic_id)
+        content = fingerprint(record.key, record.value) if identity.framed else anchor.fingerprint or ""
+        return cls(anchor, record.append_time, content)
+
+    @property
+    def offset(self) -> int:
+        assert self.anchor.offset is not None
+        return self.anchor.offset
+
+    def is_copy(self, other: Mark) -> bool:
+        """A time that a broker has stamped on arrival is not compared."""
+        mine, its = self.anchor, other.anchor
+        same_time = mine.timestamp_ms == its.timestamp_ms or self.append_time or other.append_time
+        return mine.fingerprint == its.fingerprint and same_time
+
+
+@dataclass(slots=True)
+class _Front:
+    """The records from where the job left, of one place. ``done``: so many of them the other cluster has."""
+
+    at: JobPartition
+    question: Question
+    before: Mark | None = None
+    marks: Sequence[Mark] = ()
+    done: int = 0
+    lacks: bool = False
+
+    def found(self, copies: Sequence[Mark] | None) -> None:
+        """Go on by the records that the other log has from the copy of the next one on; None: it has no copy."""
+        self.lacks = copies is None
+        if copies is not None:
+            self.done += max(1, in_order(self.marks[self.done :], copies))
+
+    @property
+    def is_open(self) -> bool:
+        return not self.lacks and self.done < len(self.marks)
+
+
+def in_order(marks: Sequence[Mark], copies: Sequence[Mark]) -> int:
+    """How many of ``marks``, from the first on, have a copy behind that of the one before."""
+    places: dict[str | None, list[int]] = {}
+    for number, copy in enumerate(copies):
+        places.setdefault(copy.anchor.fingerprint, []).append(number)
+    last = -1
+    for number, mark in enumerate(marks):
+        same = places.get(mark.anchor.fingerprint, [])
+        behind = same[bisect_left(same, last + 1) :]
+        if (found := next((each for each in behind if mark.is_copy(copies[each])), None)) is None:
+            return number
+        last = found
+    return len(marks)
+
+
+def held_back(
+    config: Config,
+    outside: Outside,
+    here: ClusterInfo,
+    places: Sequence[JobPartition],
+    questions: Mapping[Key, Question],
+    found: Mapping[Key, Found],
+) -> dict[Key, Found]:
+    """The findings of jobs that come back which begin earlier than proven (T2, T3). Raises as ``outside.reader``."""
+    fronts = {at.key: _Front(at, questions[at.key]) for at in places if _comes_back(config, at, found)}
+    if not fronts:
+        return {}
+    _read(outside, fronts, found, here)
+    asked = {key: front for key, front in fronts.items() if front.marks}
+    why = _compare(outside, asked) if asked else ""
+    held = {}
+    for key, front in asked.items():
+        if (finding := _finding(front, found[key].finding, why)) is not None:
+            held[key] = replace(found[key], finding=finding)
+    return held
+
+
+def _comes_back(config: Config, at: JobPartition, found: Mapping[Key, Found]) -> bool:
+    """A partition whose resume point lies behind the place where the job left it."""
+    if at.job.moved is not False or at.unread_from is None or at.key not in found:
+        return False
+    naming, clusters = config.topics.naming, (config.here, config.there)
+    stream = naming.by_name(at.job.streams, config.there).get(at.destination.topic)
+    if stream is None or not naming.is_mirrored_back(stream, clusters):
+        return False
+    resume = found[at.key].finding.resume_offset
+    return resume is not None and at.unread_from < resume
+
+
+def _read(outside: Outside, fronts: Mapping[Key, _Front], found: Mapping[Key, Found], here: ClusterInfo) -> None:
+    most = min(MOST, max(LEAST, TOTAL // len(fronts)))
+    inquiries = {}
+    for key, front in fronts.items():
+        left, end = front.at.unread_from, found[key].finding.resume_offset
+        assert left is not None
+        assert end is not None
+        names = (front.at.job.identity, here.cluster_id, front.at.topic_id)
+        inquiries[key] = Inquiry(key[1], partial(_marks, max(0, left - BEFORE), end, BEFORE + most, names))
+    settings = EngineSettings(on_progress=outside.on_progress)
+    for key, answer in engine.run(outside.reader, inquiries, clock=outside.monotonic, settings=settings).found.items():
+        front, marks = fronts[key], answer.finding
+        first = sum(mark.offset < (front.at.unread_from or 0) for mark in marks)
+        front.before, front.marks = (marks[first - 1] if first else None), marks[first:][:most]
+
+
+def _compare(outside: Outside, fronts: Mapping[Key, _Front]) -> str:
+    """Look for the records on the other cluster. Why that could not be done, in words; then none is known there."""
+    if outside.open_left is None:
+        return "the cluster that the job leaves was not asked"
+    try:
+        with closing(outside.open_left()) as there:
+            topics = there.describe(sorted({front.at.source.topic for front in fronts.values()}))
+            for _ in range(ROUNDS):
+                still = {key: front for key, front in fronts.items() if front.is_open}
+                if not still:
+                    break
+                _ask(there, topics, still)
+    except ReconcilerError as error:
+        for front in fronts.values():
+            front.done, front.lacks = 0, True
+        return f"the cluster that the job leaves does not say which it has ({error.message.rstrip('.')})"
+    return ""
+
+
+def _ask(there: LogReader, topics: ClusterInfo, fronts: Mapping[Key, _Front]) -> None:
+    inquiries = {}
+    for key, front in fronts.items():
+        info = topics.topics.get(front.at.source.topic)
+        if info is None or not info.has(front.at.source.partition):
+            front.lacks = True
+            continue
+        mark = front.marks[front.done]
+        names = (front.at.job.identity, topics.cluster_id, info.topic_id)
+        question = replace(
+            front.question,
+            stored=StoredOffset(mark.offset + 1, mark.anchor),
+            cluster_id=topics.cluster_id,
+            topic_id=info.topic_id,
+            latest_ms=None,
+            anchor_lag=0,
+            hints=(mark.offset,),
+            compacted=info.compacted,
+            mirror=None,
+        )
+        inquiries[key] = Inquiry(front.at.source, partial(_copies, question, len(front.marks) - front.done, names))
+    settings = EngineSettings(LIMIT_S)
+    for key, answer in engine.run(there, inquiries, clock=monotonic, settings=settings).found.items():
+        fronts[key].found(answer.finding)
+
+
+def _copies(question: Question, most: int, names: Names) -> Search[list[Mark] | None]:
+    """The records from the copy of the question's on; None if there is none."""
+    try:
+        finding = yield from reconcile(question)
+        if not holds_anchor(finding) or finding.record_offset is None:
+            return None
+        return (yield from _marks(finding.record_offset, None, 2 * most, names))
+    except NotRead:
+        return None
+
+
+def _marks(first: int, end: int | None, most: int, names: Names) -> Search[list[Mark]]:
+    """The records from ``first`` on and before ``end``, ``most`` of them; fewer where they cannot be read."""
+    edges = yield from ask_edges()
+    at, end = max(first, edges.start), edges.end if end is None else min(end, edges.end)
+    marks: list[Mark] = []
+    while at < end and len(marks) < most:
+        chunk = yield from ask_read(at, most - len(marks))
+        records: Sequence[Record] = [each for each in chunk.records if at <= each.offset < end]
+        marks += [Mark.of(each, names) for each in records]
+        if chunk.next_offset <= at:
+            break
+        at = chunk.next_offset
+    return marks[:most]
+
+
+def _finding(front: _Front, finding: Finding, why: str) -> Finding | None:
+    """The finding that begins at the first record which the other cluster lacks; None if it has them."""
+    if not front.lacks and not front.is_open:
+        return None
+    first = front.marks[front.done]
+    before = front.marks[front.done - 1] if front.done else front.before
+    assert finding.resume_offset is not None
+    more = finding.resume_offset - first.offset
+    at_ms = first.anchor.timestamp_ms
+    of = "" if at_ms is None else f", of {stamp(at_ms)}"
+    what = why or f"the cluster that the job leaves does not have record {first.offset:,}{of}"
+    detail = f"{what}: it and what follows may be unread, so the job resumes there, {counted(more, 'offset')} earlier"
+    return replace(
+        finding,
+        verdict=max(Verdict.BOUNDED, finding.verdict),
+        resume_offset=first.offset,
+        replay_at_most=(finding.replay_at_most or 0) + more,
+        replay_exact=None,
+        record_offset=before.offset if before else None,
+        record_fingerprint=before.content if before else None,
+        detail=f"{finding.detail}; {detail}",
+    )
