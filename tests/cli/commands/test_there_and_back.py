@@ -132,6 +132,27 @@ def test_a_job_goes_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert re.search(r"clicks +a +3 ", shown), shown
 
 
+def test_what_a_had_not_delivered_when_it_failed_is_read_on_the_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one name, it lies in front of what the mirror brings back."""
+    estate = Estate(World(tmp_path, monkeypatch), "identity")
+    estate.produce("a", 20)
+    estate.mirror("a", "b", skip=4)
+    estate.run_job("a", 15)
+    estate.produce("a", 6)
+    assert estate.move("b") == 0
+    estate.produce("b", 12)
+    estate.run_job("b")
+    assert set(estate.processed) == {*range(20), *range(26, 38)}
+
+    estate.mirror("b", "a")
+    back = estate.move("a")
+    estate.run_job("a")
+    assert set(estate.processed) == set(range(38))
+    assert len(estate.processed) - 38 == 12 <= back, "the records behind them come again"
+
+
 @pytest.mark.parametrize("policy", POLICY)
 @pytest.mark.parametrize("late", [0, 10], ids=["lost", "delivered late"])
 def test_what_the_mirror_had_not_delivered_is_not_read_again_at_home(
