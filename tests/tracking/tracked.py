@@ -144,7 +144,7 @@ class Tracked(Memory):
 
     def look(self, tracker: Tracker | None = None) -> Round:
         found = (tracker or self.tracker()).round()
-        if not found.troubles:
+        if not found.troubles and isinstance(self.source, TroubledLog):  # else the job is tracked where it was moved
             self._compare()
         return found
 
