@@ -21,6 +21,7 @@ from tests.simulation.moves.world import (
     Place,
     Plan,
     State,
+    Tracker,
     World,
     beginning,
     end,
@@ -41,6 +42,7 @@ def steps(world: World, state: State) -> Iterator[Step]:
     yield from _operators(world, state)
     yield from _hooks(world, state)
     yield from _drivers(world, state)
+    yield from _tracker(world, state)
     yield from _disturbances(world, state)
 
 
@@ -340,6 +342,35 @@ def _track(world: World, state: State, driver: Driver) -> Iterator[Step]:
         journals = list(state.journals)
         journals[driver.stay - 1] = (*journal, *entries)
         yield "track", state._replace(journals=tuple(journals))
+
+
+def _tracker(world: World, state: State) -> Iterator[Step]:
+    """A tracker outside of the job: where the job lives, then a number of the place, then the journal of that stay."""
+    tracker, here = state.tracker, state.location
+    if tracker is None:
+        if state.left.tracks and here.state != "writing" and world.place is not Place.JOURNAL:
+            yield "tracker looks where the job lives", _spend(state, "tracks", tracker=Tracker(here))
+        return
+    without, at = state._replace(tracker=None), tracker.location
+    if at.stay > len(state.journals):
+        yield "tracker finds an old state store", without
+        return
+    if tracker.known is not None:
+        journal = state.journals[at.stay - 1]
+        if len(journal) == tracker.behind:
+            noted = (*journal, Entry(tracker.stream, tracker.known))
+            journals = (*state.journals[: at.stay - 1], noted, *state.journals[at.stay :])
+            yield "tracker appends", without._replace(journals=journals)
+        else:
+            yield "tracker is refused", without
+        return
+    for stream in world.keys if not (state.dead and at.cluster == "a") else ():
+        held = state.held(place_key(world, at.cluster, at.folder, stream))
+        read, journal = read_stream(world, state, at, stream), state.journals[at.stay - 1]
+        is_own = world.fault == "A53" or (read is not None and read.number == held)
+        if held is not None and is_own and held <= end(world, state, stream, at.cluster):
+            known = Known(held, record_before(world, state, stream, at.cluster, held))
+            yield f"tracker reads {stream}", state._replace(tracker=Tracker(at, stream, known, len(journal)))
 
 
 def _disturbances(world: World, state: State) -> Iterator[Step]:

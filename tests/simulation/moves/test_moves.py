@@ -13,7 +13,7 @@ WORLDS = [
     for names in Names
     for marked in ((False, True) if place in (Place.AT_ONCE, Place.BY_ROW, Place.JOB_ONLY) else (False,))
 ]
-MUCH = Left(moves=3, cancels=1, rollbacks=1, starts=8, kills=4, syncs=1, restores=1, outages=1)
+MUCH = Left(moves=3, cancels=1, rollbacks=1, starts=8, kills=4, syncs=1, restores=1, outages=1, tracks=3)
 OFFSETS = [(2, 0), (0, 0), (0, 3)]
 """Where a stream's first record is: on the cluster that makes it, and on the other."""
 
@@ -51,6 +51,7 @@ FAULTS = {
     "A21": (World(Place.AT_ONCE, Names.TWO), Left(kills=0, at_once=1)),
     "A50": (World(Place.AT_ONCE, Names.TWO), Left(kills=0, at_once=1)),
     "A51": (World(Place.AT_ONCE, Names.ONE), Left(kills=0)),
+    "A53": (World(Place.AT_ONCE, Names.ONE), Left(starts=6, kills=2, restores=1, at_once=1, tracks=2)),
     "A52": (World(Place.AT_ONCE, Names.EXCHANGED, base=0, copied=3), Left(starts=4, kills=0, at_once=1)),
 }
 

@@ -130,6 +130,16 @@ class Hook(NamedTuple):
     """False for a cancel or a rollback, which starts no job."""
 
 
+class Tracker(NamedTuple):
+    """A tracker outside of the job, between where the job lives, the place, and its append."""
+
+    location: Location
+    stream: Stream = ""
+    known: Known[int] | None = None
+    behind: int = 0
+    """How many entries the journal had when it was read: an append has the next number, or is refused."""
+
+
 class Left(NamedTuple):
     """How often each kind of event may still happen."""
 
@@ -141,6 +151,7 @@ class Left(NamedTuple):
     syncs: int = 0
     restores: int = 0
     outages: int = 0
+    tracks: int = 0
     at_once: int = 2
     """Not an event: so many hooks may work at the same time."""
 
@@ -162,6 +173,7 @@ class State(NamedTuple):
     """What MirrorMaker's group sync has committed: (cluster, key, number)."""
     dead: bool
     """Cluster a does not answer."""
+    tracker: Tracker | None
     left: Left
     saved: State | None = None
     """The state of which a backup was made."""
@@ -234,6 +246,7 @@ def beginning(world: World, left: Left) -> State:
         arrived=False,
         synced=frozenset(),
         dead=False,
+        tracker=None,
         left=left,
     )
 
