@@ -320,6 +320,7 @@ class _Reader:
             new=_start_at(table),
             sinks=sinks,
             ignore_topics=sections.ignored_topics(table, topics),
+            owner=table.filled_text("owner") or "",
             sink_columns=sink_columns,
         )
         identity.done()

@@ -191,6 +191,8 @@ class Job:
     """Addresses of what the query writes to."""
     ignore_topics: tuple[str, ...] = ()
     """Topics of which the store may have offsets, and which the job is not to read."""
+    owner: str = ""
+    """Who looks after it: a label of its metrics and alerts."""
     sink_columns: Mapping[str, str] = field(default_factory=dict)
     """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
 

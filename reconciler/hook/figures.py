@@ -16,13 +16,15 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from reconciler.clock import clock_ms
-from reconciler.config.settings import MetricsSettings
+from reconciler.config.settings import Job, MetricsSettings
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.failover.check import Checked
 from reconciler.fileio import name_for, why
 from reconciler.formats.plan import StartPolicy
+from reconciler.hook.where import Place
 from reconciler.waits import in_time
 
+JOB_LABELS = ("job", "from", "to", "owner")
 PUSH_S = 3.0
 READABLE = 0o644
 """node_exporter, which runs as another user, reads the file: whatever the umask is."""
@@ -34,11 +36,19 @@ log = logging.getLogger("reconciler.hook")
 class HookRun:
     """One run of a hook: its findings, and how it ended. Counts stay 0 if the run ends before its check."""
 
-    job: str
+    job: Job
+    leaves: str = ""
+    """The cluster where the job lives, and in ``to`` the one where it starts; its home until that is known."""
+    to: str = ""
     began: float = field(default_factory=monotonic)
     to_correct: int = 0
     blocked: int = 0
     replay: int = 0
+
+    def goes(self, place: Place) -> None:
+        """Take the clusters from the start."""
+        location = place.location
+        self.leaves, self.to = self.job.home if location is None else location.cluster, place.cluster
 
     def saw(self, checked: Checked, policy: StartPolicy) -> None:
         """Take the counts from the check that decides."""
@@ -62,7 +72,7 @@ class HookRun:
 
 
 @contextmanager
-def record_run(settings: MetricsSettings, job: str) -> Iterator[HookRun]:
+def record_run(settings: MetricsSettings, job: Job) -> Iterator[HookRun]:
     """A run whose metrics are delivered where the configuration says when it ends, normally or by an error."""
     run, code = HookRun(job), int(ExitCode.OK)
     try:
@@ -85,7 +95,7 @@ def deliver(settings: MetricsSettings, run: HookRun, code: int) -> None:
     for place, write in ((settings.textfile, _write_file), (settings.pushgateway, _push)):
         if place is not None:
             try:
-                write(place, run.job, registry)
+                write(place, run.job.name, registry)
             except Exception as error:  # noqa: BLE001 - metrics never stop a job
                 log.warning("the metrics of this run did not reach %s: %s", _without_login(place), _reason(error))
 
@@ -98,9 +108,10 @@ def _reason(error: Exception) -> str:
 def _registry(run: HookRun, code: int) -> Any:
     from prometheus_client import CollectorRegistry, Gauge
 
-    registry = CollectorRegistry()
+    registry, job = CollectorRegistry(), run.job
     for name, (meaning, value) in run.values(code).items():
-        Gauge(f"reconciler_hook_{name}", meaning, ["job"], registry=registry).labels(run.job).set(value)
+        gauge = Gauge(f"reconciler_hook_{name}", meaning, JOB_LABELS, registry=registry)
+        gauge.labels(job.name, run.leaves or job.home, run.to or job.home, job.owner).set(value)
     return registry
 
 

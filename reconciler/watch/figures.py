@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import NEEDS_BUDGET, Verdict
@@ -180,6 +181,7 @@ def _anchored_ms(row: Row) -> int | None:
     return anchor.timestamp_ms if at_ms is None else at_ms
 
 
+JOB_LABELS = ("job", "from", "to", "owner")
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of a check's durations, in seconds."""
 
@@ -202,22 +204,42 @@ class Durations:
         return [(end, float(count)) for end, count in zip(ends, accumulate(self.counts), strict=True)]
 
 
+class Watched(NamedTuple):
+    """What is watched of a job: its topics by the destination's names; and its labels.
+
+    ``leaves`` is the cluster where it lives, ``to`` the one for which it is checked: the same if it lives there.
+    """
+
+    topics: Collection[str]
+    leaves: str
+    to: str
+    owner: str = ""
+
+
+UNWATCHED = Watched((), "", "")
+
+
 @dataclass(frozen=True, slots=True)
 class JobFigures:
     """All figures of one job; never changed, only replaced."""
 
+    watched: Watched = UNWATCHED
     up: bool = False
     found: CheckFigures | None = None
     succeeded_ms: int | None = None
     checks: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     durations: Durations = field(default_factory=Durations)
 
-    def only(self, topics: Collection[str]) -> JobFigures:
-        """These figures without those of other topics."""
+    def only(self, watched: Watched) -> JobFigures:
+        """These figures with other labels, and without those of other topics."""
         if self.found is None:
-            return self
-        kept = {topic: figures for topic, figures in self.found.topics.items() if topic in topics}
-        return replace(self, found=replace(self.found, topics=kept))
+            return replace(self, watched=watched)
+        kept = {topic: figures for topic, figures in self.found.topics.items() if topic in watched.topics}
+        return replace(self, watched=watched, found=replace(self.found, topics=kept))
+
+    def labels(self, name: str) -> tuple[str, str, str, str]:
+        """The values of ``JOB_LABELS``."""
+        return name, self.watched.leaves, self.watched.to, self.watched.owner
 
     def after(self, result: CheckFigures | Exception, seconds: float, now_ms: int) -> JobFigures:
         """These figures after another check."""

@@ -6,7 +6,7 @@ complete check stay until the next one; while there is none, ``up`` is 0 and ``l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from reconciler import __version__
-from reconciler.watch.figures import PROBES, CheckFigures, JobFigures, ProcessFigures
+from reconciler.watch.figures import JOB_LABELS, PROBES, CheckFigures, JobFigures, ProcessFigures, Watched
 
 
 class Figures(Collector):
@@ -37,12 +37,9 @@ class Figures(Collector):
     def job(self, name: str) -> JobFigures:
         return self._jobs[name]
 
-    def watch_jobs(self, topics: Mapping[str, Collection[str]]) -> None:
-        """Watch these jobs and no others, each with its topics by the destination's names.
-
-        What was watched before keeps its figures.
-        """
-        self._jobs = {name: self._jobs.get(name, JobFigures()).only(kept) for name, kept in topics.items()}
+    def watch_jobs(self, jobs: Mapping[str, Watched]) -> None:
+        """Watch these jobs and no others. What was watched before keeps its figures."""
+        self._jobs = {name: self._jobs.get(name, JobFigures()).only(watched) for name, watched in jobs.items()}
 
     def checked(self, results: Mapping[str, tuple[CheckFigures | Exception, float]]) -> None:
         """Record the results of checks by job, each with its duration in seconds."""
@@ -110,7 +107,7 @@ _TOPIC_GAUGES = {
 
 
 def _of_topics(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
-    labels = ("job", "topic")
+    labels = (*JOB_LABELS, "topic")
     partitions = _gauge(
         "partitions", "Partitions of the job's topic by what the last whole check found.", (*labels, "verdict")
     )
@@ -119,41 +116,43 @@ def _of_topics(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
         "mirror_delivered_age_seconds", "Time since the newest record that was delivered was made.", labels
     )
     for name, job in jobs.items():
+        of = job.labels(name)
         for topic, figures in job.found.topics.items() if job.found else ():
             for verdict, count in figures.verdicts.items():
-                partitions.add_metric((name, topic, verdict.value), count)
+                partitions.add_metric((*of, topic, verdict.value), count)
             for key, gauge in gauges.items():
                 if (value := getattr(figures, key)) is not None:
-                    gauge.add_metric((name, topic), value)
+                    gauge.add_metric((*of, topic), value)
             if figures.delivered_ms is not None:
-                delivered.add_metric((name, topic), max(0, now_ms - figures.delivered_ms) / 1000)
+                delivered.add_metric((*of, topic), max(0, now_ms - figures.delivered_ms) / 1000)
     yield delivered
     yield partitions
     yield from gauges.values()
 
 
 def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
-    up = _gauge("up", "1 if the job's last check was whole, 0 if not, or if there was none yet.", ("job",))
-    success = _gauge("last_success_timestamp_seconds", "When the job's last whole check ended.", ("job",))
-    age = _gauge("anchor_age_seconds", "Time since the newest of the job's anchors was stored.", ("job",))
+    up = _gauge("up", "1 if the job's last check was whole, 0 if not, or if there was none yet.", JOB_LABELS)
+    success = _gauge("last_success_timestamp_seconds", "When the job's last whole check ended.", JOB_LABELS)
+    age = _gauge("anchor_age_seconds", "Time since the newest of the job's anchors was stored.", JOB_LABELS)
     sinks = _gauge(
-        "blocking_sinks", "Sinks that forbid the job's next start; absent for a job that names no sink.", ("job",)
+        "blocking_sinks", "Sinks that forbid the job's next start; absent for a job that names no sink.", JOB_LABELS
     )
-    checks = _counter("checks", "Checks of the job by how they ended.", ("job", "outcome"))
+    checks = _counter("checks", "Checks of the job by how they ended.", (*JOB_LABELS, "outcome"))
     durations = HistogramMetricFamily(
-        "reconciler_check_duration_seconds", "How long the checks took that the job was in.", labels=("job",)
+        "reconciler_check_duration_seconds", "How long the checks took that the job was in.", labels=JOB_LABELS
     )
     for name, job in jobs.items():
-        up.add_metric((name,), job.up)
+        of = job.labels(name)
+        up.add_metric(of, job.up)
         if job.succeeded_ms is not None:
-            success.add_metric((name,), job.succeeded_ms / 1000)
+            success.add_metric(of, job.succeeded_ms / 1000)
         if job.found is not None and job.found.anchored_ms is not None:
-            age.add_metric((name,), max(0, now_ms - job.found.anchored_ms) / 1000)
+            age.add_metric(of, max(0, now_ms - job.found.anchored_ms) / 1000)
         if job.found is not None and job.found.blocking_sinks is not None:
-            sinks.add_metric((name,), job.found.blocking_sinks)
+            sinks.add_metric(of, job.found.blocking_sinks)
         for outcome, count in job.checks.items():
-            checks.add_metric((name, outcome), count)
-        durations.add_metric((name,), job.durations.buckets, job.durations.total_s)
+            checks.add_metric((*of, outcome), count)
+        durations.add_metric(of, job.durations.buckets, job.durations.total_s)
     yield from (up, success, age, sinks, checks, durations)
 
 

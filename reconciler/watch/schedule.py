@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ from reconciler.core.errors import ReconcilerError, as_sentence
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.outages import Outages
 from reconciler.watch.checker import CLUSTER, Checkers, JobChecker
-from reconciler.watch.figures import CheckFigures
+from reconciler.watch.figures import CheckFigures, Watched
 from reconciler.watch.metrics import Figures
 
 BATCH_EVERY_S = 1.0
@@ -59,12 +59,12 @@ def batches(jobs: Sequence[Job], every_s: float) -> list[Sequence[Job]]:
 class Setup:
     """The watcher's values, made from one reading of the configuration and replaced as a whole by the next.
 
-    ``topics_of`` gives a job's topics by the destination's names. ``use`` is called before the first check, ``close``
-    after the last. ``once``: the jobs are checked only once, so the log promises no other try.
+    ``watched`` has the topics and the labels of each job, by its name. ``use`` is called before the first check,
+    ``close`` after the last. ``once``: the jobs are checked only once, so the log promises no other try.
     """
 
     jobs: tuple[Job, ...]
-    topics_of: Callable[[Job], Collection[str]]
+    watched: Mapping[str, Watched]
     checker: JobChecker | Checkers
     every_s: float
     close: Callable[[], None]
@@ -145,7 +145,7 @@ class Watch:
         self._round_began = self._clock()
         self._spent_s = 0.0
         self._troubles: dict[str, ReconcilerError] = {}
-        self._figures.watch_jobs({job.name: setup.topics_of(job) for job in setup.jobs})
+        self._figures.watch_jobs({job.name: setup.watched[job.name] for job in setup.jobs})
         self._update(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())
 
     def _check(self, jobs: Sequence[Job]) -> None:

@@ -159,7 +159,7 @@ def test_a_start_at_the_source_leaves_its_figures(job: Job) -> None:
     file = job.folder / "reconciler_hook_clicks.prom"
     ended = run_process("hook", "-c", job.config, "--plans", job.folder / "plans", "--", "cat", file)
     assert ended.code == 0, ended.output
-    assert 'reconciler_hook_exit_code{job="clicks"} 0.0' in ended.out
+    assert 'reconciler_hook_exit_code{from="a",job="clicks",owner="",to="a"} 0.0' in ended.out
 
 
 def test_only_the_last_starts_are_kept(job: Job, run) -> None:

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.config.settings import MetricsSettings
+from reconciler.config.settings import Job, MetricsSettings
+from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Unreachable
 from reconciler.hook import figures as hook_figures
 from reconciler.hook.figures import file_name, record_run
@@ -30,12 +32,15 @@ NAMES = (
 )
 
 
+CLICKS = Job("clicks", "clicks", ("events",), "memory:", RECORD_TIME_ONLY, home="a", owner="web")
+
+
 def values(text: str, job: str = "clicks") -> dict[str, float]:
     found = {
         sample.name.removeprefix("reconciler_hook_"): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.labels == {"job": job}
+        if sample.labels == {"job": job, "from": "a", "to": "a", "owner": "web"}
     }
     assert tuple(found) == NAMES
     return found
@@ -62,13 +67,13 @@ def read(folder: Path, job: str = "clicks") -> dict[str, float]:
     ],
 )
 def test_a_run_that_fails_leaves_its_exit_code(tmp_path: Path, error: Exception, code: int) -> None:
-    with pytest.raises(type(error)), record_run(MetricsSettings(textfile=str(tmp_path)), "clicks"):
+    with pytest.raises(type(error)), record_run(MetricsSettings(textfile=str(tmp_path)), CLICKS):
         raise error
     assert read(tmp_path)["exit_code"] == code
 
 
 def test_an_interrupted_run_leaves_the_earlier_file(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), record_run(MetricsSettings(textfile=str(tmp_path)), "clicks"):
+    with pytest.raises(KeyboardInterrupt), record_run(MetricsSettings(textfile=str(tmp_path)), CLICKS):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
@@ -77,7 +82,7 @@ def test_the_next_run_replaces_the_file_and_no_other_jobs(tmp_path: Path) -> Non
     settings = MetricsSettings(textfile=str(tmp_path))
     for job, error in (("clicks", Unreachable("x")), ("orders", None), ("clicks", None)):
         try:
-            with record_run(settings, job):
+            with record_run(settings, replace(CLICKS, name=job)):
                 if error is not None:
                     raise error
         except Unreachable:
@@ -88,7 +93,7 @@ def test_the_next_run_replaces_the_file_and_no_other_jobs(tmp_path: Path) -> Non
 
 def test_a_file_is_never_seen_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = MetricsSettings(textfile=str(tmp_path))
-    with record_run(settings, "clicks"):
+    with record_run(settings, CLICKS):
         pass
     before = (tmp_path / file_name("clicks")).read_text()
 
@@ -96,7 +101,7 @@ def test_a_file_is_never_seen_half(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "rename", killed)
-    with record_run(settings, "clicks"):
+    with record_run(settings, CLICKS):
         pass
     assert [file.read_text() for file in tmp_path.iterdir()] == [before]
 
@@ -108,7 +113,7 @@ def test_other_names_are_told_apart_and_lead_nowhere_else() -> None:
 
 
 def test_a_folder_that_is_not_there_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with record_run(MetricsSettings(textfile=str(tmp_path / "none")), "clicks"):
+    with record_run(MetricsSettings(textfile=str(tmp_path / "none")), CLICKS):
         pass
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -119,7 +124,7 @@ def test_without_metrics_the_library_is_not_even_loaded() -> None:
     code = (
         "import sys; from reconciler.hook.figures import record_run;"
         "from reconciler.config.settings import MetricsSettings\n"
-        "with record_run(MetricsSettings(), 'clicks'): pass\n"
+        "with record_run(MetricsSettings(), None): pass\n"
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -162,7 +167,7 @@ def gateway() -> Iterator[Gateway]:
 
 
 def test_a_run_is_pushed_under_its_jobs_name(gateway: Gateway) -> None:
-    with pytest.raises(Unreachable), record_run(MetricsSettings(pushgateway=f"http://{gateway.place}"), "clicks"):
+    with pytest.raises(Unreachable), record_run(MetricsSettings(pushgateway=f"http://{gateway.place}"), CLICKS):
         raise Unreachable("x")
     ((method, path, login, text),) = gateway.sent
     assert (method, path, login) == ("PUT", "/metrics/job/clicks", None)
@@ -172,12 +177,12 @@ def test_a_run_is_pushed_under_its_jobs_name(gateway: Gateway) -> None:
 def test_a_login_in_the_gateways_url_is_used_and_never_shown(
     gateway: Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with record_run(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}/below"), "clicks"):
+    with record_run(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}/below"), CLICKS):
         pass
     ((_, path, login, _),) = gateway.sent
     assert (path, login) == ("/below/metrics/job/clicks", "Basic cHVzaGVyOnNAY3JldA==")
     gateway.server.server_close()
-    with record_run(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}"), "clicks"):
+    with record_run(MetricsSettings(pushgateway=f"http://pusher:s%40cret@{gateway.place}"), CLICKS):
         pass
     (record,) = caplog.records
     assert f"did not reach http://{gateway.place}:" in record.getMessage()
@@ -191,7 +196,7 @@ def test_a_push_that_never_ends_does_not_hold_the_job(
     monkeypatch.setattr(hook_figures, "PUSH_S", 0.2)
     ended = threading.Event()
     monkeypatch.setattr("prometheus_client.push_to_gateway", lambda *_, **__: ended.wait(120))
-    with record_run(MetricsSettings(pushgateway="http://gateway"), "clicks") as run:
+    with record_run(MetricsSettings(pushgateway="http://gateway"), CLICKS) as run:
         run.blocked = 1
     assert not ended.is_set()
     assert [record.getMessage() for record in caplog.records] == [
@@ -204,7 +209,7 @@ def test_a_push_that_never_ends_does_not_hold_the_job(
 def test_a_gateway_that_is_nowhere_is_a_warning_and_the_file_is_written_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str
 ) -> None:
-    with record_run(MetricsSettings(textfile=str(tmp_path), pushgateway=url), "clicks"):
+    with record_run(MetricsSettings(textfile=str(tmp_path), pushgateway=url), CLICKS):
         pass
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert read(tmp_path)["exit_code"] == 0

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from reconciler.config.settings import Job
+from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.errors import ConfigError
 from reconciler.hook.figures import HookRun
 from reconciler.watch.metrics import Figures
@@ -48,7 +50,8 @@ def metrics_in(expression: str) -> set[str]:
 def exposed() -> set[str]:
     """What watch and the hook expose."""
     watch = {family.name + end for family in Figures(lambda: 0).collect() for end in ENDS[family.type]}
-    return watch | {f"reconciler_hook_{name}" for name in HookRun("clicks").values(0)}
+    job = Job("clicks", "clicks", (), "memory:", RECORD_TIME_ONLY)
+    return watch | {f"reconciler_hook_{name}" for name in HookRun(job).values(0)}
 
 
 def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -12,14 +12,17 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import __version__
+from reconciler.config.settings import Job
+from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.watch.figures import CheckFigures, TopicFigures
+from reconciler.watch.figures import JOB_LABELS, CheckFigures, TopicFigures, Watched
 from reconciler.watch.metrics import Figures
 from tests import ROOT
 
 NOW = 1_800_000_000_000
-TOPICS = ("a.events", "a.other")
+TOPICS = Watched(("a.events", "a.other"), "a", "b", "web")
+LABELS = {"from": "a", "to": "b", "owner": "web"}
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -41,7 +44,8 @@ class Scraped:
         }
 
     def value(self, name: str, **labels: str) -> float | None:
-        return self.samples().get((f"reconciler_{name}", frozenset(labels.items())))
+        more = LABELS if "job" in labels else {}
+        return self.samples().get((f"reconciler_{name}", frozenset((labels | more).items())))
 
     def of_job(self, job: str) -> set[str]:
         return {name for name, labels in self.samples() if ("job", job) in labels}
@@ -214,7 +218,8 @@ def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> N
     scraped.figures.watch_jobs({"clicks": TOPICS})
     graded = TopicFigures({Verdict.MATCH: 1}, mirror_replay=1, mirror_skips=2, delivered_ms=NOW)
     scraped.figures.checked({"clicks": (CheckFigures({"a.events": graded}, NOW, 0), 0.1)})
-    exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {"job"} for name in HookRun("clicks").values(0)}
+    hook = HookRun(Job("clicks", "clicks", (), "memory:", RECORD_TIME_ONLY)).values(0)
+    exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {*JOB_LABELS} for name in hook}
     for family in scraped.figures.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
         exposed[name] = {label for sample in family.samples for label in sample.labels if label != "le"}

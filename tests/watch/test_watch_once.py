@@ -76,4 +76,6 @@ def test_jobs_whose_failures_take_long_leave_no_other_out(
     out, err = capfd.readouterr()
     assert err.splitlines() == [str(AWAY)] * 2
     up = [line for line in out.splitlines() if line.startswith("reconciler_up{")]
-    assert up == [f'reconciler_up{{job="job-{number}"}} {number >= 2:.1f}' for number in range(4)]
+    assert up == [
+        f'reconciler_up{{from="a",job="job-{number}",owner="",to="b"}} {number >= 2:.1f}' for number in range(4)
+    ]

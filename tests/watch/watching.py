@@ -42,6 +42,11 @@ def runs_here(world: World, *numbers: int, topic: str) -> None:
     world.save(rows, topic=topic)
 
 
+def _but_clusters(labels: dict[str, str]) -> list[tuple[str, str]]:
+    """A sample's labels but those that tell the clusters and the owner of its job."""
+    return [(name, value) for name, value in labels.items() if name not in ("from", "to", "owner")]
+
+
 class Watching:
     """The process. ``said`` is what it has written to stderr so far, line by line."""
 
@@ -82,7 +87,7 @@ class Watching:
 
     def samples(self) -> Samples:
         return {
-            (sample.name.removeprefix("reconciler_"), frozenset(sample.labels.items())): sample.value
+            (sample.name.removeprefix("reconciler_"), frozenset(_but_clusters(sample.labels))): sample.value
             for family in text_string_to_metric_families(self.get("/metrics")[1])
             for sample in family.samples
         }

@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     except BaseException:
         hook_environment.forget(options.env_file)
         raise
-    with hook_figures.record_run(config.metrics, job.name) as figures:
+    with hook_figures.record_run(config.metrics, job) as figures:
         hook_environment.forget(options.env_file)
         if not 0 <= options.wait <= LONGEST_WAIT_S:
             raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
@@ -139,6 +139,7 @@ def run(options: argparse.Namespace) -> ExitCode:
         state = context.job_state(config, job)
         location = state.location()
         place = place_of(config, job, location, context.plans_of(config, [job], {job.name: location}).get(job.name))
+        figures.goes(place)
         _refuse_elsewhere(place, options.cluster)
         start = Start.of(
             place, job, state, plans=options.plans, config_file=options.config, stamp=context.stamp_now("hook")

@@ -30,6 +30,7 @@ from reconciler.failover.positions import jobs_to_check
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.state.locations import Location
 from reconciler.watch.checker import Checkers, JobChecker
+from reconciler.watch.figures import Watched
 from reconciler.watch.listener import ListenAddress, MetricsListener, check_tls
 from reconciler.watch.metrics import Figures
 from reconciler.watch.schedule import Requested, Setup, Watch
@@ -165,7 +166,7 @@ class Process:
         self.followed_s = time.monotonic()
         ways = context.by_direction(config, jobs_to_check(config, options.job), options.toward)
         jobs: list[Job] = []
-        names: dict[str, frozenset[str]] = {}
+        watched: dict[str, Watched] = {}
         checkers: dict[str, JobChecker] = {}
         until = ExitStack()
         for each, names_of_jobs in ways:
@@ -173,11 +174,14 @@ class Process:
             refuse_wrong(each, chosen, sinks=True)
             checker = self._checker(each, every_s, until)
             jobs += chosen
-            names |= {job.name: frozenset(map(each.topics.destination_of, job.topics)) for job in chosen}
+            for job in chosen:
+                topics = frozenset(map(each.topics.destination_of, job.topics))
+                leaves = each.there if job.moved else each.here
+                watched[job.name] = Watched(topics, leaves, each.there, job.owner)
             checkers |= dict.fromkeys(names_of_jobs, checker)
         return Setup(
             jobs=tuple(jobs),
-            topics_of=lambda job: names[job.name],
+            watched=watched,
             checker=Checkers(checkers),
             every_s=every_s,
             close=until.close,
