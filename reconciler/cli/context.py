@@ -17,7 +17,7 @@ from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.cli.terminal.progress import CopyDisplay
 from reconciler.clock import clock_ms
-from reconciler.config.file import Config, Job, load_config
+from reconciler.config.file import Cluster, Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
@@ -44,8 +44,18 @@ _APPLIED = (
 )
 
 
+def homes(
+    clusters: Mapping[str, Cluster | None], state: str | None, jobs: Mapping[str, Sequence[str]]
+) -> Mapping[str, str]:
+    """The homes that the clusters, or the jobs' first locations, tell. Raises as ``find_homes`` does."""
+    from reconciler.failover.homes import find_homes  # most configurations say them
+    from reconciler.kafka.requests import topics_of
+
+    return find_homes(clusters, state, jobs, topics_of)
+
+
 def read_config(options: argparse.Namespace) -> Config:
-    return load_config(options.config)
+    return load_config(options.config, homes=homes)
 
 
 def read_located(options: argparse.Namespace) -> Config:

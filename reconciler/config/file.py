@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -67,15 +67,32 @@ _GIVEN_TWICE = ("Cannot overwrite a value", "Cannot declare", "Duplicate inline 
 """How the parser's messages begin for what stands there already."""
 
 
-def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Config:
-    """Read and check a configuration file. Raises its first fault, with the others; each names the file and the key."""
-    found = read_config(path, environment)
+Homes = Callable[[Mapping[str, Cluster | None], str | None, Mapping[str, Sequence[str]]], Mapping[str, str]]
+"""Finds the homes of jobs whose tables leave them out, by the clusters, the state store's address, and the topics of
+each such job. Raises ConfigError as a fault of the file; other errors end the reading."""
+
+
+def any_home(
+    clusters: Mapping[str, Cluster | None], _: str | None, jobs: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """``Homes`` for what needs the clusters and stores of a file, and none of its jobs."""
+    return dict.fromkeys(jobs, next(iter(clusters)))
+
+
+def load_config(path: Path, environment: Mapping[str, str] | None = None, homes: Homes | None = None) -> Config:
+    """Read and check a configuration file. Raises its first fault, with the others; each names the file and the key.
+
+    Without ``homes``, a job without a home is a fault.
+    """
+    found = read_config(path, environment, homes)
     if isinstance(found, Config):
         return found
     raise together(found)
 
 
-def read_config(path: Path, environment: Mapping[str, str] | None = None) -> Config | list[ConfigError]:
+def read_config(
+    path: Path, environment: Mapping[str, str] | None = None, homes: Homes | None = None
+) -> Config | list[ConfigError]:
     """The configuration; or every fault in it, in the order of reading, each with the file and the key.
 
     Raises ConfigError for a file that cannot be read or is not TOML.
@@ -85,7 +102,7 @@ def read_config(path: Path, environment: Mapping[str, str] | None = None) -> Con
     try:
         content = _parsed(text)
         whole = fill(content, os.environ if environment is None else environment, secrets, faults)
-        config = _Reader(Table(whole, "", faults), faults, path, doubt).config()
+        config = _Reader(Table(whole, "", faults), faults, path, doubt, homes).config()
     except RecursionError:
         raise ConfigError(f"{path}: its tables or lists are nested too deeply.") from None
     except ConfigError as error:
@@ -148,8 +165,9 @@ def _how_to_write(text: str, problem: str) -> str:
 class _Reader:
     """Turns the file's tables into settings, and adds every fault to ``faults``: only without any may they be used."""
 
-    def __init__(self, root: Table, faults: Faults, path: Path, doubt: Doubt | None) -> None:
+    def __init__(self, root: Table, faults: Faults, path: Path, doubt: Doubt | None, homes: Homes | None) -> None:
         self._root = root
+        self._homes = homes
         self._faults = faults
         self._identities: dict[IdentitySettings, Identity] = {}
         self._path = path
@@ -174,7 +192,7 @@ class _Reader:
         metrics = sections.names(root.table("metrics"), MetricsSettings)
         mirror = sections.names(root.table("mirror"), MirrorSettings)
         self._refuse_unlisted("[anchors] store", anchor_store or "")
-        jobs = self._jobs(naming, clusters)
+        jobs = self._jobs(naming, clusters, state)
         root.done()
         topics = self._direction(naming, tuple(clusters), jobs)
         jobs = tuple(job_on(job, naming, topics.here) for job in jobs)
@@ -271,8 +289,8 @@ class _Reader:
 
     # ------------------------------------------------------------ jobs
 
-    def _jobs(self, naming: Naming, clusters: Collection[str]) -> tuple[Job, ...]:
-        tables = self._root.tables("jobs", "job")
+    def _jobs(self, naming: Naming, clusters: Mapping[str, Cluster | None], state: str | None) -> tuple[Job, ...]:
+        tables = self._with_homes(self._root.tables("jobs", "job"), clusters, state)
         if not tables and not self._root.is_faulty("jobs"):
             self._faults.add("It defines no job.", "Add a [[jobs]] table with name, home, topics and offsets.")
         jobs: list[Job] = []
@@ -286,6 +304,17 @@ class _Reader:
             self._faults.found += faults_beside(job, jobs, naming, clusters, self._place_of)
             jobs.append(job)
         return tuple(jobs)
+
+    def _with_homes(self, tables: list[Any], clusters: Mapping[str, Cluster | None], state: str | None) -> list[Any]:
+        """The jobs' tables, with homes where they leave them out. Where anything else is wrong, none is looked up."""
+        lacking = {each["name"]: each["topics"] for each in tables if _lacks_home(each)}
+        if not lacking or self._homes is None:
+            return tables
+        found: Mapping[str, str] = dict.fromkeys(lacking, Unknown())
+        if not self._faults.found:
+            with self._faults.collect():
+                found = self._homes(clusters, state, lacking)
+        return [{**each, "home": found[each["name"]]} if _lacks_home(each) else each for each in tables]
 
     def _job(self, table: Table, naming: Naming, clusters: Collection[str]) -> Job:
         name = table.required_text("name")
@@ -345,6 +374,14 @@ class _Reader:
             return RECORD_TIME_ONLY
         _refuse_without_effect(table, timestamp, id, order, unit)
         return identity
+
+
+def _lacks_home(values: object) -> bool:
+    """Whether this is a job's table without a home, by which one can be looked up."""
+    if not isinstance(values, dict) or "home" in values or not isinstance(values.get("name"), str):
+        return False
+    topics = values.get("topics")
+    return isinstance(topics, list) and bool(topics) and all(isinstance(each, str) for each in topics)
 
 
 def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, unit: str) -> None:

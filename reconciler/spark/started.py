@@ -221,14 +221,14 @@ def logins(start: Start, environ: Mapping[str, str]) -> tuple[str, dict[str, str
     librdkafka properties for the cluster. Raises ConfigError for a configuration with faults.
     """
     from reconciler.config.addresses import without_secrets
-    from reconciler.config.file import load_config
+    from reconciler.config.file import any_home, load_config
 
     if start.config is None:
         return start.store, {}
     if not os.path.exists(start.config):
         log.warning("The configuration %s is not on this machine: its logins are not used.", start.config)
         return start.store, {}
-    config = load_config(Path(start.config), environ)
+    config = load_config(Path(start.config), environ, any_home)
     cluster = config.clusters.get(start.cluster)
     client = {} if cluster is None else dict(cluster.client)
     client.pop("bootstrap.servers", None)  # the start has them

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from reconciler.cli import arguments
+from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_colour, width
 from reconciler.cli.terminal.text import fold
-from reconciler.config.file import Config, read_config
+from reconciler.config.file import Config, any_home, read_config
 from reconciler.core.errors import ExitCode
 from reconciler.core.visible import command
 from reconciler.preflight.check import connections
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    loaded = read_config(options.config)
+    loaded = read_config(options.config, homes=any_home if options.offline else context.homes)
     sections: list[Section] = []
     trials = Trials()
     if isinstance(loaded, list):

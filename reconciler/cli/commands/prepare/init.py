@@ -25,7 +25,7 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
 from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
-from reconciler.config.file import CLUSTER_NAME, SearchSettings, load_config
+from reconciler.config.file import CLUSTER_NAME, SearchSettings, any_home, load_config
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _make_state_store(path: Path) -> ExitCode:
-    with closing(context.open_state_store(load_config(path))) as store:
+    with closing(context.open_state_store(load_config(path, homes=any_home))) as store:
         store.create()
         say(f"The state store {store.shown} is ready; its id begins with {store.id[:8]}.")
     return ExitCode.OK
