@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.config.file import load_config
 from reconciler.ports import TopicPartition
 from reconciler.stores.kafka.group import KafkaGroupStore
 from reconciler.stores.registry import open_store
+from tests.starting import state_of, with_state
 from tests.world import CommandResult, World, source_record
 
 pytestmark = pytest.mark.system
@@ -25,7 +27,7 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     anchors = f"sqlite:///{world.folder}/anchors.db"
     source, extra = f'bootstrap_servers = "{servers}"', f'[anchors]\nstore = "{anchors}"\n'
-    config = world.config(world.job(store="kafka-group:"), source=source, extra=extra)
+    config = with_state(world.config(world.job(store="kafka-group:"), source=source, extra=extra))
     try:
         consumer.subscribe([world.topic])
         message = consumer.poll(60)
@@ -36,6 +38,9 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
         assert row.stored.anchor is not None
         found = (row.key, row.stored.offset, row.stored.anchor.id)
         assert found == (TopicPartition(world.topic, 0), 1, source_record(0).id)
+        (job,) = load_config(config).jobs
+        (entry,) = state_of(config, job.name, job.home).newest(1)
+        assert [(known.number, known.record) for known in entry.numbers.values()] == [(1, row.stored.anchor)]
         following = consumer.poll(60)  # the group was not rebalanced
         assert following is not None
         assert (following.error(), following.offset()) == (None, 1)
