@@ -5,9 +5,9 @@ end. It finds the record before each number that the journal does not have yet, 
 entry.
 
 - R1  A number that is known is never looked up again: not in the next look, not by the next driver.
-- R2  The topics have the same ids before and after the reads. The numbers of a topic that was made anew meanwhile may
-      be the former topic's: the last known record stands for them, with the numbers in between as ``older``. So it
-      does where retention has removed the record.
+- R2  The cluster and the topics have the same ids before and after the reads, and as the last known record says. The
+      numbers of a topic that was made anew may be the former topic's, until a new stay begins: the last known record
+      stands for them, with the numbers in between as ``older``. So it does where retention has removed the record.
 - R3  The first entry of a run is full, and ends the run before it: a driver that was not stopped finds it at its next
       append, and stops its query. A run that cannot read the cluster appends nothing, so it stops no other.
 - R4  An append that is refused is judged by the newest entry. It is this run's where an earlier reply was lost. Before
@@ -97,6 +97,8 @@ class StayRecorder:
         self._cluster: ClusterInfo | None = None
         self._known: dict[StreamPartition, dict[int, Known[Anchor]]] = {}
         self._furthest: dict[StreamPartition, int] = {}
+        self._planned: Mapping[StreamPartition, Known[Anchor]] = {}
+        """What the plan that began the stay says."""
         self._nameless: dict[Place, str] = {}
         """Numbers before which no record can be named, and why: they are not looked up again."""
 
@@ -166,6 +168,8 @@ class StayRecorder:
         """Take note of what the journal has, and of the number that comes after it."""
         self._next = entries[-1].number + 1 if entries else FIRST
         for each in entries:
+            if self._stay > 1 and each.number == FIRST:
+                self._planned = each.numbers
             for key, known in (*each.numbers.items(), *each.begun.items()):
                 self._known.setdefault(key, {})[known.number] = known
                 self._furthest[key] = max(self._furthest.get(key, 0), known.number + known.again)
@@ -197,6 +201,7 @@ class StayRecorder:
         for place in sorted(asked):
             answer = found.get(place)
             is_same = answer is not None and _is_as(before, after, place.at.topic)
+            is_same = is_same and self._is_numbered_by(after, place)
             known = self._named(place, answer.kept if answer is not None and is_same else None)
             if known is not None:
                 self._known.setdefault(self._key(place.at), {})[place.number] = known
@@ -217,11 +222,22 @@ class StayRecorder:
         if kept is not None:
             record = None if kept.anchor is None or kept.anchor.is_bare else kept.anchor
             return Known(number, record, again, max(0, number - kept.offset))
-        below = [each for each in self._known.get(key, {}).values() if each.number <= number and each.record]
-        if not below:
-            return None
-        last = max(below, key=lambda each: each.number)
-        return Known(number, last.record, again, number - last.number + last.older)
+        last = self._last(place)
+        return None if last is None else Known(number, last.record, again, number - last.number + last.older)
+
+    def _last(self, place: Place) -> Known[Anchor] | None:
+        """The last known record before the number."""
+        known = self._known.get(self._key(place.at), {}).values()
+        below = [each for each in known if each.number <= place.number and each.record is not None]
+        return max(below, key=lambda each: each.number, default=None)
+
+    def _is_numbered_by(self, cluster: ClusterInfo, place: Place) -> bool:
+        """Whether the last known record is of this cluster and topic. A plan's may be of the cluster that was left."""
+        last, planned = self._last(place), self._planned.get(self._key(place.at))
+        record = None if last is None else last.record
+        if record is None or record.cluster_id is None or (planned is not None and planned.record == record):
+            return True
+        return record.numbered_by(cluster.cluster_id, cluster.topic_id(place.at.topic))
 
     def _below(self, place: Place) -> int | None:
         numbers = self._known.get(self._key(place.at), {})
