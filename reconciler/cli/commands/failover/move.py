@@ -82,7 +82,7 @@ class _Found:
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
-    jobs = config.chosen(*options.job)
+    jobs = jobs_to_check(config, options.job)  # the end of a query's batch goes along with its query
     states = {job.name: context.job_state(config, job) for job in jobs}
     now = {name: state.location() for name, state in states.items()}
     if options.cancel:
