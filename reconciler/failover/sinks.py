@@ -2,7 +2,7 @@
 
 Where the offsets are in a checkpoint, its batch numbers are compared with those of each sink. Where they are elsewhere,
 a correction makes the job begin a new checkpoint, at batch 0; without one the job continues on a checkpoint that is not
-known here, and ``Handoff.checkpoint`` compares it.
+known here, and ``Job.checkpoint_at`` compares it.
 
 Sinks are read before the checkpoint: a running query begins a batch before its sink takes it.
 """
