@@ -49,7 +49,6 @@ from reconciler.failover.apart import STORE_FAILURES, Fuse
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.positions import tracked_ends
-from reconciler.failover.selection import by_key
 from reconciler.failover.unlisted import Unlisted, find_unlisted
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.paired import (
@@ -179,7 +178,7 @@ class Tracker:
             if not rows and job.new is None and not is_end_of_batch(job.store):  # no batch is running
                 at = replace(at, no_rows=no_rows(self._asked.store(place, job), job.group, *job.topics))
             journal = self._journals.get(job.name)
-            ends = read_ends(job, by_key(_first_of_each(rows))) if journal is not None else {}
+            ends = read_ends(job, _lowest_of_each(rows)) if journal is not None else {}
         except (Unreachable, OutcomeUnknown) as error:
             self._note(error, place, job, troubles)
             return replace(at, known=False)
@@ -224,7 +223,7 @@ class Tracker:
             kept = {key: AnchorRows(each.main) for key, each in kept.items()}
         tracked = TrackedJob(
             job,
-            by_key(_first_of_each(sound)),
+            _lowest_of_each(sound),
             kept,
             aside=is_end,
             awaiting=awaiting,
@@ -251,7 +250,7 @@ class Tracker:
         journal, place, saved, is_away = self._journals[job.name], STATE, 0, SOURCE in troubles
         try:
             store = self._asked.store(f'the store of job "{job.name}"', job)
-            journal.begin_round(by_key(_first_of_each(rows)), ends, store, self._side.monotonic())
+            journal.begin_round(_lowest_of_each(rows), ends, store, self._side.monotonic())
             place = SOURCE
             if not is_away and not self._side.stopping():
                 journal.look(given)
@@ -371,6 +370,11 @@ def _open_each(
     return stores, unusable
 
 
-def _first_of_each(rows: Iterable[Row]) -> list[Row]:
-    """The rows, ordered so that of two positions of a partition the lower offset comes last."""
-    return sorted(rows, key=lambda row: -row.stored.offset)
+def _lowest_of_each(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
+    """The rows by partition: of two positions, the lower one. One that cannot be read comes before any other."""
+    found: dict[TopicPartition, Row] = {}
+    for row in rows:
+        other = found.get(row.key)
+        if other is None or row.malformed or (not other.malformed and row.stored.offset < other.stored.offset):
+            found[row.key] = row
+    return found

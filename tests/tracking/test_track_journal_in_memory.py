@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson, Unreachable
-from reconciler.ports import Change
+from reconciler.ports import UNKNOWN_PARTITION, Change, Malformed, Row, TopicPartition
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import FULL_EVERY, OUTSIDE, Entry, StreamPartition
@@ -136,6 +136,24 @@ def test_a_number_whose_row_names_its_record_is_not_looked_up(memory: Memory) ->
     world.save({0: StoredOffset(9, replace(named(8), cluster_id="b"))})
     assert EVENTS in world.track().without
     assert world.numbers() == [8]
+
+
+@pytest.mark.parametrize("partition", [1, UNKNOWN_PARTITION])
+def test_a_row_that_cannot_be_read_hides_no_other(
+    world: Recorded, monkeypatch: pytest.MonkeyPatch, partition: int
+) -> None:
+    world.job_stores(5)
+    at = TopicPartition("events", partition)
+    bad = Row(at, Malformed("It is not a number.", "Correct it."), "v")
+    sound = world.store.read(GROUP)
+    monkeypatch.setattr(world.store, "read", lambda *_: [bad, *sound, replace(sound[0], stored=StoredOffset(8))])
+    report = world.track()
+    assert "It is not a number." in report.without[at]
+    assert world.kept() is not None
+    if partition == UNKNOWN_PARTITION:
+        assert not world.entries(), "it may be of any partition"
+    else:
+        assert (report.exact, world.numbers()) == (1, [5]), "of two positions, the lower one"
 
 
 def test_the_end_of_a_batch_that_has_begun_is_beside_the_numbers(without: Recorded, tmp_path: Path) -> None:

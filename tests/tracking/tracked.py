@@ -150,7 +150,8 @@ class Tracked(Memory):
 
     def _compare(self) -> None:
         """Compare the anchors with a journal for which each number is looked up anew."""
-        rows = {row.key: row for row in self.store.read(GROUP, ["events"]) if row.of_stay is None}
+        read = [row for row in self.store.read(GROUP, ["events"]) if row.of_stay is None and row.malformed is None]
+        rows = {row.key: row for row in sorted(read, key=lambda row: -row.stored.offset)}
         away, self.source.trouble = self.source.trouble, Trouble()
         self.seconds += 1
         self.journal.begin_round(rows, {}, self.store, self.seconds)
