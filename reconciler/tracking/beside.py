@@ -90,8 +90,8 @@ class OutsideRecorder(StayRecorder):
         )
 
     def why(self, at: TopicPartition, number: int) -> str:
-        """Why no record is known before the number; empty if one is, or was not looked for."""
-        return self._nameless.get(Place(at, number), "")
+        """Why the record before the number is not known; empty if it is, or was not looked for."""
+        return self._unnamed.get(Place(at, number), "")
 
     def may_note(self, now_s: float, *, lacks: bool) -> bool:
         """Whether to note what the place has now. ``lacks``: the journal lacks something of it (B2)."""

@@ -181,7 +181,7 @@ class StayJournal:
                 exact += 1  # only its job writes there: it has stored nothing in this stay
             else:
                 same = found.stored.number == number
-                lagging[key] = self._why.get(key) or ("" if same else ELSEWHERE)
+                lagging[key] = self._why.get(key) or self._recorder.why(key, number) or ("" if same else ELSEWHERE)
                 oldest_ms = min(oldest_ms, found.stored.record.timestamp_ms or oldest_ms)
         driver = self._recorder.driver if self._recorder.is_left_to_driver else ""
         age_ms = now_ms - oldest_ms if lagging else None

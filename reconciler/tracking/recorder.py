@@ -99,8 +99,8 @@ class StayRecorder:
         self._furthest: dict[StreamPartition, int] = {}
         self._planned: Mapping[StreamPartition, Known[Anchor]] = {}
         """What the plan that began the stay says."""
-        self._nameless: dict[Place, str] = {}
-        """Numbers before which no record can be named, and why: they are not looked up again."""
+        self._unnamed: dict[Place, str] = {}
+        """Numbers before which no record could be named, and why: they are not looked up again."""
 
     def look(self, found: Positions, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> bool:
         """Note where the job is. True if it has a number that was not known.
@@ -115,7 +115,7 @@ class StayRecorder:
             place
             for at, numbers in places.items()
             for number in numbers
-            if number is not None and (place := Place(at, number)) not in self._nameless and not self._of(place)
+            if number is not None and (place := Place(at, number)) not in self._unnamed and not self._of(place)
         }
         if asked:
             self._find(asked, given)
@@ -199,16 +199,16 @@ class StayRecorder:
         after = self._cluster = self._source.describe(self._streams)
         nameless = {}
         for place in sorted(asked):
-            answer = found.get(place)
-            is_same = answer is not None and _is_as(before, after, place.at.topic)
-            is_same = is_same and self._is_numbered_by(after, place)
-            known = self._named(place, answer.kept if answer is not None and is_same else None)
+            answer = found.get(place, LookbackResult(None, "the cluster has no such partition"))
+            if not (_is_as(before, after, place.at.topic) and self._is_numbered_by(after, place)):
+                answer = LookbackResult(None, answer.why or "the topic was made anew")
+            known = self._named(place, answer.kept)
+            if answer.kept is None:
+                self._unnamed[place] = answer.why
             if known is not None:
                 self._known.setdefault(self._key(place.at), {})[place.number] = known
             else:
-                why = answer.why if answer is not None else "the cluster has no such partition"
-                nameless[place] = why or "the topic was made anew"
-        self._nameless |= nameless
+                nameless[place] = answer.why
         self._tell(nameless)
 
     def _tell(self, nameless: Mapping[Place, str]) -> None:
@@ -256,9 +256,7 @@ class StayRecorder:
             known, now = self._known.get(self._key(at), {}), [number for number in numbers if number is not None]
             below = max((number for number in known if number < min(now)), default=None)
             self._known[self._key(at)] = {number: known[number] for number in (below, *now) if number in known}
-        self._nameless = {
-            place: why for place, why in self._nameless.items() if place.number in places.get(place.at, ())
-        }
+        self._unnamed = {place: why for place, why in self._unnamed.items() if place.number in places.get(place.at, ())}
 
 
 def _is_as(before: ClusterInfo, after: ClusterInfo, topic: str) -> bool:
