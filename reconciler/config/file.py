@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -27,6 +27,7 @@ from reconciler.config.addresses import (
 from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
 from reconciler.config.places import place_of
 from reconciler.config.secrets import fill, hidden
+from reconciler.config.sections import Homes, any_home, with_homes
 from reconciler.config.settings import (
     MEANINGS,
     Cluster,
@@ -51,7 +52,18 @@ from reconciler.fileio import why
 from reconciler.formats.plan import StartPolicy
 from reconciler.identity import IdentitySettings, identity_from_settings
 
-__all__ = ["Cluster", "Config", "Job", "PolicySettings", "SearchSettings", "TopicNames", "load_config", "read_config"]
+__all__ = [
+    "Cluster",
+    "Config",
+    "Homes",
+    "Job",
+    "PolicySettings",
+    "SearchSettings",
+    "TopicNames",
+    "any_home",
+    "load_config",
+    "read_config",
+]
 
 MOST_BYTES = 4 * 1024 * 1024
 """A configuration of ten thousand jobs is half as large."""
@@ -65,18 +77,6 @@ CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 """It is a part of topics' names."""
 _GIVEN_TWICE = ("Cannot overwrite a value", "Cannot declare", "Duplicate inline table key")
 """How the parser's messages begin for what stands there already."""
-
-
-Homes = Callable[[Mapping[str, Cluster | None], str | None, Mapping[str, Sequence[str]]], Mapping[str, str]]
-"""Finds the homes of jobs whose tables leave them out, by the clusters, the state store's address, and the topics of
-each such job. Raises ConfigError as a fault of the file; other errors end the reading."""
-
-
-def any_home(
-    clusters: Mapping[str, Cluster | None], _: str | None, jobs: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    """``Homes`` for what needs the clusters and stores of a file, and none of its jobs."""
-    return dict.fromkeys(jobs, next(iter(clusters)))
 
 
 def load_config(path: Path, environment: Mapping[str, str] | None = None, homes: Homes | None = None) -> Config:
@@ -290,7 +290,7 @@ class _Reader:
     # ------------------------------------------------------------ jobs
 
     def _jobs(self, naming: Naming, clusters: Mapping[str, Cluster | None], state: str | None) -> tuple[Job, ...]:
-        tables = self._with_homes(self._root.tables("jobs", "job"), clusters, state)
+        tables = with_homes(self._root.tables("jobs", "job"), clusters, state, self._homes, self._faults)
         if not tables and not self._root.is_faulty("jobs"):
             self._faults.add("It defines no job.", "Add a [[jobs]] table with name, home, topics and offsets.")
         jobs: list[Job] = []
@@ -304,17 +304,6 @@ class _Reader:
             self._faults.found += faults_beside(job, jobs, naming, clusters, self._place_of)
             jobs.append(job)
         return tuple(jobs)
-
-    def _with_homes(self, tables: list[Any], clusters: Mapping[str, Cluster | None], state: str | None) -> list[Any]:
-        """The jobs' tables, with homes where they leave them out. Where anything else is wrong, none is looked up."""
-        lacking = {each["name"]: each["topics"] for each in tables if _lacks_home(each)}
-        if not lacking or self._homes is None:
-            return tables
-        found: Mapping[str, str] = dict.fromkeys(lacking, Unknown())
-        if not self._faults.found:
-            with self._faults.collect():
-                found = self._homes(clusters, state, lacking)
-        return [{**each, "home": found[each["name"]]} if _lacks_home(each) else each for each in tables]
 
     def _job(self, table: Table, naming: Naming, clusters: Collection[str]) -> Job:
         name = table.required_text("name")
@@ -374,14 +363,6 @@ class _Reader:
             return RECORD_TIME_ONLY
         _refuse_without_effect(table, timestamp, id, order, unit)
         return identity
-
-
-def _lacks_home(values: object) -> bool:
-    """Whether this is a job's table without a home, by which one can be looked up."""
-    if not isinstance(values, dict) or "home" in values or not isinstance(values.get("name"), str):
-        return False
-    topics = values.get("topics")
-    return isinstance(topics, list) and bool(topics) and all(isinstance(each, str) for each in topics)
 
 
 def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, unit: str) -> None:

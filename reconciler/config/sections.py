@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reconciler.config.settings import (
+    Cluster,
     MetricsSettings,
     MirrorSettings,
     SearchSettings,
@@ -14,7 +15,7 @@ from reconciler.config.settings import (
     WatchSettings,
 )
 from reconciler.config.streams import Naming, Stream
-from reconciler.config.table import Table, Unknown
+from reconciler.config.table import Faults, Table, Unknown
 from reconciler.core.policies import TOPIC_NAME, TopicPolicy, TopicTemplate
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)
@@ -110,6 +111,40 @@ def _template(table: Table, rule: str, clusters: Collection[str]) -> str:
 def home_of(table: Table, clusters: Collection[str]) -> str:
     """A job's ``home``."""
     return table.one_of("home", clusters, "the cluster where its topics are produced while nothing has failed")
+
+
+Homes = Callable[[Mapping[str, Cluster | None], str | None, Mapping[str, Sequence[str]]], Mapping[str, str]]
+"""Finds the homes of jobs whose tables leave them out, by the clusters, the state store's address, and the topics of
+each such job. Raises ConfigError as a fault of the file; other errors end the reading."""
+
+
+def any_home(
+    clusters: Mapping[str, Cluster | None], _: str | None, jobs: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """``Homes`` for what needs the clusters and stores of a file, and none of its jobs."""
+    return dict.fromkeys(jobs, next(iter(clusters)))
+
+
+def with_homes(
+    tables: list[Any], clusters: Mapping[str, Cluster | None], state: str | None, homes: Homes | None, faults: Faults
+) -> list[Any]:
+    """The jobs' tables, with homes where they leave them out. Where anything else is wrong, none is looked up."""
+    lacking = {each["name"]: each["topics"] for each in tables if _lacks_home(each)}
+    if not lacking or homes is None:
+        return tables
+    found: Mapping[str, str] = dict.fromkeys(lacking, Unknown())
+    if not faults.found:
+        with faults.collect():
+            found = homes(clusters, state, lacking)
+    return [{**each, "home": found[each["name"]]} if _lacks_home(each) else each for each in tables]
+
+
+def _lacks_home(values: object) -> bool:
+    """Whether this is a job's table without a home, by which one can be looked up."""
+    if not isinstance(values, dict) or "home" in values or not isinstance(values.get("name"), str):
+        return False
+    topics = values.get("topics")
+    return isinstance(topics, list) and bool(topics) and all(isinstance(each, str) for each in topics)
 
 
 def origins_of(table: Table, home: str, clusters: Collection[str]) -> tuple[str, ...]:
