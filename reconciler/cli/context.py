@@ -87,6 +87,11 @@ def job_state(config: Config, job: Job) -> JobState:
     return JobState(store, job.name)
 
 
+def state_if_any(config: Config, name: str) -> JobState | None:
+    """What the state store has of the job of that name; None if the configuration names none."""
+    return None if config.state is None else job_state(config, config.chosen(name)[0])
+
+
 def stamp_now(why: str) -> Stamp:
     """This user, machine and moment, for a location."""
     from reconciler.state.locations import Stamp
@@ -246,6 +251,7 @@ def outside(config: Config) -> Iterator[Outside]:
     with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
         open_store = leaving.beside(config, outside.open_store)
         known = replace(outside, open_store=open_store, open_left=leaving.log_of(config))
+        known = replace(known, state_of=partial(state_if_any, config))
         yield replace(known, on_progress=on_progress, on_copied=CopyDisplay())
 
 

@@ -177,6 +177,8 @@ class Job:
     """The cluster that produces its topics while nothing has failed."""
     moved: bool | None = None
     """It lives on ``Config.there``; None where no location says where it lives."""
+    location: int | None = None
+    """The number of the location that says so."""
     is_written: bool = False
     """Its numbers are being written at ``Config.there``: some of its rows may be there already."""
     left: Mapping[TopicPartition, Left] = field(default_factory=dict)

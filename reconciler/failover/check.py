@@ -215,7 +215,7 @@ def _described_and_stored(
     """The destination, and what the jobs' stores hold, each read while the other is."""
     described = beside(partial(_describe, outside, reader, topics))
     try:
-        stored = [read_rows(config, job, outside.open_store) for job in jobs]
+        stored = [read_rows(config, job, outside) for job in jobs]
     except Exception:
         described()  # an error of the destination comes first: it concerns all jobs
         raise

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
+from reconciler.config.streams import Stream
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
-from reconciler.core.verdicts import Finding
+from reconciler.core.verdicts import PROVEN, Finding, Verdict
+from reconciler.failover import recorded
 from reconciler.failover.no_rows import no_rows
-from reconciler.failover.outside import StoreOpener
+from reconciler.failover.outside import Outside
+from reconciler.failover.recorded import Recorded, Undecided
 from reconciler.failover.selection import (
     Selected,
     anchor_lag,
@@ -23,13 +26,15 @@ from reconciler.failover.selection import (
     is_numbered_here,
     is_own,
     is_unread,
+    of_record,
     select,
 )
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
-from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
-from reconciler.stores.registry import is_end_of_batch
+from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, OffsetStore, Row, TopicPartition
+from reconciler.state.locations import Phase
+from reconciler.stores.registry import is_end_of_batch, traits
 
 if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence
@@ -78,6 +83,10 @@ class JobPartition:
         return self.job.name, self.destination
 
     @property
+    def stored_offset(self) -> int | None:
+        return None if self.selected.stored is None or self.fault else self.selected.stored.offset
+
+    @property
     def settled(self) -> bool:
         """``own``, and not in the numbering of a topic that has been recreated since."""
         anchor = self.selected.stored.anchor if self.selected.stored else None
@@ -124,31 +133,87 @@ class GatheredJob:
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """What a job's store holds of it. ``absent``: why there may be no row of a topic, in words."""
+    """What a job's store holds of it. ``absent``: why there may be no row of a topic, in words.
+
+    ``numbers``: what the rows mean by what is recorded, by their keys where the job lives; None where nothing is.
+    """
 
     job: Job
     store: str
     rows: Mapping[TopicPartition, Row]
     translated: bool
-    absent: Mapping[str, str]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[TopicPartition, Recorded | Undecided] | None = None
+
+    def selected(self, source: TopicPartition, destination: TopicPartition, cluster_id: str) -> Selected:
+        """The stored number of a partition, and the row that a correction replaces. ``cluster_id``: the destination's.
+
+        ``source`` and ``destination``: its keys on the cluster that jobs leave, and on the one they move to.
+        """
+        if self.numbers is None:
+            return select(self.rows, source, destination, cluster_id, moved=self.job.moved)
+        key = destination if self.job.moved else source
+        found, moved = self.numbers.get(key), bool(self.job.moved)
+        return of_record(found, key, self.rows, destination, cluster_id, moved=moved)
+
+    def partitions(self, topic: str, name: str) -> set[int]:
+        """The partitions of which the job has a number; ``topic`` and ``name`` as the keys of ``selected``."""
+        if self.numbers is None:
+            return {key.partition for key in self.rows if key.topic in (topic, name)} - {UNKNOWN_PARTITION}
+        here = name if self.job.moved else topic
+        unread = (key for key, row in self.rows.items() if row.malformed is None and row.stored.is_sentinel)
+        return {key.partition for key in (*self.numbers, *unread) if key.topic == here} - {UNKNOWN_PARTITION}
 
 
-def read_rows(config: Config, job: Job, open_store: StoreOpener) -> JobRows:
-    """The job's rows in its store. Raises NeedsPerson for rows of topics that no job lists, and as stores do."""
-    with closing(open_store(job.store)) as store:
-        rows = by_key(store.read(job.group, job_topics(config, job)))
-        address, translated = store.address, store.capabilities.translated_by_mirror
+def read_numbers(config: Config, job: Job, outside: Outside) -> JobRows:
+    """The job's rows in its store, and what they mean. Raises as stores do; Changed if the job was moved just now."""
+    with closing(outside.open_store(job.store)) as store:
+        return _read(config, job, store, outside)
+
+
+def _read(config: Config, job: Job, store: OffsetStore, outside: Outside) -> JobRows:
+    rows = by_key(store.read(job.group, job_topics(config, job)))
+    numbers = _recorded(config, job, store, rows, outside)
+    return JobRows(job, store.address, rows, store.capabilities.translated_by_mirror, numbers=numbers)
+
+
+def _recorded(
+    config: Config, job: Job, store: OffsetStore, rows: Mapping[TopicPartition, Row], outside: Outside
+) -> dict[TopicPartition, Recorded | Undecided] | None:
+    """The job's numbers by what is recorded, by their keys where it lives. None for a job of which nothing is."""
+    way, state = traits(job.store), outside.state_of(job.name)
+    if state is None or job.location is None or job.is_written or way.holds_commits or is_end_of_batch(job.store):
+        return None
+    here = state.location()
+    if here is not None and here.phase is Phase.WRITING:
+        return None  # this run has begun to write
+    if here is None or here.number != job.location:
+        raise Changed(f'Job "{job.name}" was moved just now.', hint="Run this again.")
+    naming, clusters = config.topics.naming, tuple(config.clusters)
+    names = naming.by_name(job.streams, here.cluster)
+    shared = recorded.names_shared(naming, job.streams, here.cluster, clusters, way)
+    place = recorded.JobPlace(store, job.group, way, names, shared)
+    found = recorded.judge(recorded.gather_read(state, here, place, rows))
+    topics = {stream: name for name, stream in names.items()}
+    return {TopicPartition(topics[Stream(at.topic, at.origin)], at.partition): each for at, each in found.items()}
+
+
+def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
+    """As ``read_numbers``. Raises NeedsPerson for rows of topics that no job lists, too."""
+    with closing(outside.open_store(job.store)) as store:
+        found = _read(config, job, store, outside)
+        rows = found.rows
         if not rows and is_end_of_batch(job.store):
-            return JobRows(job, address, {}, translated, {})
+            return found
         if rows or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
-            refuse_unlisted(job, address, find_unlisted(config, job, store))
-        held = {key.topic for key in rows}
+            refuse_unlisted(job, found.store, find_unlisted(config, job, store))
+        held = {key.topic for key in (*rows, *(found.numbers or ()))}
         absent = {
             topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
             for topic in job.topics
             if job.new is None and held.isdisjoint((topic, config.topics.destination_of(topic)))
         }
-    return JobRows(job, address, rows, translated, absent)
+    return replace(found, absent=absent)
 
 
 def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopics = NO_NAMES) -> GatheredJob:
@@ -175,13 +240,11 @@ def job_topics(config: Config, job: Job) -> list[str]:
 def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list[JobPartition]:
     rows, info = found.rows, cluster.topics.get(name)
     existing = set(info.partitions) if info else set()
-    numbers = {key.partition for key in rows if key.topic in (topic, name)}
     among_faults = any(row.malformed is not None for key, row in rows.items() if key.topic in (topic, name))
-    stored = numbers - {UNKNOWN_PARTITION}
     places = []
-    for number in sorted(existing | stored):
+    for number in sorted(existing | found.partitions(topic, name)):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
-        selected = select(rows, source, destination, cluster.cluster_id, moved=found.job.moved)
+        selected = found.selected(source, destination, cluster.cluster_id)
         fault = selected.malformed
         if selected.row is None and fault is None:
             fault = next((bad for at in (topic, name) if (bad := _unplaced(rows, at)) is not None), None)
@@ -195,12 +258,12 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 selected=selected,
                 compacted=info.compacted if info else None,
                 translated=found.translated,
-                own=selected.row is not None and is_own(selected.row, cluster.cluster_id),
+                own=_is_own(found, selected, cluster.cluster_id),
                 fault=f"{fault.message} {fault.hint}".rstrip(". ") if fault else "",
                 numbered_here=selected.row is not None and is_numbered_here(selected.row, cluster.cluster_id),
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
-                anchor_lag=anchor_lag(selected.row, source, cluster.cluster_id, translated=found.translated),
+                anchor_lag=_lag(found, selected, source, cluster.cluster_id),
                 left_at=_left_at(found, selected, destination, cluster),
                 unread_from=left.offset if (left := _left(found, destination, cluster)) is not None else None,
             )
@@ -208,10 +271,23 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
     return places
 
 
+def _is_own(found: JobRows, selected: Selected, cluster_id: str) -> bool:
+    if found.numbers is not None and selected.row is not None:
+        return bool(found.job.moved)
+    return selected.row is not None and is_own(selected.row, cluster_id)
+
+
+def _lag(found: JobRows, selected: Selected, source: TopicPartition, cluster_id: str) -> int:
+    if found.numbers is not None:
+        return selected.older
+    return anchor_lag(selected.row, source, cluster_id, translated=found.translated)
+
+
 def _left_at(found: JobRows, selected: Selected, destination: TopicPartition, cluster: ClusterInfo) -> int | None:
     """By the plan that the job left with, and by the row that a correction replaces."""
     topic_id, offsets = cluster.topic_id(destination.topic), []
-    left, row = _left(found, destination, cluster), selected.replaced
+    left = _left(found, destination, cluster)
+    row = None if found.numbers is not None else selected.replaced
     if left is not None:
         offsets.append(left.furthest)
     if row is not None and row is not selected.row and row.malformed is None and not is_unread(row.stored):
@@ -323,6 +399,7 @@ def with_earlier_stay(place: JobPartition, finding: Finding) -> Finding:
 
     These records were not on the other cluster when the job left: nothing that it has processed there tells of them.
     """
+    finding = _with_this_stay(place, finding)
     resume = finding.resume_offset
     if place.left_at is None or resume is None or resume >= place.left_at:
         return finding
@@ -330,3 +407,19 @@ def with_earlier_stay(place: JobPartition, finding: Finding) -> Finding:
     done = f"up to {counted(more, 'record')} from there on processed before the job left this cluster"
     at_most = (finding.replay_at_most or 0) + more
     return replace(finding, replay_at_most=at_most, replay_exact=None, detail=f"{finding.detail}; {done}")
+
+
+def _with_this_stay(place: JobPartition, finding: Finding) -> Finding:
+    """The finding, whose replay also counts what may be processed beyond the stored number (``state.stored``)."""
+    found = place.selected
+    more = found.ahead if finding.verdict is Verdict.NEW and not place.own else found.again
+    if finding.resume_offset is None or not more or (place.own and finding.resume_offset != place.stored_offset):
+        return finding
+    is_early = not place.own and finding.verdict in (Verdict.NEW, *PROVEN)
+    return replace(
+        finding,
+        verdict=Verdict.BOUNDED if is_early else finding.verdict,
+        replay_at_most=(finding.replay_at_most or 0) + more,
+        replay_exact=None,
+        detail=f"{finding.detail}; up to {counted(more, 'record')} after the stored offset may be processed",
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from reconciler import engine
 from reconciler.clock import clock_ms
@@ -19,6 +19,9 @@ from reconciler.kafka import import_client
 from reconciler.kafka.patient import PatientReader
 from reconciler.near import NearTopics
 from reconciler.ports import LogReader, OffsetStore
+
+if TYPE_CHECKING:
+    from reconciler.state.jobs import JobState
 
 StoreOpener = Callable[[str], OffsetStore]
 """Opens the store at an address; the caller closes it."""
@@ -67,7 +70,8 @@ class Outside:
 
     ``on_progress`` is called after every round of a search, ``on_probes`` with the number of probes of each kind after
     every engine run, ``on_copied`` with how far a checkpoint's copy is. ``run`` is the engine. ``topics`` lists the
-    destination's topics, for one that is not there; it may raise.
+    destination's topics, for one that is not there; it may raise. ``state_of``: what the state store has of a job, by
+    its name; None without such a store.
     """
 
     reader: LogReader
@@ -81,6 +85,7 @@ class Outside:
     topics: Callable[[], Iterable[str]] = tuple
     open_left: Callable[[], LogReader] | None = None
     """Opens the log of the cluster that the jobs leave, which may be lost; the caller closes it."""
+    state_of: Callable[[str], JobState | None] = lambda _: None
 
     def near_topics(self) -> NearTopics:
         """The topics that a misspelt name may mean. They only help: where they cannot be listed, there are none."""

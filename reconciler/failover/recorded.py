@@ -5,8 +5,10 @@ Theory of operation. ``gather`` reads the place and then the journal, so that th
 
 - R1  The anchor in a row counts as a journal entry for exactly the row's number, where the journal has none for it. It
       does not outrank what the plan replaced (N2), nor lift a number that is below the stay's first.
-- R2  Where another cluster's number can be under the key, and the row does not name its stay, such an anchor is only a
-      claim: it counts once the record before the number is read, and is the anchor's. Until then N6 holds.
+      One that was made for an earlier number, as ``track`` keeps them, counts for that number.
+- R2  Where another cluster's number can be under the key, and the row does not name its stay, such an anchor counts
+      only if it is in the numbering of this stay's records, and not in that of the cluster that was left. Such a one
+      also outranks what the plan replaced there.
 - R3  In a stay that no plan began, a number of which nothing is recorded counts as it is, not checked: a job that runs
       already is not stopped (A20). In a later stay it counts only if nobody but this stay's job can have written it.
 - R4  A place inside a cluster that does not answer is read as the journal's newest processed entries (A17).
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from reconciler.config.streams import Naming, Stream
-from reconciler.core.anchors import Anchor
+from reconciler.core.anchors import Anchor, Names
 from reconciler.core.errors import NotCreated, Refused, Unreachable
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetReader, Row, TopicPartition, Traits
 from reconciler.state.jobs import JobState
@@ -74,11 +76,10 @@ class Basis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A partition's stored number. ``claim``: what counts instead if the record before its number proves it (R2)."""
+    """A partition's stored number."""
 
     stored: Stored[Anchor]
     basis: Basis
-    claim: Stored[Anchor] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +114,26 @@ def gather(job: JobState, here: Location, place: JobPlace) -> Gathered:
 
     Raises what the two raise, and NeedsPerson if the place has a number of a later stay: the state store is an old one.
     """
+    if here.phase is Phase.WRITING:
+        return gather_read(job, here, place, {})
+    rows, unseen = _rows(place)
+    return gather_read(job, here, place, rows, unseen)
+
+
+def gather_read(
+    job: JobState,
+    here: Location,
+    place: JobPlace,
+    rows: Mapping[TopicPartition, Row] | None,
+    unseen: Unreachable | None = None,
+) -> Gathered:
+    """As ``gather``, of a place that was read right before."""
     plans = job.plans()
     plan = None if here.plan is None else plans.get(here.plan) or job.plan(here.plan)
     before = [each for each in plans.values() if plan is not None and each.number < plan.number]
     was_here = any(here.cluster in (each.leaves, each.to) for each in before)
     if here.phase is Phase.WRITING:
         return Gathered(here, place, plan, was_here, {})
-    rows, unseen = _rows(place)
     refuse_later(job, here, {key: row.of_stay for key, row in (rows or {}).items()})
     journal = job.journal(here.stay)
     if unseen is not None and not any(known.processed for each in journal for known in each.numbers.values()):
@@ -182,6 +196,29 @@ def malformed(row: Row | None) -> Malformed | None:
     return None if row is None else row.malformed
 
 
+def _with_entry(known: Sequence[Known[Anchor]], own: Known[Anchor]) -> list[Known[Anchor]]:
+    """The entries with one whose age is not known: in front of those that are beyond it, behind all others."""
+    at = max((place for place, each in enumerate(known, 1) if each.number <= own.number), default=0)
+    return [*known[:at], own, *known[at:]]
+
+
+def lag_of(row: Row) -> int:
+    """Offsets from behind the anchor's record to the row's number; negative if the record is at or behind the number.
+
+    0 without an anchor, and for one of which only the pair is known.
+    """
+    anchor = row.stored.anchor
+    if row.anchor_lag is not None or anchor is None:
+        return row.anchor_lag or 0
+    if anchor.offset is None or anchor.names is Names.MAX_TIME:
+        return 0
+    if anchor.names is Names.NEXT:
+        # A gap may part an exact pair: then the record is after the offset. Without a cluster's id it is one of a
+        # flowlet, which is written with the offset: the anchor's own is only where a search may begin.
+        return max(0, row.stored.offset - anchor.offset) if anchor.cluster_id is not None else 0
+    return row.stored.offset - anchor.offset - 1
+
+
 def number_in(row: Row | None) -> int | None:
     """The number in a row; None if it says that nothing was processed. Raises Refused for one that cannot be read."""
     return None if row is None or row.stored.is_sentinel else row.stored.offset
@@ -232,36 +269,56 @@ class _Partition:
         stay = self.found.here.stay
         others = held.shared or self.found.was_here or self.found.place.traits.holds_commits
         is_own = held.of_stay == stay if held.of_stay is not None else self.found.plan is None or not others
+        is_own = is_own or (held.of_stay is None and self._is_numbered_here(row.stored.anchor))
         if held.of_mirror or not is_own:
             return self._undecided(held, Doubt.UNKNOWN if held.of_stay in (None, stay) else Doubt.ANOTHER_STAY)
-        older = max(0, row.anchor_lag or 0)
         basis = Basis.NOT_CHECKED if row.stored.anchor is None else Basis.ROW
-        return Recorded(Stored(held.number, row.stored.anchor, 0, older), basis)
+        return Recorded(Stored(held.number, row.stored.anchor, 0, lag_of(row)), basis)
 
     def _recorded(self, row: Row | None, held: Found) -> Recorded | Undecided:
         """N1 to N6, with the row's own anchor (R1, R2)."""
         known, stay = self._known(), self.found.here.stay
         own = self._entry_of(row, held, known)
-        is_claim = stay > 1 and held.shared and held.of_stay is None
-        with_own = known if own is None else [*known, own]
-        read = read_number(held, known if is_claim else with_own, self.planned, stay)
+        read = read_number(held, known if own is None else _with_entry(known, own), self.planned, stay)
         if isinstance(read, Doubt):
             return self._undecided(held, read)
-        if own is None:
-            return Recorded(read, Basis.JOURNAL)
-        return Recorded(read, Basis.JOURNAL, from_entry(own, with_own)) if is_claim else Recorded(read, Basis.ROW)
+        return Recorded(read, Basis.JOURNAL if own is None or read.record is not own.record else Basis.ROW)
 
     def _entry_of(self, row: Row | None, held: Found, known: Sequence[Known[Anchor]]) -> Known[Anchor] | None:
         """The row's anchor as an entry, where it counts as one."""
         number, stay = held.number, self.found.here.stay
         if row is None or number is None or row.stored.anchor is None or held.of_mirror:
             return None
+        is_named = self._is_numbered_here(row.stored.anchor)
+        if stay > 1 and held.shared and held.of_stay is None and not is_named:
+            return None
+        lag = lag_of(row)
+        if row.anchor_lag is not None and lag > 0:
+            number, lag = number - lag, 0
         processed = [each.number for each in known if each.processed]
-        is_replaced = self.planned is not None and number in self.planned.replaced
+        is_replaced = self.planned is not None and held.number in self.planned.replaced
+        is_replaced = is_replaced and not (is_named and self._came_from_elsewhere)
         is_below = stay > 1 and number < min(processed)
         if is_replaced or is_below or number in processed:
             return None
-        return Known(number, row.stored.anchor, older=max(0, row.anchor_lag or 0))
+        return Known(number, row.stored.anchor, older=lag)
+
+    @property
+    def _came_from_elsewhere(self) -> bool:
+        """The stay did not begin with numbers found anew on the same cluster."""
+        plan = self.found.plan
+        return plan is not None and plan.leaves != plan.to
+
+    def _is_numbered_here(self, anchor: Anchor | None) -> bool:
+        """R2, by the clusters' and the topic's ids."""
+        rows = [] if self.found.plan is None else [each.row for each in self.found.plan.rows.values()]
+        here = {each.cluster_id for row in rows if (each := row.record) is not None}
+        left = {each.cluster_id for row in rows if (each := row.left.record) is not None}
+        others = left if self._came_from_elsewhere else set()
+        if anchor is None or anchor.cluster_id is None or anchor.cluster_id not in here - others:
+            return False
+        record = None if self.planned is None else self.planned.record
+        return record is None or record.numbered_by(anchor.cluster_id, anchor.topic_id)
 
     def _undecided(self, held: Found, doubt: Doubt) -> Undecided:
         reader = self.found.place.reader

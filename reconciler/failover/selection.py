@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import Names, StoredOffset
+from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Verdict
+from reconciler.failover.recorded import Basis, Recorded, Undecided
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Malformed, Row, TopicPartition
+from reconciler.state.stored import Stored
+from reconciler.stores.common import noted
 from reconciler.stores.registry import traits
 
 
@@ -30,10 +33,83 @@ class Selected:
     source: Row | None = field(default=None, compare=False)
     malformed: Malformed | None = None
     """The row that may be the one that speaks, and cannot be read: then no other speaks."""
+    recorded: Stored[Anchor] | None = None
+    """What is recorded of the number; None where nothing is."""
 
     @property
     def stored(self) -> StoredOffset | None:
         return self.row.stored if self.row else None
+
+    @property
+    def again(self) -> int:
+        """Records from the stored number on that may be processed, by what is recorded."""
+        return 0 if self.recorded is None else self.recorded.again
+
+    @property
+    def ahead(self) -> int:
+        """Records after the anchor's that may be processed, by what is recorded."""
+        return 0 if self.recorded is None else self.recorded.ahead
+
+    @property
+    def older(self) -> int:
+        """Records between the anchor's and the stored number, by what is recorded."""
+        return self.ahead - self.again
+
+    @property
+    def left(self) -> Stored[Anchor] | None:
+        """The number, as a plan that leaves it keeps it; None if there is none."""
+        if self.recorded is not None or self.row is None or self.row.stored.is_sentinel:
+            return self.recorded
+        return Stored(self.row.stored.offset, self.row.stored.anchor, 0, 0)
+
+
+def of_record(
+    found: Recorded | Undecided | None,
+    key: TopicPartition,
+    rows: Mapping[TopicPartition, Row],
+    destination: TopicPartition,
+    cluster_id: str,
+    *,
+    moved: bool,
+) -> Selected:
+    """What is recorded of a partition, as the row that speaks. ``key``: where the job lives.
+
+    ``moved``: that is on the destination, whose id is ``cluster_id``.
+    """
+    row, replaced = rows.get(key), rows.get(destination)
+    if isinstance(found, Undecided):
+        return Selected(None, replaced, malformed=Malformed(found.why, found.hint))
+    if found is None:
+        is_unread = row is not None and row.malformed is None and row.stored.is_sentinel
+        return Selected(row, replaced, None if moved else row) if is_unread else Selected(None, replaced)
+    number, anchor = found.stored.number, _in_numbering_of(found, cluster_id, moved=moved)
+    if not moved and (anchor is None or anchor.is_bare) and found.basis is Basis.JOURNAL:
+        number, anchor = 0, Anchor()  # nothing was processed in this stay
+    if row is not None and row.malformed is None and row.stored.offset == number:
+        row = replace(row, stored=replace(row.stored, anchor=anchor))
+    else:
+        row = Row(key, StoredOffset(number, anchor), "" if row is None else row.version, note=_of_place(row))
+    if found.basis is Basis.NOT_CHECKED and moved:
+        row = replace(row, note=noted("not checked, as nothing is recorded of it", row.note))
+    return Selected(row, replaced, None if moved else row, recorded=found.stored)
+
+
+def _in_numbering_of(found: Recorded, cluster_id: str, *, moved: bool) -> Anchor | None:
+    """The anchor, whose cluster is the destination exactly if the job lives there: two clusters may report one id."""
+    anchor = found.stored.record
+    if not moved:
+        is_alike = anchor is not None and anchor.cluster_id == cluster_id
+        return replace(anchor, cluster_id=None, topic_id=None) if anchor is not None and is_alike else anchor
+    if anchor is None:
+        return Anchor(cluster_id=cluster_id)
+    is_unnamed = anchor.cluster_id is None and (anchor.offset is None or anchor.names is Names.MAX_TIME)
+    return replace(anchor, cluster_id=cluster_id) if is_unnamed else anchor
+
+
+def _of_place(row: Row | None) -> str:
+    if row is None:
+        return "its place holds no offset"
+    return f"its place holds {row.stored.offset:,}" if row.malformed is None else ""
 
 
 def select(
@@ -150,7 +226,10 @@ class Corrections:
         speaks = selected.row
         if speaks is None or speaks.key.topic != row.topic or self._leaves_unclear(speaks):
             return True
-        return not row.is_right
+        held = selected.replaced
+        if held is None and row.is_right and not self.new and speaks.stored.anchor is not None:
+            return not speaks.stored.anchor.is_bare  # the job has processed nothing, and starts there without a row
+        return not row.is_right or held is None or held.malformed is not None or held.stored.offset != row.resume_offset
 
     def completing(self, rows: Iterable[Planned]) -> list[Planned]:
         """The rows whose offset is right and whose anchor a move replaces: it is in another cluster's numbering."""

@@ -110,8 +110,8 @@ def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[
     copy = None if location is None else location.checkpoint
     store = job.store if copy is None else checkpoint_at(copy)
     is_written = location is not None and location.phase is Phase.WRITING
-    left = _left(config, plans)
-    return replace(job, moved=moved, store=store, in_copy=copy is not None, is_written=is_written, left=left)
+    found = replace(job, moved=moved, store=store, in_copy=copy is not None, is_written=is_written)
+    return replace(found, location=None if location is None else location.number, left=_left(config, plans))
 
 
 def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, Left]:

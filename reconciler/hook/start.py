@@ -20,7 +20,7 @@ from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warnin
 from reconciler.failover.outside import Outside
 from reconciler.failover.totals import outcome
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
-from reconciler.failover.writing.moves import Replaced, begin, done, numbers_of
+from reconciler.failover.writing.moves import Replaced, begin, done, numbers_of, replaced_in_copy
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
@@ -121,7 +121,7 @@ class Start:
         if checked.to_write:
             self._require_signature(plan, files.plan)
         if self.original is not None:
-            here = self._begin(plan, {})
+            here = self._begin(plan, replaced_in_copy(plan, self.config, self.job, outside))
             path = self.original.path
             if checked.to_write:
                 path = self.original.copied(self.config, self.job, checked.plan, outside)
@@ -233,7 +233,7 @@ class Start:
 
         def begin_stay() -> None:
             if self._begins_a_stay(changes):
-                begun.append(self._begin(plan, replaced_by(changes)))
+                begun.append(self._begin(plan, replaced_by(changes, plan.cluster_id)))
 
         self._write(changes, plan, path, outside, begin_stay)
         return done(self.state, begun[0], None, self.stamp) if begun else self.place.location

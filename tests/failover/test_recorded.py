@@ -30,12 +30,12 @@ EVENTS = Stream("events", "a")
 AT, NEW = StreamPartition("events", "a", 0), StreamPartition("events", "a", 1)
 ONE, TWO = Naming(TopicPolicy.IDENTITY), Naming()
 PLAIN, A_GROUP = Traits(), Traits(holds_commits=True)
-LEFT = Stored(40, Anchor(39), 0, 0)
+LEFT = Stored(40, Anchor(39, cluster_id="id of a"), 0, 0)
 
 
 def record(number: int) -> Anchor:
     """The record before a number."""
-    return Anchor(number - 1, timestamp_ms=1000 + number)
+    return Anchor(number - 1, timestamp_ms=1000 + number, cluster_id="id of b")
 
 
 def known(number: int, **more: int) -> Known[Anchor]:
@@ -67,8 +67,8 @@ class History:
         return TopicPartition(self.naming.name_on(EVENTS, self.cluster), self.at.partition)
 
 
-def stored(number: int, *, anchor: bool = False) -> StoredOffset:
-    return StoredOffset(number, replace(record(number), id=b"the row's own") if anchor else None)
+def stored(number: int, *, anchor: bool = False, of: str | None = "id of b") -> StoredOffset:
+    return StoredOffset(number, replace(record(number), id=b"the row's own", cluster_id=of) if anchor else None)
 
 
 def own(number: int) -> Anchor | None:
@@ -92,8 +92,8 @@ HISTORIES: dict[str, tuple[History, Recorded | Doubt | None]] = {
     "N2: nothing is there": (History((), None), is_at(30, 30, 0, 0)),
     "N2: nothing is there any more": (History((35,), None), is_at(30, 30, 5, 5)),
     "N2: what the plan replaced": (History((), stored(40), naming=ONE), is_at(30, 30, 10, 10)),
-    "N2: that, with an anchor of its own": (
-        History((), stored(40, anchor=True), naming=ONE),
+    "N2: that, with an anchor of the cluster that was left": (
+        History((), stored(40, anchor=True, of="id of a"), naming=ONE),
         is_at(30, 30, 10, 10),
     ),
     "N2: nothing, after a number was set back": (History((35, 30), None, begun=50), is_at(30, 30, 20, 20)),
@@ -118,9 +118,22 @@ HISTORIES: dict[str, tuple[History, Recorded | Doubt | None]] = {
         History((35,), stored(38, anchor=True), naming=ONE, of_stay=2),
         by_row(38),
     ),
-    "R2: under one name it is a claim": (
-        History((35,), stored(38, anchor=True), naming=ONE),
-        replace(is_at(35, 35, 3, 3), claim=Stored(38, own(38), 0, 0)),
+    "R2: under one name, and of this cluster": (History((35,), stored(38, anchor=True), naming=ONE), by_row(38)),
+    "R2: under one name, of this cluster, and equal to what was replaced": (
+        History((35,), stored(40, anchor=True), naming=ONE),
+        by_row(40),
+    ),
+    "R2: under one name, and of the cluster that was left": (
+        History((35,), stored(38, anchor=True, of="id of a"), naming=ONE),
+        is_at(35, 35, 3, 3),
+    ),
+    "R2: under one name, and of no known cluster": (
+        History((35,), stored(38, anchor=True, of=None), naming=ONE),
+        is_at(35, 35, 3, 3),
+    ),
+    "R2: under one name, a new partition of this cluster": (
+        History((), stored(5, anchor=True), at=NEW, naming=ONE),
+        by_row(5),
     ),
     "R3: at home, nothing is recorded": (
         History((), stored(40), moved=False),
@@ -305,7 +318,7 @@ def test_an_anchor_that_lags_bounds_what_is_ahead_of_it() -> None:
 
 @pytest.mark.parametrize("names", list(Names))
 def test_anchors_of_every_kind_count(names: Names) -> None:
-    anchor = Anchor(7, timestamp_ms=5, names=names)
+    anchor = Anchor(37, timestamp_ms=5, names=names)
     row = Row(TopicPartition("a.events", 0), StoredOffset(38, anchor), "v")
     found = judged(History((35,)), Rows(row))  # type: ignore[arg-type]
     assert found == Recorded(Stored(38, anchor, 0, 0), Basis.ROW)

@@ -16,9 +16,9 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.gather import job_topics
+from reconciler.failover.gather import JobRows, read_numbers
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Corrections, Planned, Selected, by_key, is_own, is_unread, select
+from reconciler.failover.selection import Corrections, Planned, Selected, by_key, is_own, is_unread
 from reconciler.failover.writing import refusals
 from reconciler.failover.writing.moves import Replaced
 from reconciler.failover.writing.plan_checks import (
@@ -36,6 +36,7 @@ from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
 from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.formats.snapshot import seen_of
 from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.state.stored import Stored
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
@@ -48,6 +49,7 @@ class Intended:
     """One planned row to write.
 
     ``now`` is the store's row under ``key``, ``new`` what replaces it, ``speaks`` the row that the plan was made from.
+    ``left`` is its number as the state store keeps it.
     """
 
     row: PartitionPlan
@@ -55,6 +57,7 @@ class Intended:
     now: Row | None
     new: StoredOffset
     speaks: Row | None
+    left: Stored[Anchor] | None = None
 
     @property
     def prior(self) -> StoredOffset | None:
@@ -83,6 +86,8 @@ class JobChanges:
     job: Job
     intended: tuple[Intended, ...] = ()
     already: tuple[PartitionPlan, ...] = ()
+    left: tuple[Planned, ...] = ()
+    """The rows that are right as they are, or written already."""
     refused: tuple[tuple[PartitionPlan, str], ...] = ()
     refusal: Refusal = Refusal.UNDECIDED
 
@@ -126,17 +131,16 @@ def check_still(changes: Sequence[JobChanges], plan: Plan, config: Config, outsi
             )
 
 
-def replaced_by(changes: Sequence[JobChanges]) -> dict[TopicPartition, Replaced]:
-    """What the rows to write replace, for the plan that the state store keeps."""
-    return {
-        item.key: Replaced(
-            None if item.prior is None else item.prior.offset,
-            None if item.speaks is None else item.speaks.stored,
-            item.new.anchor,
-        )
-        for change in changes
-        for item in change.intended
-    }
+def replaced_by(changes: Sequence[JobChanges], cluster_id: str) -> dict[TopicPartition, Replaced]:
+    """What the plan's rows replace, for the plan that the state store keeps."""
+    found: dict[TopicPartition, Replaced] = {}
+    for change in changes:
+        for row, selected in change.left:
+            found[row.key] = Replaced.nothing(selected, cluster_id)
+        for item in change.intended:
+            under = None if item.prior is None else item.prior.offset
+            found[item.key] = Replaced(under, item.left, item.new.anchor)
+    return found
 
 
 @contextmanager
@@ -176,17 +180,17 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
     refused = tuple((row, why) for row, why in stops if why)
     if refused:
         return JobChanges(job, refused=refused)
-    with one_of(plan.jobs, OTHERS, (Unreachable,)), closing(outside.open_store(job.store)) as store:
-        rows = by_key(store.read(job.group, job_topics(config, job)))
-    _refuse_unplanned(job, job_plan, rows, cluster.cluster_id)
-    found = _compare(job_plan.partitions, job, rows, Corrections.of(config, job, cluster.cluster_id))
+    with one_of(plan.jobs, OTHERS, (Unreachable,)):
+        stored = read_numbers(config, job, outside)
+    _refuse_unplanned(job_plan, stored, cluster.cluster_id)
+    found = _compare(job_plan.partitions, stored, Corrections.of(config, job, cluster.cluster_id))
     if found.unreadable:
         return JobChanges(job, refused=tuple(found.unreadable), refusal=Refusal.UNREADABLE)
     check_in_place(job, found.left, cluster, outside.reader)
     anchors = anchors_for(job, found.writing, cluster, outside.reader)
     now_ms = outside.now_ms()
     intended = tuple(_intended(row, selected, anchors[row], now_ms) for row, selected in found.writing)
-    return JobChanges(job, intended, tuple(found.already))
+    return JobChanges(job, intended, tuple(found.already), tuple(found.left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +204,12 @@ class _Compared:
     unreadable: list[tuple[PartitionPlan, str]] = field(default_factory=list)
 
 
-def _compare(
-    planned: Iterable[PartitionPlan], job: Job, rows: Mapping[TopicPartition, Row], corrections: Corrections
-) -> _Compared:
+def _compare(planned: Iterable[PartitionPlan], stored: JobRows, corrections: Corrections) -> _Compared:
     """Compare the plan with the store's rows. Raises Changed where the store is not as the plan saw it."""
-    found, cluster_id = _Compared(), corrections.cluster_id
+    found, job, cluster_id = _Compared(), stored.job, corrections.cluster_id
     for row in planned:
-        selected = select(rows, row.source_key, row.key, cluster_id, moved=job.moved)
-        if (bad := refusals.unreadable(row, selected, rows)) is not None:
+        selected = stored.selected(row.source_key, row.key, cluster_id)
+        if (bad := refusals.unreadable(row, selected, stored.rows)) is not None:
             found.unreadable.append((row, str(bad.refused).removesuffix(".")))
         elif is_applied(row, selected, job.group, cluster_id):
             found.already.append(row)
@@ -229,7 +231,7 @@ def _compare(
 def _intended(row: PartitionPlan, selected: Selected, anchor: Anchor, now_ms: int) -> Intended:
     assert row.resume_offset is not None, "Corrections: a row without an offset is not written"
     new = StoredOffset(row.resume_offset, anchor, now_ms)
-    return Intended(row, row.key, selected.replaced, new, selected.row)
+    return Intended(row, row.key, selected.replaced, new, selected.row, selected.left)
 
 
 def _without_foreign(change: JobChanges) -> JobChanges:
@@ -244,19 +246,21 @@ def _refused(job: Job, rows: Iterable[PartitionPlan], refusal: Refusal) -> JobCh
     return JobChanges(job, refused=tuple((row, refusal.value) for row in rows), refusal=refusal)
 
 
-def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition, Row], cluster_id: str) -> None:
+def _refuse_unplanned(job_plan: JobPlan, stored: JobRows, cluster_id: str) -> None:
     """Raise Changed for a row that came since, of a partition without a plan: partition counts may differ.
 
     Two kinds of rows are left out of a plan on purpose: those of topics whose partition counts are known to differ, and
     the source's rows of a job that has been handed over.
     """
+    rows = stored.rows
     for source_topic, topic in {(row.source_topic, row.topic) for row in job_plan.partitions}:
         planned = [row for row in job_plan.partitions if row.topic == topic]
         if any(row.verdict is Verdict.REMAPPED for row in planned) or _is_handed_over(planned, rows, cluster_id):
             continue
         known = {row.partition for row in planned}
-        for tp, row in rows.items():
-            unread = row.malformed is None and (is_unread(row.stored) or row.stored.is_bare_zero)
+        for tp in rows if stored.numbers is None else stored.numbers:
+            row = rows.get(tp)
+            unread = row is not None and row.malformed is None and (is_unread(row.stored) or row.stored.is_bare_zero)
             if (
                 tp.topic in (source_topic, topic)
                 and tp.partition not in known
@@ -264,8 +268,8 @@ def _refuse_unplanned(job: Job, job_plan: JobPlan, rows: Mapping[TopicPartition,
                 and not unread
             ):
                 raise Changed(
-                    f'The store of job "{job.name}" has moved on since the plan: it has a row for {tp}, which is not '
-                    "in the plan.",
+                    f'The store of job "{stored.job.name}" has moved on since the plan: it has a row for {tp}, which '
+                    "is not in the plan.",
                     hint=AGAIN,
                 )
 
@@ -366,7 +370,7 @@ def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:
     rows = by_key(store.read(change.job.group, sorted({tp.topic for tp in seen})))
     for tp, row in seen.items():
         now = rows.get(tp)
-        if (now.version if now else None) != (row.version if row else None):
+        if (now.version or None if now else None) != (row.version or None if row else None):
             raise Changed(f"{_conflict(change.job, tp)}. Nothing was written.", hint=AGAIN)
 
 

@@ -11,9 +11,13 @@ from itertools import takewhile
 
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
-from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed
 from reconciler.core.visible import command
+from reconciler.failover.gather import read_numbers
+from reconciler.failover.outside import Outside
+from reconciler.failover.selection import Selected
+from reconciler.failover.writing.reread import anchors_for
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
 from reconciler.state import journal, locations
@@ -26,12 +30,43 @@ from reconciler.state.stored import PlanRow, Stored
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What one partition's place held: under the key that is written, and the offset that counted, with its anchor."""
+    """What one partition's place held under the key that is written, and the number that counted."""
 
     under_key: int | None
-    stored: StoredOffset | None
+    left: Stored[Anchor] | None
     record: Anchor | None
     """The record before the new number; None if it was not read."""
+    older: int = 0
+    """Records between ``record`` and the new number that may be processed."""
+
+    @classmethod
+    def nothing(cls, selected: Selected, cluster_id: str) -> Replaced:
+        """Of a number that is right as it is, or was written before. ``cluster_id``: the destination's."""
+        there, was = selected.replaced, selected.stored
+        held = None if there is None or there.malformed is not None else there.stored
+        number = None if held is None else held.offset
+        if was is not None and was.cluster_id == cluster_id:
+            return cls(number, selected.left, was.anchor, max(0, selected.older))
+        is_written = held is not None and held.cluster_id == cluster_id
+        return cls(number, selected.left, held.anchor if held is not None and is_written else None)
+
+
+def replaced_in_copy(plan: Plan, config: Config, job: Job, outside: Outside) -> dict[TopicPartition, Replaced]:
+    """As ``apply.replaced_by``, for a copy of a checkpoint, which replaces nothing. Raises as ``anchors_for`` does."""
+    stored = read_numbers(config, job, outside)
+    rows = [row for row in plan.job(job.name).starts.partitions if row.resume_offset is not None]
+    reader = outside.patient(config.search)
+    cluster = reader.describe({row.topic for row in rows})
+    found, to_read = {}, []
+    for row in rows:
+        selected = stored.selected(row.source_key, row.key, cluster.cluster_id)
+        was = Replaced.nothing(selected, cluster.cluster_id)
+        if was.record is not None and row.is_right:
+            found[row.key] = replace(was, under_key=None)
+        else:
+            to_read.append((row, selected))
+    anchors = anchors_for(job, to_read, cluster, reader)
+    return found | {row.key: Replaced(None, selected.left, anchors[row]) for row, selected in to_read}
 
 
 def begin(
@@ -52,6 +87,8 @@ def begin(
         )
     if here.phase is Phase.LIVES:
         here = state.move_on(here, locations.moving(here, numbers.to, stamp))
+    elif here.phase is Phase.WRITING and here.plan is not None:
+        numbers = _continued(numbers, state.plan(here.plan))
     return state.move_on(here, locations.writing(here, state.add_plan(numbers), stamp))
 
 
@@ -141,10 +178,32 @@ def numbers_of(plan: Plan, job: Job, config: Config, stay: int, replaced: Mappin
 
 def _row(row: PartitionPlan, was: Replaced | None, cluster_id: str) -> PlanRow[Anchor]:
     assert row.resume_offset is not None, "numbers_of leaves out the others"
-    record = None if was is None else was.record
-    if record is None and row.record_offset is not None:
-        record = Anchor(row.record_offset, fingerprint=row.record_fingerprint, cluster_id=cluster_id)
-    stored = None if was is None else was.stored
-    left = Stored(max(row.stored_offset or 0, 0), None if stored is None else stored.anchor, 0, 0)
-    under = row.stored_offset if was is None else was.under_key
-    return PlanRow(row.resume_offset, record, row.replay_at_most or 0, 0, frozenset({under}), left)
+    was = was or Replaced(row.stored_offset, None, None)
+    record, older = was.record, was.older
+    if record is None:
+        record, older = _named_by(row, cluster_id), 0
+    left = was.left or Stored(max(row.stored_offset or 0, 0), None, 0, 0)
+    left = replace(left, ahead=max(left.ahead, left.again))
+    return PlanRow(row.resume_offset, record, row.replay_at_most or 0, older, frozenset({was.under_key}), left)
+
+
+def _named_by(row: PartitionPlan, cluster_id: str) -> Anchor:
+    """The record before the row's new number, as far as a plan names it; without one, the numbering alone."""
+    return Anchor(row.record_offset, fingerprint=row.record_fingerprint, cluster_id=cluster_id, topic_id=row.topic_id)
+
+
+def _continued(numbers: Numbers, begun: Numbers) -> Numbers:
+    """The numbers of a run that goes on where another one was killed: some of ``begun``'s may be written already."""
+    if begun.to != numbers.to:
+        return numbers
+    rows = dict(numbers.rows)
+    for at, each in begun.rows.items():
+        new = rows.get(at)
+        if new is None:
+            continue
+        if new.row.number == each.row.number:
+            rows[at] = each
+        else:
+            replaced = new.row.replaced | each.row.replaced | {each.row.number}
+            rows[at] = replace(new, row=replace(new.row, replaced=replaced, left=each.row.left))
+    return replace(numbers, rows=rows)

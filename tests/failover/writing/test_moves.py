@@ -74,7 +74,7 @@ class Move:
         return self.config.jobs[0]
 
     def numbers(self) -> Numbers:
-        found = replaced_by(prepare(self.plan, self.config, self.memory.outside))
+        found = replaced_by(prepare(self.plan, self.config, self.memory.outside), self.plan.cluster_id)
         return numbers_of(self.plan, self.job, self.config, 1, found)
 
     def begin(self, stamp: Stamp = HOOK, *, seen: Location | None = None) -> Location:

@@ -23,7 +23,7 @@ from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.visible import command
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import JobChanges, check_still, prepare, replaced_by, write
-from reconciler.failover.writing.moves import begin, done, numbers_of
+from reconciler.failover.writing.moves import begin, done, numbers_of, replaced_in_copy
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.failover.writing.refusals import Refusal
 from reconciler.fileio import refuse_unwritable
@@ -161,7 +161,8 @@ def _copy(job: Job, plan: Plan, config: Config, outside: Outside, options: argpa
     assert original is not None, "only a checkpoint is refused as COPIED"
     state, mark = context.job_state(config, job), context.stamp_now("apply")
     here = state.location()
-    here = begin(state, config, job, numbers_of(plan, job, config, 1 if here is None else here.stay, {}), mark)
+    replaced = replaced_in_copy(plan, config, job, outside)
+    here = begin(state, config, job, numbers_of(plan, job, config, 1 if here is None else here.stay, replaced), mark)
     with written.writing(f'a copy of the checkpoint of job "{job.name}"'):
         path = original.copied(config, job, plan, outside)
     done(state, here, path, mark)
@@ -181,7 +182,14 @@ def _moves(changes: Sequence[JobChanges], plan: Plan, config: Config) -> list[tu
         stays = here is not None and here.to is None and here.cluster == config.there
         if not stays or any(not item.keeps_offset for item in change.intended):
             stay = 1 if here is None else here.stay
-            found.append((state, change.job, numbers_of(plan, change.job, config, stay, replaced_by([change])), mark))
+            found.append(
+                (
+                    state,
+                    change.job,
+                    numbers_of(plan, change.job, config, stay, replaced_by([change], plan.cluster_id)),
+                    mark,
+                )
+            )
     return found
 
 

@@ -219,6 +219,7 @@ class Process:
             now_ms=clock_ms,
             on_probes=self.figures.probed,
             open_left=leaving.log_of(config),
+            state_of=partial(context.state_if_any, config),
         )
         return JobChecker(
             config,
