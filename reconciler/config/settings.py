@@ -179,8 +179,6 @@ class Job:
     """It lives on ``Config.there``; None where no location says where it lives."""
     location: int | None = None
     """The number of the location that says so."""
-    is_written: bool = False
-    """Its numbers are being written at ``Config.there``: some of its rows may be there already."""
     left: Mapping[TopicPartition, Left] = field(default_factory=dict)
     """Where it was when it left ``Config.there`` after earlier stays there, by that cluster's names."""
     in_copy: bool = False

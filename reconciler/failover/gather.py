@@ -30,6 +30,7 @@ from reconciler.failover.selection import (
     select,
 )
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
+from reconciler.failover.whereabouts import numbers_on
 from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, OffsetStore, Row, TopicPartition
@@ -182,16 +183,16 @@ def _recorded(
 ) -> dict[TopicPartition, Recorded | Undecided] | None:
     """The job's numbers by what is recorded, by their keys where it lives. None for a job of which nothing is."""
     way, state = traits(job.store), outside.state_of(job.name)
-    if state is None or job.location is None or job.is_written or way.holds_commits or is_end_of_batch(job.store):
+    if state is None or job.location is None or way.holds_commits or is_end_of_batch(job.store):
         return None
     here = state.location()
-    if here is not None and here.phase is Phase.WRITING:
-        return None  # this run has begun to write
-    if here is None or here.number != job.location:
+    if here is not None and here.phase is Phase.WRITING and way.corrected_in_copy:
+        here = [each for each in state.history() if each.phase is Phase.LIVES][-1]  # a copy is not its place yet
+    elif here is None or here.number != job.location:
         raise Changed(f'Job "{job.name}" was moved just now.', hint="Run this again.")
-    naming, clusters = config.topics.naming, tuple(config.clusters)
-    names = naming.by_name(job.streams, here.cluster)
-    shared = recorded.names_shared(naming, job.streams, here.cluster, clusters, way)
+    naming, clusters, cluster = config.topics.naming, tuple(config.clusters), numbers_on(job, here)
+    names = naming.by_name(job.streams, cluster)
+    shared = recorded.names_shared(naming, job.streams, cluster, clusters, way)
     place = recorded.JobPlace(store, job.group, way, names, shared)
     found = recorded.judge(recorded.gather_read(state, here, place, rows))
     topics = {stream: name for name, stream in names.items()}
@@ -411,9 +412,11 @@ def with_earlier_stay(place: JobPartition, finding: Finding) -> Finding:
 
 def _with_this_stay(place: JobPartition, finding: Finding) -> Finding:
     """The finding, whose replay also counts what may be processed beyond the stored number (``state.stored``)."""
-    found = place.selected
+    found, resume = place.selected, finding.resume_offset
     more = found.ahead if finding.verdict is Verdict.NEW and not place.own else found.again
-    if finding.resume_offset is None or not more or (place.own and finding.resume_offset != place.stored_offset):
+    if place.own and more and resume is not None and place.stored_offset is not None:
+        more = max(0, place.stored_offset + more - resume)
+    if resume is None or not more:
         return finding
     is_early = not place.own and finding.verdict in (Verdict.NEW, *PROVEN)
     return replace(

@@ -75,8 +75,7 @@ def log_of(config: Config) -> Callable[[], LogReader] | None:
 
 
 def _leaves(job: Job) -> bool:
-    """Not of a job whose numbers are being written: what is there may be the plan's."""
-    return job.moved is False and not job.is_written and traits(job.store).holds_commits
+    return job.moved is False and traits(job.store).holds_commits
 
 
 def _left(client: Mapping[str, str]) -> Left:

@@ -16,7 +16,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
-from reconciler.stores.registry import checkpoint_at
+from reconciler.stores.registry import checkpoint_at, traits
 
 Locations = Mapping[str, Location | None]
 """The newest location of each job, by its name."""
@@ -39,11 +39,20 @@ def direction_of(config: Config, job: Job, location: Location | None, to: str | 
 
     Raises ConfigError if there are several others.
     """
-    lives = job.home if location is None else location.cluster
+    lives = job.home if location is None else numbers_on(job, location)
     there = to or (None if location is None else location.to) or other_than(config, lives)
     if there == lives:
         return Direction(other_than(config, lives, any_will_do=True), there, moved=True)
     return Direction(lives, there)
+
+
+def numbers_on(job: Job, location: Location) -> str:
+    """The cluster in whose numbering the job's numbers are: from ``writing`` on, the one that it moves to.
+
+    A checkpoint that is copied stays as it was.
+    """
+    is_written = location.phase is Phase.WRITING and not traits(job.store).corrected_in_copy
+    return location.to if is_written and location.to is not None else location.cluster
 
 
 def other_than(config: Config, cluster: str, *, any_will_do: bool = False) -> str:
@@ -109,8 +118,7 @@ def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[
     """The job as it is now: a query goes on in the copy that its location names."""
     copy = None if location is None else location.checkpoint
     store = job.store if copy is None else checkpoint_at(copy)
-    is_written = location is not None and location.phase is Phase.WRITING
-    found = replace(job, moved=moved, store=store, in_copy=copy is not None, is_written=is_written)
+    found = replace(job, moved=moved, store=store, in_copy=copy is not None)
     return replace(found, location=None if location is None else location.number, left=_left(config, plans))
 
 

@@ -20,7 +20,7 @@ from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warnin
 from reconciler.failover.outside import Outside
 from reconciler.failover.totals import outcome
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
-from reconciler.failover.writing.moves import Replaced, begin, done, numbers_of, replaced_in_copy
+from reconciler.failover.writing.moves import Replaced, begin, done, finish, numbers_of, replaced_in_copy
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
@@ -32,7 +32,7 @@ from reconciler.identity import IdentitySettings, SpecifiedIdentity
 from reconciler.ports import TopicPartition
 from reconciler.state import start as starts
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import Location, Stamp, first
+from reconciler.state.locations import Location, Phase, Stamp, first
 from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
@@ -131,6 +131,19 @@ class Start:
         if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
             log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
         return location, None
+
+    @property
+    def is_begun(self) -> bool:
+        """True if a run that was killed has begun to write the job's numbers. A checkpoint's copy is made anew."""
+        location = self.place.location
+        return location is not None and location.phase is Phase.WRITING and self.original is None
+
+    def finish(self, outside: Outside) -> None:
+        """Write the rest of the numbers, by the plan of the run that was killed."""
+        location = self.place.location
+        assert location is not None, "is_begun"
+        now = finish(self.state, location, self.job, outside, self.stamp)
+        log.info('the move of job "%s" to %s was begun before, and is written now', self.job.name, now.cluster)
 
     def _begin(self, plan: Plan, replaced: Mapping[TopicPartition, Replaced]) -> Location:
         location = self.place.location
@@ -240,7 +253,7 @@ class Start:
 
     def _begins_a_stay(self, changes: Sequence[JobChanges]) -> bool:
         """A move, and a correction where the job lives; not the new anchors of offsets that are right there."""
-        return self.place.is_moving or any(not item.keeps_offset for change in changes for item in change.intended)
+        return self.place.is_moving or any(item.begins_a_stay for change in changes for item in change.intended)
 
     def _write(
         self,

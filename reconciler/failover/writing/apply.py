@@ -70,6 +70,11 @@ class Intended:
         return self.prior is not None and self.prior.offset == self.new.offset
 
     @property
+    def begins_a_stay(self) -> bool:
+        """False where the offset was right, and only its anchor changes."""
+        return not (self.keeps_offset and self.row.is_right)
+
+    @property
     def change(self) -> Change:
         found_from = self.speaks.stored if self.speaks else None
         expected = None if self.now is None else self.now.version or None  # a row of another cluster alone has none

@@ -5,27 +5,31 @@ A run that is killed in between leaves ``writing``: the next one writes the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from reconciler.config.file import Config, Job
-from reconciler.config.streams import Stream
+from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed
 from reconciler.core.visible import command
 from reconciler.failover.gather import read_numbers
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Selected
+from reconciler.failover.store_place import StorePlace
 from reconciler.failover.writing.reread import anchors_for
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
-from reconciler.state import journal, locations
+from reconciler.state import journal, locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase, Stamp
+from reconciler.state.moving import NewNumber
 from reconciler.state.plans import Numbers, Planned, give_back
-from reconciler.state.stored import PlanRow, Stored
+from reconciler.state.stored import Found, PlanRow, Stored
+from reconciler.stores.registry import traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,53 @@ def begin(
         )
     if here.phase is Phase.LIVES:
         here = state.move_on(here, locations.moving(here, numbers.to, stamp))
-    elif here.phase is Phase.WRITING and here.plan is not None:
-        numbers = _continued(numbers, state.plan(here.plan))
     return state.move_on(here, locations.writing(here, state.add_plan(numbers), stamp))
+
+
+def finish(state: JobState, here: Location, job: Job, outside: Outside, stamp: Stamp) -> Location:
+    """Write what a run that was killed has begun to write, by its plan. ``outside``: of the cluster that it moves to.
+
+    A checkpoint is not written: its copy is made anew. Raises as ``moving.finish`` and the store do.
+    """
+    with closing(outside.open_store(job.store)) as store:
+        place = StorePlace(store, job.group, traits(job.store), job.name, stamp.why, outside.now_ms)
+        return moving.finish(state, here, lambda _: place, stamp)
+
+
+def cancel(state: JobState, here: Location, job: Job, naming: Naming, outside: Outside, stamp: Stamp) -> Location:
+    """Give back what a move that is being written has replaced. ``outside``: of the cluster that it leaves.
+
+    Raises as ``moving.cancel`` and the store do.
+    """
+    assert here.plan is not None, "a location in writing names its plan"
+    keys = _keys_left(state.plan(here.plan), naming)
+    way = traits(job.store)
+    if way.corrected_in_copy:
+        return moving.cancel(state, here, keys, lambda _: _Original(), stamp)
+    with closing(outside.open_store(job.store)) as store:
+        place = StorePlace(store, job.group, way, job.name, stamp.why, outside.now_ms)
+        return moving.cancel(state, here, keys, lambda _: place, stamp)
+
+
+class _Original:
+    """A checkpoint that was only read: what it holds is what it held before."""
+
+    def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
+        return {}
+
+    def check(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
+        """Nothing is written."""
+
+    def replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> str | None:
+        return None
+
+
+def _keys_left(numbers: Numbers, naming: Naming) -> dict[StreamPartition, TopicPartition]:
+    """The partitions' keys on the cluster that the plan leaves."""
+    return {
+        at: TopicPartition(naming.name_on(Stream(at.topic, at.origin), numbers.leaves), at.partition)
+        for at in numbers.rows
+    }
 
 
 def done(state: JobState, here: Location, checkpoint: str | None, stamp: Stamp) -> Location:
@@ -121,12 +169,8 @@ def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tup
     _refuse_begun_otherwise(state, plan)
     has_left = here.phase is not Phase.WRITING
     checkpoint = _checkpoint_before(state, here) if has_left else here.checkpoint
-    naming = config.topics.naming
-    keys = {
-        at: TopicPartition(naming.name_on(Stream(at.topic, at.origin), numbers.leaves), at.partition)
-        for at in numbers.rows
-    }
-    back = replace(give_back(numbers, here.stay, keys, {}), digest=_back_of(plan))
+    back = give_back(numbers, here.stay, _keys_left(numbers, config.topics.naming), {})
+    back = replace(back, digest=_back_of(plan))
     now = state.move_on(here, locations.giving_back(here, numbers.leaves, state.add_plan(back), stamp))
     return now, checkpoint
 
@@ -190,20 +234,3 @@ def _row(row: PartitionPlan, was: Replaced | None, cluster_id: str) -> PlanRow[A
 def _named_by(row: PartitionPlan, cluster_id: str) -> Anchor:
     """The record before the row's new number, as far as a plan names it; without one, the numbering alone."""
     return Anchor(row.record_offset, fingerprint=row.record_fingerprint, cluster_id=cluster_id, topic_id=row.topic_id)
-
-
-def _continued(numbers: Numbers, begun: Numbers) -> Numbers:
-    """The numbers of a run that goes on where another one was killed: some of ``begun``'s may be written already."""
-    if begun.to != numbers.to:
-        return numbers
-    rows = dict(numbers.rows)
-    for at, each in begun.rows.items():
-        new = rows.get(at)
-        if new is None:
-            continue
-        if new.row.number == each.row.number:
-            rows[at] = each
-        else:
-            replaced = new.row.replaced | each.row.replaced | {each.row.number}
-            rows[at] = replace(new, row=replace(new.row, replaced=replaced, left=each.row.left))
-    return replace(numbers, rows=rows)

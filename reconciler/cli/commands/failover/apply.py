@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from reconciler import written
@@ -19,11 +20,11 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import ExitCode, NeedsPerson
+from reconciler.core.errors import Changed, ExitCode, NeedsPerson
 from reconciler.core.visible import command
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import JobChanges, check_still, prepare, replaced_by, write
-from reconciler.failover.writing.moves import begin, done, numbers_of, replaced_in_copy
+from reconciler.failover.writing.moves import begin, done, finish, numbers_of, replaced_in_copy
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.failover.writing.refusals import Refusal
 from reconciler.fileio import refuse_unwritable
@@ -32,8 +33,9 @@ from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
 from reconciler.hook.checkpoint import of
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import Location, Stamp
+from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.plans import Numbers
+from reconciler.stores.registry import traits
 from reconciler.trust import signing
 
 MOST_REFUSED = 20
@@ -75,6 +77,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     plan = trusted_plan(config, options.plan)
     chosen = plan.only(options.job)
+    finished = _finish(config, chosen, plan, options)
+    if finished and len(finished) == len(chosen.jobs):
+        return ExitCode.OK
+    chosen = replace(chosen, jobs=tuple(job for job in chosen.jobs if job.name not in finished))
     config = context.for_plan(config, chosen)
     print_not_judged(chosen)
     if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
@@ -85,6 +91,37 @@ def run(options: argparse.Namespace) -> ExitCode:
     say_left_alone(plan, chosen)
     refuse_the_rest(changes, chosen)
     return ExitCode.OK
+
+
+def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespace) -> set[str]:
+    """Write what an earlier run of this plan was killed at: the jobs' names.
+
+    Raises Changed if another plan is being written.
+    """
+    found: set[str] = set()
+    if config.state is None:
+        return found
+    directed = context.for_plan(config, chosen)
+    for job in directed.chosen(*chosen.names):
+        state = context.job_state(directed, job)
+        here = state.location()
+        if here is None or here.phase is not Phase.WRITING or here.plan is None:
+            continue
+        is_this = state.plan(here.plan).digest == plan.sha256
+        if traits(job.store).corrected_in_copy:
+            continue
+        if not is_this or options.dry_run:
+            by = "this" if is_this else "another"
+            cancel = command("reconciler", "move", "--cancel", "--job", job.name)
+            raise Changed(
+                f'The offsets of job "{job.name}" are being written by {by} plan. Nothing was written.',
+                hint=f"Its hook finishes that. To take it back: {cancel}",
+            )
+        with context.outside(directed) as outside:
+            finish(state, here, job, outside, context.stamp_now("apply"))
+        say(f"{job.name}: an earlier run of this plan has begun to write its offsets. The others are written now.")
+        found.add(job.name)
+    return found
 
 
 def print_not_judged(plan: Plan) -> None:
@@ -180,7 +217,7 @@ def _moves(changes: Sequence[JobChanges], plan: Plan, config: Config) -> list[tu
         state = context.job_state(config, change.job)
         here = state.location()
         stays = here is not None and here.to is None and here.cluster == config.there
-        if not stays or any(not item.keeps_offset for item in change.intended):
+        if not stays or any(item.begins_a_stay for item in change.intended):
             stay = 1 if here is None else here.stay
             found.append(
                 (

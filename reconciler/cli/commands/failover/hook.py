@@ -28,7 +28,7 @@ from reconciler.cli.terminal.encoding import is_read
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
 from reconciler.cli.terminal.progress import WaitDisplay
-from reconciler.config.file import Cluster, Config
+from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.core.visible import command
@@ -43,6 +43,7 @@ from reconciler.hook.start import Start
 from reconciler.hook.waiting import check_or_wait
 from reconciler.hook.where import Held, Place, Side, held_by, place_of, refuse_known
 from reconciler.ports import OffsetStore
+from reconciler.state.jobs import JobState
 from reconciler.state.locations import first
 from reconciler.state.start import (
     CHECKPOINT_VARIABLE,
@@ -137,15 +138,13 @@ def run(options: argparse.Namespace) -> ExitCode:
         program = _program(options.command)
         by_hand = arguments.decisions(options)
         state = context.job_state(config, job)
-        location = state.location()
-        place = place_of(config, job, location, context.plans_of(config, [job], {job.name: location}).get(job.name))
-        figures.goes(place)
-        _refuse_elsewhere(place, options.cluster)
-        start = Start.of(
-            place, job, state, plans=options.plans, config_file=options.config, stamp=context.stamp_now("hook")
-        )
+        start = _start_of(config, job, state, options)
+        if start.is_begun:
+            _finish(start)
+            start = _start_of(config, job, state, options)
+        figures.goes(start.place)
         with context.outside(start.config) as outside:
-            if place.side is Side.SOURCE:
+            if start.place.side is Side.SOURCE:
                 variables = _as_stored(start, outside, by_hand, options)
             else:
                 refuse_wrong(start.config, [start.job], sinks=True)
@@ -172,6 +171,22 @@ def run(options: argparse.Namespace) -> ExitCode:
         hook_environment.forget(options.env_file)
         hook_figures.deliver(config.metrics, figures, ExitCode.USAGE)
         raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error
+
+
+def _start_of(config: Config, job: Job, state: JobState, options: argparse.Namespace) -> Start:
+    location = state.location()
+    place = place_of(config, job, location, context.plans_of(config, [job], {job.name: location}).get(job.name))
+    _refuse_elsewhere(place, options.cluster)
+    mark = context.stamp_now("hook")
+    return Start.of(place, job, state, plans=options.plans, config_file=options.config, stamp=mark)
+
+
+def _finish(start: Start) -> None:
+    """Write what an earlier run of a hook, or of ``apply``, was killed at."""
+    refuse_wrong(start.config, [start.job], sinks=True)
+    _refuse_running(start)
+    with context.outside(start.config) as outside:
+        start.finish(outside)
 
 
 def _refuse_elsewhere(place: Place, cluster: str | None) -> None:

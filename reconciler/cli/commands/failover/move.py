@@ -1,6 +1,7 @@
 """Moves jobs to another cluster: checks all of them there, shows one line a job, asks, and records which may go. Each
 job's hook then moves it at its next start. A job that must not start there is not moved: decide with --set or --accept,
-and give its hook the same once. The way back is the same command. --cancel takes back what no hook has begun yet.
+and give its hook the same once. The way back is the same command. --cancel takes back a move that has not ended:
+offsets that are written already are put back.
 
 For jobs that have run before this product knew them, --to HOME says once that they live at home, and shows whether
 their offsets hold there.
@@ -29,11 +30,13 @@ from reconciler.failover.check import Checked
 from reconciler.failover.positions import jobs_to_check
 from reconciler.failover.totals import replay_sum
 from reconciler.failover.whereabouts import located
+from reconciler.failover.writing.moves import cancel, finish
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
-from reconciler.state import locations
+from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
+from reconciler.state.moving import Place
 
 EXAMPLE = "reconciler move -c reconciler.toml --to b"
 HELP = Help(
@@ -42,7 +45,7 @@ HELP = Help(
         ("cluster a is lost: move all jobs to b, then restart them", EXAMPLE),
         ("only one, in a script", f"{EXAMPLE} --job clicks --yes"),
         ("of one whose unread records are gone from b", f"{EXAMPLE} --job clicks --accept lost"),
-        ("take back a move that no hook has begun", "reconciler move -c reconciler.toml --cancel"),
+        ("take back a move that has not ended", "reconciler move -c reconciler.toml --cancel"),
         ("and back, once a is there again", "reconciler move -c reconciler.toml --to a"),
     ],
     {
@@ -86,7 +89,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     states = {job.name: context.job_state(config, job) for job in jobs}
     now = {name: state.location() for name, state in states.items()}
     if options.cancel:
-        return _cancel(jobs, states, now)
+        return _cancel(config, jobs, states, now)
     found = _look(config, jobs, now, options)
     for each in found:
         say(f"{each.job.name}: {each.line}")
@@ -227,7 +230,9 @@ def _name_of(job: Job) -> str:
 # ---------------------------------------------------------------- taken back
 
 
-def _cancel(jobs: Sequence[Job], states: Mapping[str, JobState], now: Mapping[str, Location | None]) -> ExitCode:
+def _cancel(
+    config: Config, jobs: Sequence[Job], states: Mapping[str, JobState], now: Mapping[str, Location | None]
+) -> ExitCode:
     codes = [ExitCode.OK]
     for job in jobs:
         here = now[job.name]
@@ -235,14 +240,8 @@ def _cancel(jobs: Sequence[Job], states: Mapping[str, JobState], now: Mapping[st
             if here is None or here.phase is Phase.LIVES:
                 lives = "where it lives is not recorded" if here is None else f"it lives on {here.cluster}"
                 say(f"{job.name}: is not moving; {lives}")
-            elif here.phase is Phase.WRITING:
-                say(f"{job.name}: not cancelled. {_WRITING}")
-                codes.append(ExitCode.NEEDS_PERSON)
             else:
-                state = states[job.name]
-                began = [each for each in state.history() if each.phase is Phase.LIVES][-1]
-                with written.writing(_name_of(job)):
-                    state.move_on(here, locations.cancelled(here, began.plan, context.stamp_now("move --cancel")))
+                here = _cancel_one(config, job, states[job.name], here)
                 say(f"{job.name}: lives on {here.cluster}, as before")
         except ReconcilerError as error:
             say(f"{job.name}: not cancelled. {error}")
@@ -250,4 +249,18 @@ def _cancel(jobs: Sequence[Job], states: Mapping[str, JobState], now: Mapping[st
     return worst(codes)
 
 
-_WRITING = "Its offsets are being written: start its hook, which finishes that, and move it back then."
+def _cancel_one(config: Config, job: Job, state: JobState, here: Location) -> Location:
+    mark = context.stamp_now("move --cancel")
+    if here.phase is Phase.MOVING:
+        with written.writing(_name_of(job)):
+            return moving.cancel(state, here, {}, _no_place, mark)
+    back = located(config, [job], {job.name: here}, here.cluster)
+    placed = back.chosen(job.name)[0]
+    with context.outside(back) as outside:
+        if here.to == here.cluster and state.plan(here.plan or 0).leaves != here.cluster:
+            return finish(state, here, placed, outside, mark)  # an earlier --cancel that was killed
+        return cancel(state, here, placed, back.topics.naming, outside, mark)
+
+
+def _no_place(_: str) -> Place:
+    raise AssertionError("a move that has not begun to write has no place to give back to")
