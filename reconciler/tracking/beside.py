@@ -79,7 +79,9 @@ class OutsideRecorder(StayRecorder):
         return [Entry(OUTSIDE, 0, self._lowest), Entry(OUTSIDE, 0, self._own.known, full=True, begun=self._own.begun)]
 
     def lacks(self, at: TopicPartition, position: Position) -> bool:
-        """Whether the position is not the newest that is known of the partition."""
+        """Whether the position is not the newest that is known of the partition, or known without its record."""
+        if position.start is not None and self._is_unnamed(Place(at, position.start)):
+            return True
         key = self._key(at)
         known, begun = self._own.known.get(key), self._own.begun.get(key)
         end = None if position.end in (None, position.start) else position.end
@@ -91,7 +93,7 @@ class OutsideRecorder(StayRecorder):
 
     def why(self, at: TopicPartition, number: int) -> str:
         """Why the record before the number is not known; empty if it is, or was not looked for."""
-        return self._unnamed.get(Place(at, number), "")
+        return self._looked.get(Place(at, number), "")
 
     def may_note(self, now_s: float, *, lacks: bool) -> bool:
         """Whether to note what the place has now. ``lacks``: the journal lacks something of it (B2)."""

@@ -4,7 +4,8 @@ Theory of operation. A look gets where the job is: each partition's number and, 
 end. It finds the record before each number that the journal does not have yet, and notes both; ``append`` adds one
 entry.
 
-- R1  A number that is known is never looked up again: not in the next look, not by the next driver.
+- R1  A number that is known with its record is never looked up again: not in the next look, not by the next driver. A
+      plan may know no more of the record before its number than where it is: that one is looked up once.
 - R2  The cluster and the topics have the same ids before and after the reads, and as the last known record says. The
       numbers of a topic that was made anew may be the former topic's, until a new stay begins: the last known record
       stands for them, with the numbers in between as ``older``. So it does where retention has removed the record.
@@ -99,8 +100,8 @@ class StayRecorder:
         self._furthest: dict[StreamPartition, int] = {}
         self._planned: Mapping[StreamPartition, Known[Anchor]] = {}
         """What the plan that began the stay says."""
-        self._unnamed: dict[Place, str] = {}
-        """Numbers before which no record could be named, and why: they are not looked up again."""
+        self._looked: dict[Place, str] = {}
+        """Numbers that were looked up, and why no record before them was found. They are not looked up again."""
 
     def look(self, found: Positions, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> bool:
         """Note where the job is. True if it has a number that was not known.
@@ -115,7 +116,7 @@ class StayRecorder:
             place
             for at, numbers in places.items()
             for number in numbers
-            if number is not None and (place := Place(at, number)) not in self._unnamed and not self._of(place)
+            if number is not None and self._is_unnamed(place := Place(at, number))
         }
         if asked:
             self._find(asked, given)
@@ -203,8 +204,7 @@ class StayRecorder:
             if not (_is_as(before, after, place.at.topic) and self._is_numbered_by(after, place)):
                 answer = LookbackResult(None, answer.why or "the topic was made anew")
             known = self._named(place, answer.kept)
-            if answer.kept is None:
-                self._unnamed[place] = answer.why
+            self._looked[place] = answer.why if answer.kept is None else ""
             if known is not None:
                 self._known.setdefault(self._key(place.at), {})[place.number] = known
             else:
@@ -215,6 +215,13 @@ class StayRecorder:
         if nameless:
             names = [f"{place.at}: {why}" for place, why in nameless.items()]
             log.warning('of job "%s" no record is known before some numbers: %s', self._job.job, some(names))
+
+    def _is_unnamed(self, place: Place) -> bool:
+        """Whether the record before the number is not known, and was not looked up."""
+        if place in self._looked:
+            return False
+        known = self._of(place)
+        return known is None or (known.number > 0 and (known.record is None or known.record.timestamp_ms is None))
 
     def _named(self, place: Place, kept: StoredOffset | None) -> Known[Anchor] | None:
         key, number = self._key(place.at), place.number
@@ -256,7 +263,7 @@ class StayRecorder:
             known, now = self._known.get(self._key(at), {}), [number for number in numbers if number is not None]
             below = max((number for number in known if number < min(now)), default=None)
             self._known[self._key(at)] = {number: known[number] for number in (below, *now) if number in known}
-        self._unnamed = {place: why for place, why in self._unnamed.items() if place.number in places.get(place.at, ())}
+        self._looked = {place: why for place, why in self._looked.items() if place.number in places.get(place.at, ())}
 
 
 def _is_as(before: ClusterInfo, after: ClusterInfo, topic: str) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler.config.streams import Stream
-from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
+from reconciler.core.anchors import RECORD_TIME_ONLY, Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson, Unreachable
 from reconciler.ports import UNKNOWN_PARTITION, Change, Malformed, Row, TopicPartition
 from reconciler.state import journal, locations
@@ -230,6 +230,19 @@ def test_a_number_that_may_be_another_clusters_is_not_recorded(world: Recorded) 
     world.job_stores(9)
     assert world.track(tracker).lagging == {EVENTS: ELSEWHERE}
     assert world.numbers() == [6]
+
+
+def test_a_record_of_which_a_plan_knows_only_the_place_is_looked_up_once(without: Recorded) -> None:
+    without.came_back(6, replaced=6)
+    plan = without.job_state.add_plan(Numbers("b", 2, "a", {}))
+    thin = Known(6, Anchor(5, cluster_id="a"), again=2)
+    assert without.job_state.append_journal(3, 1, journal.opening({STREAM: thin}, f"plan {plan}", NOW))
+    without.here = replace(without.here, stay=3, plan=plan)
+    without.job_stores(6)
+    for _ in range(2):
+        without.track(tracker := without.tracker())
+        without.track(tracker)
+        assert [each.numbers[STREAM] for each in without.entries()] == [thin, Known(6, named(5), again=2)]
 
 
 def test_the_record_of_a_plan_may_be_one_of_the_cluster_that_was_left(without: Recorded) -> None:

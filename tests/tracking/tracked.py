@@ -184,9 +184,10 @@ def compared(
 ) -> int:
     """How many bare numbers have one record by their anchor and in the journal. Of none may the two differ.
 
-    The first number after the topic was made anew is left out: it may be of before, and so the journal has it.
+    What the plan knew is left out, and the first number after the topic was made anew: it may be of before, and so the
+    journal has it.
     """
-    count = 0
+    count, entries = 0, [each for each in entries if not each.run.startswith("plan ")]
     for key, row in rows.items():
         pair = anchor_of(row, kept.get(key, NOTHING)) if lacks_anchor(row) else None
         known = known_of(entries, StreamPartition(*stream, key.partition))
