@@ -1,6 +1,6 @@
 """Whose anchors are kept, where, and how a record is identified: the values behind the public functions of this room.
 
-``recording``, ``observing``, ``RangeBatches`` and ``audit`` keep their own keyword arguments. Each of them makes one of
+``recording``, ``RangeBatches`` and ``audit`` keep their own keyword arguments. Each of them makes one of
 these values from its arguments and passes only that on.
 """
 

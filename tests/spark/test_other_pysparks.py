@@ -20,8 +20,6 @@ pytestmark = [pytest.mark.system, pytest.mark.thorough]
 
 CONNECTORS = {"3.5.7": None, "4.0.4": None, "4.1.4": None, "4.3.0": "4.2"}
 """The connector's version, where another one than PySpark's: there is none for 4.3.0, and 4.2's works with it."""
-ANCHORED_BY = {"3.5.7": "observing", "4.0.4": "track", "4.1.4": "observing", "4.3.0": "observing"}
-"""PySpark 4.0 reports observations of a stateful query with ``foreachBatch`` for its first batch only."""
 
 JOB = """
 import json, sys
@@ -30,11 +28,10 @@ from pyspark.sql import SparkSession
 from reconciler.cli.main import main
 from reconciler.formats.plan import parse_plan
 from reconciler.formats.start_offsets import planned_text
-from reconciler.spark.observing import observing
 from reconciler.spark.recording import recording
 from reconciler.spark.session import with_kafka
 
-place, source, destination, topic, jars, anchored_by = sys.argv[1:]
+place, source, destination, topic, jars = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]")
 settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1"}
@@ -57,8 +54,8 @@ offsets = "checkpoint:{checkpoint}"
 ''')
 counts, read = {}, []
 
-def run(options, home, watch=lambda frame: frame, settle=lambda query: None, new=False):
-    frame = watch(spark.readStream.format("kafka").options(**options).load())
+def run(options, home, new=False):
+    frame = spark.readStream.format("kafka").options(**options).load()
     frame = frame.selectExpr("*", "CAST(value AS STRING) AS v")
     if new:
         collect = lambda batch, n: read.extend(row.v for row in batch.collect())
@@ -69,18 +66,11 @@ def run(options, home, watch=lambda frame: frame, settle=lambda query: None, new
         writer = frame.groupBy("v").count().writeStream.outputMode("update").foreachBatch(keep)
     query = writer.option("checkpointLocation", home).trigger(availableNow=True).start()
     query.awaitTermination()
-    settle(query)
 
 first = {"kafka.bootstrap.servers": source, "subscribe": topic, "startingOffsets": "earliest",
          "maxOffsetsPerTrigger": "4"}
-if anchored_by == "observing":
-    where = {"store": f"checkpoint:{checkpoint}", "anchors": f"sqlite:///{place}/anchors.db", "group": "clicks"}
-    anchors = observing(spark, bootstrap_servers=source, **where)
-    run(first, checkpoint, lambda frame: anchors.watch(frame, [topic]), anchors.settle)
-    anchors.close()
-else:
-    run(first, checkpoint)
-    assert main(["track", "-c", config, "--once"]) == 0
+run(first, checkpoint)
+assert main(["track", "-c", config, "--once"]) == 0
 assert main(["plan", "-c", config, "-o", plan]) == 0
 assert main(["checkpoint", "clone", checkpoint, copy, "--plan", plan, "-c", config]) == 0
 run({"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}, copy)
@@ -112,7 +102,7 @@ def test_a_stateful_job_fails_over_with_another_pyspark(
 
     addresses = (source.bootstrap, destination.bootstrap, topic_name)
     done = subprocess.run(
-        [str(python), "-c", JOB, str(tmp_path), *addresses, ",".join(map(str, jars)), ANCHORED_BY[version]],
+        [str(python), "-c", JOB, str(tmp_path), *addresses, ",".join(map(str, jars))],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(python)},
         capture_output=True,
         text=True,

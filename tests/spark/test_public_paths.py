@@ -17,7 +17,6 @@ PUBLIC = {
     "reconciler.spark": ["job"],
     "reconciler.spark.started": ["Job", "job"],
     "reconciler.spark.recording": ["Recording", "recording"],
-    "reconciler.spark.observing": ["Observer", "observing"],
     "reconciler.spark.connector": ["connector_jars", "require_fitting", "with_kafka"],
     "reconciler.spark.session": ["with_kafka"],
     "reconciler.spark.audit": ["AuditResult", "Columns", "Output", "audit"],
@@ -36,10 +35,6 @@ SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
         ("function", "store", "group", "bootstrap_servers"),
         {**KAFKA, **IDENTITY, "topics": None},
     ),
-    ("reconciler.spark.observing", "observing"): (
-        ("spark", "store", "group", "bootstrap_servers"),
-        {**KAFKA, **IDENTITY},
-    ),
     ("reconciler.spark.ranges.runner", "RangeBatches"): (
         ("spark", "topics", "group", "bootstrap_servers"),
         {**KAFKA, **IDENTITY, "store": None, "options": None, "min_partitions": None},
@@ -54,12 +49,11 @@ SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
 """Of each function, the arguments that must be given, and those that may be left out with their defaults."""
 OTHERS = {
     "recording": {"now_ms"},
-    "observing": {"now_ms"},
     "RangeBatches": {"caps", "policy", "now_ms"},
     "audit": set[str](),
 }
 """Further optional arguments, whose defaults are objects."""
-POSITIONAL = {"recording": ["function"], "observing": ["spark"], "RangeBatches": ["spark"], "audit": ["spark", "plans"]}
+POSITIONAL = {"recording": ["function"], "RangeBatches": ["spark"], "audit": ["spark", "plans"]}
 
 
 @pytest.mark.parametrize("path", PUBLIC)

@@ -16,20 +16,15 @@ stands for its batch's id, and:
 
 from __future__ import annotations
 
-import ast
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
 
 from reconciler.checkpoints import log
-from reconciler.checkpoints.log import by_partition, kafka_offsets
+from reconciler.checkpoints.log import by_partition
 from reconciler.checkpoints.restart import Checkpoint
 from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.errors import ConfigError, Refused
-from reconciler.formats.json_fields import FieldError
+from reconciler.core.errors import ConfigError
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.last_records import LastRecord
 from reconciler.spark.recording.store import Describe, GroupRecorder, Recorder, StoreKeeper
@@ -38,8 +33,6 @@ from reconciler.stores import registry
 from reconciler.stores.paired import NOTHING, AnchorRows, aside_of, read_kept, refuse_unable, same, version_of
 
 Offsets = Mapping[TopicPartition, int]
-Sides: TypeAlias = tuple[log.Offsets | None, log.Offsets | None]
-"""Where a source's batch began and ended; None where there is no such end, or for a source other than Kafka's."""
 
 
 def recorder_for(target: AnchorTarget) -> Recorder | CheckpointRecorder:
@@ -73,44 +66,15 @@ class BatchBounds:
         ends = lowest(each.start if each.end is None else each.end for each in found.positions)
         return cls(found.last.batch, starts, ends)
 
-    @classmethod
-    def reported(cls, number: int, sides: Sequence[Sides]) -> BatchBounds:
-        """Where a batch began and ended, by the sources of its report."""
-        return cls(number, lowest(start for start, _ in sides), lowest(end for _, end in sides))
-
-    @property
-    def moved(self) -> Offsets:
-        """The ends of the partitions that the batch has read on in."""
-        return {at: end for at, end in self.ends.items() if end != self.starts.get(at)}
-
-    def without(self, places: Collection[TopicPartition] = (), *, topics: Collection[str] = ()) -> BatchBounds:
+    def without(self, places: Collection[TopicPartition]) -> BatchBounds:
         """This without some partitions, of which nothing is to be kept for this batch."""
-        kept = {at: end for at, end in self.ends.items() if at not in places and at.topic not in topics}
+        kept = {at: end for at, end in self.ends.items() if at not in places}
         return replace(self, ends=kept)
 
 
 def lowest(each_source: Iterable[log.Offsets | None]) -> Offsets:
     """Where two sources read the same partition the lower offset counts, as in the checkpoint's rows."""
     return {at: min(offsets) for at, offsets in by_partition(each_source).items()}
-
-
-def sides_of(sources: Iterable[Any]) -> list[Sides]:
-    """The Kafka offsets where the batch began and ended, for each source in a report."""
-    return [(_kafka(each["startOffset"]), _kafka(each["endOffset"])) for each in sources]
-
-
-def _kafka(reported: object) -> log.Offsets | None:
-    """Kafka's offsets; None for another source's.
-
-    A report in JSON holds them as decoded JSON, others as its text; PySpark 4.1's ``recentProgress`` as the text of a
-    Python dictionary.
-    """
-    if isinstance(reported, str) and reported.startswith("{'"):
-        with suppress(ValueError, SyntaxError):
-            reported = ast.literal_eval(reported)
-    with suppress(FieldError):
-        return kafka_offsets(reported if isinstance(reported, str) else json.dumps(reported))
-    return None
 
 
 # ---------------------------------------------------------------- deciding
@@ -166,43 +130,9 @@ def changes_of_running(
     return changes
 
 
-def changes_of_committed(
-    batch: BatchBounds,
-    kept: Mapping[TopicPartition, AnchorRows],
-    anchors: Mapping[TopicPartition, Anchor],
-    now_ms: int,
-    *,
-    looked_up: Mapping[TopicPartition, StoredOffset] | None = None,
-) -> list[Change]:
-    """The anchor store's changes once a batch is done. ``looked_up`` is used where no other anchor is known."""
-    changes: list[Change] = []
-    for at, end in batch.ends.items():
-        there = kept.get(at, NOTHING)
-        anchor = anchor_of_end(batch, at, anchors.get(at), row_made_for(there, batch.starts.get(at)))
-        new = StoredOffset(end, anchor, now_ms) if anchor is not None else (looked_up or {}).get(at)
-        if new is not None:
-            changes += _keeping(at, there.main, new)
-    return changes
-
-
 def _keeping(at: TopicPartition, there: Row | None, new: StoredOffset) -> list[Change]:
     """The change that puts ``new`` in the place of a kept row; none where that says the same."""
     return [] if there is not None and same(there.stored, new) else [Change(at, version_of(there), new)]
-
-
-def ends_without_anchor(
-    batch: BatchBounds, kept: Mapping[TopicPartition, AnchorRows], anchors: Mapping[TopicPartition, Anchor]
-) -> Offsets:
-    """The ends for which neither the batch nor the anchor store has an anchor."""
-
-    def is_known(at: TopicPartition, there: AnchorRows) -> bool:
-        before = row_made_for(there, batch.starts.get(at))
-        return (
-            row_made_for(there, batch.ends[at]) is not None
-            or anchor_of_end(batch, at, anchors.get(at), before) is not None
-        )
-
-    return {at: end for at, end in batch.ends.items() if not is_known(at, kept.get(at, NOTHING))}
 
 
 # ---------------------------------------------------------------- the recorder
@@ -255,15 +185,6 @@ class CheckpointRecorder(GroupRecorder):
         group, names = self.target.group, sorted(set(topics))
         with self._lock:
             return self._keeper.insist(lambda store: read_kept(store, group, names), f"group {group}")
-
-    def query_id(self) -> str | None:
-        """The id of the query that the checkpoint belongs to; None where there is no checkpoint yet."""
-        from reconciler.checkpoints.reading import read_checkpoint
-
-        try:
-            return read_checkpoint(self._path).query_id
-        except Refused:
-            return None
 
     def _empty(self, batch: BatchBounds) -> dict[TopicPartition, Anchor]:
         """Anchors for partitions that never held a record: they name no record, only whose numbering it is.

@@ -16,7 +16,7 @@ The user's function runs first, then the store is written. A crash between them 
 batch again: a stored offset may be behind the work, never ahead of it. ``recording.store`` says what a repeated batch
 may change, ``recording.checkpoint`` the same for a job that continues from its checkpoint.
 
-For sinks other than foreachBatch: ``reconciler.spark.observing``.
+For sinks other than foreachBatch: ``Job.track``.
 """
 
 from __future__ import annotations

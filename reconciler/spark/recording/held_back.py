@@ -25,7 +25,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.spark.recording.batch_range import each_of, looking_inside, running_query, unseen
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +36,13 @@ STATE_METRIC = "numTotalStateRows"
 """A metric of every physical operator that writes state, and of no other (``StateStoreWriter.metrics``)."""
 
 
-def holder(operators: Iterable[str], mode: str | None) -> str | None:
+def holder(operators: Iterable[str], mode: str) -> str | None:
     """The first of these stateful operators that may hold records back, in words; None if none of them does.
 
     ``mode`` is the query's output mode, as Spark writes it: "Append", "Update", "Complete".
     """
     for name in operators:
         if name in AGGREGATIONS:
-            if mode is None:
-                return f"{AGGREGATIONS[name]}, whose output mode could not be seen and may be append"
             if mode not in ("Update", "Complete"):
                 return f"{AGGREGATIONS[name]} in append mode"
         elif name not in HOLD_NOTHING:
@@ -69,18 +67,6 @@ def state_operators(plan: Any) -> Iterator[str]:
         yield str(plan.shortName())
     for child in each_of(plan.children()):
         yield from state_operators(child)
-
-
-def output_mode(spark: SparkSession, query: Any) -> str | None:
-    """The output mode of the running query with this id; None if it cannot be seen, as over Spark Connect."""
-    try:
-        session: Any = spark
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()
-        running = queries.get(session._jvm.java.util.UUID.fromString(str(query)))
-        return None if running is None else str(running.outputMode().toString())
-    except Exception:  # internals of Spark may differ in any way
-        log.debug("the output mode of query %s was not found", query, exc_info=True)
-        return None
 
 
 class Holders:

@@ -13,12 +13,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.identity import identity_from_spec
 from reconciler.ports import ClusterInfo, TopicInfo, TopicPartition
 from reconciler.spark.last_records import LastRecord
-from reconciler.spark.recording.checkpoint import (
-    BatchBounds,
-    CheckpointRecorder,
-    changes_of_committed,
-    sides_of,
-)
+from reconciler.spark.recording.checkpoint import CheckpointRecorder
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
@@ -169,59 +164,3 @@ def test_a_recording_of_another_query_is_refused(query: Query) -> None:
     shutil.rmtree(query.path / "offsets")
     with pytest.raises(ConfigError, match="at no batch"):
         query.run(0, last(9))
-
-
-# ---------------------------------------------------------------- reports that come after the commit
-
-
-def heard(query: Query, number: int, start: int, end: int, *ends: LastRecord) -> None:
-    batch = BatchBounds(number, {A: start}, {A: end})
-    query.recorder.keep(batch, query.recorder.named(ends), changes_of_committed)
-
-
-def done(query: Query, number: int, end: int) -> None:
-    query.plan(number, end, 0)
-    query.commit(number)
-
-
-def test_a_lost_report_lags_and_the_next_one_puts_it_right(query: Query) -> None:
-    done(query, 0, 10)
-    heard(query, 0, 0, 10, last(9))
-    done(query, 1, 20)
-    assert query.row() == (20, 9, 10), "what lies in between counts as replay"
-    done(query, 2, 30)
-    heard(query, 2, 20, 30, last(29))
-    assert query.row() == (30, 29, 0)
-
-
-def test_a_silent_partition_is_not_carried_over_a_lost_report(query: Query) -> None:
-    done(query, 0, 10)
-    heard(query, 0, 0, 10, last(9))
-    done(query, 2, 30)
-    heard(query, 2, 20, 30)
-    assert query.row() == (30, 9, 20)
-
-
-def test_a_report_before_the_commit_is_not_believed(query: Query) -> None:
-    done(query, 0, 10)
-    query.plan(1, 20, 0)
-    heard(query, 1, 10, 20, last(19))
-    assert query.row() == (10, None, None)
-
-
-def test_a_report_names_offsets_in_the_form_of_its_pyspark() -> None:
-    as_text = {"startOffset": '{"events":{"0":3}}', "endOffset": '{"events":{"0":9,"1":4}}'}
-    as_json = {"startOffset": None, "endOffset": {"more": {"0": 7}}}
-    of_4_1 = {"startOffset": "None", "endOffset": "{'other': {'0': 5}}"}
-    rate = {"startOffset": "3", "endOffset": "4"}
-    found = BatchBounds.reported(5, sides_of([as_text, as_json, of_4_1, rate]))
-    more, other = TopicPartition("more", 0), TopicPartition("other", 0)
-    assert found == BatchBounds(5, {A: 3}, {A: 9, B: 4, more: 7, other: 5})
-
-
-@pytest.mark.parametrize("starts", [(9, 4), (4, 9)])
-def test_of_two_sources_with_one_partition_the_lower_offset_counts(starts: tuple[int, int]) -> None:
-    two = [
-        {"startOffset": f'{{"events":{{"0":{at}}}}}', "endOffset": f'{{"events":{{"0":{at + 5}}}}}'} for at in starts
-    ]
-    assert BatchBounds.reported(5, sides_of(two)) == BatchBounds(5, {A: 4}, {A: 9})
