@@ -29,6 +29,7 @@ from reconciler.formats.plan import Plan, parse_plan
 from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
+    from reconciler.config.streams import Stream
     from reconciler.failover.check import Checked
     from reconciler.state.jobs import JobState
     from reconciler.state.locations import Location, Stamp
@@ -106,7 +107,34 @@ def by_direction(config: Config, jobs: Sequence[Job], to: str | None = None) -> 
     if config.state is None:
         return [(located(config, jobs, to), [job.name for job in jobs])]
     locations = locations_of(config, jobs)
+    config = with_topics(config, jobs, locations, to, lenient=True)
+    jobs = config.chosen(*(job.name for job in jobs))
     return whereabouts.by_direction(config, jobs, locations, to, plans_of(config, jobs, locations))
+
+
+def with_topics(
+    config: Config,
+    jobs: Sequence[Job],
+    locations: Mapping[str, Location | None],
+    to: str | None = None,
+    *,
+    lenient: bool = False,
+) -> Config:
+    """The configuration with the topics that the jobs' patterns match now. Raises as ``patterns.expand``."""
+    if not any(job.patterns for job in jobs):
+        return config
+    from reconciler.cli import topics
+
+    return topics.expanded(config, jobs, locations, to, lenient=lenient)
+
+
+def streams_of(
+    config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
+) -> dict[str, tuple[Stream, ...]]:
+    """What the jobs with patterns read now, by name."""
+    names = [job.name for job in jobs if job.patterns]
+    now = with_topics(config, jobs, locations, lenient=True)
+    return {job.name: job.streams for job in now.jobs if job.name in names}
 
 
 def plans_of(
@@ -130,10 +158,13 @@ def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Confi
     from reconciler.failover import whereabouts
 
     if config.state is None:
+        config = with_topics(config, jobs, {}, to)
         return config if to is None else config.toward(to)
     if to is not None:
         config.toward(to)  # raises for a cluster that is none
     locations = locations_of(config, jobs)
+    config = with_topics(config, jobs, locations, to)
+    jobs = config.chosen(*(job.name for job in jobs))
     return whereabouts.located(config, jobs, locations, to, plans_of(config, jobs, locations))
 
 
@@ -147,6 +178,8 @@ def for_plan(config: Config, plan: Plan) -> Config:
         return config
     jobs = config.chosen(*(job.name for job in plan.jobs))
     locations = locations_of(config, jobs)
+    config = with_topics(config, jobs, locations, plan.destination_name)
+    jobs = config.chosen(*(job.name for job in jobs))
     return whereabouts.located(config, jobs, locations, plan.destination_name, plans_of(config, jobs, locations))
 
 

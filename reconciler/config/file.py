@@ -330,11 +330,13 @@ class _Reader:
         job = Job(
             name=name,
             group=table.filled_text("group") or name,
-            topics=topics,
+            topics=tuple(topic for topic in topics if not _is_pattern(topic)),
             store=store,
             identity=self._identity(identity),
             home=home,
-            streams=naming.streams(topics, home, origins),
+            streams=naming.streams([topic for topic in topics if not _is_pattern(topic)], home, origins),
+            patterns=tuple(topic for topic in topics if _is_pattern(topic)),
+            origins=origins,
             new=_start_at(table),
             sinks=sinks,
             ignore_topics=sections.ignored_topics(table, topics),
@@ -372,6 +374,10 @@ def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, un
         table.fault("unit", problem, "Set timestamp, too: Kafka's own are in milliseconds.")
     if order == "increasing" and id == "none":
         table.fault("id_order", '= "increasing" says something of ids, and id is "none".', "Set id, too.")
+
+
+def _is_pattern(topic: str) -> bool:
+    return not isinstance(topic, Unknown) and "*" in topic
 
 
 def _start_at(table: Table, usual: str | None = None) -> StartAt | None:

@@ -194,15 +194,15 @@ def state(table: Table) -> str | None:
 
 
 def job_topics(table: Table) -> tuple[str, ...]:
-    """A job's ``topics``, without repetitions."""
+    """A job's ``topics`` and patterns of topics, without repetitions."""
     problem = "must be a list of different topic names."
     topics = table.texts("topics", problem, 'For example topics = ["events"].', required=True)
     if len({*topics}) < len(topics) or not (topics or table.is_faulty("topics")):
         table.fault("topics", problem, 'For example topics = ["events"].')
     for topic in topics:
-        if not _may_be_topic(topic):
+        if not _may_be_topic(topic if isinstance(topic, Unknown) else topic.replace("*", "x")):
             problem = f'has "{topic}", which is not the name of a topic.'
-            table.fault("topics", problem, "Patterns are not supported: list each topic by its name.")
+            table.fault("topics", problem, 'A pattern has * for any characters, like "events_*".')
     return tuple(dict.fromkeys(topics))
 
 

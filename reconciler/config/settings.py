@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Identity, TopicPartition
@@ -185,6 +186,9 @@ class Job:
     """Its location names the copy of its checkpoint in which it goes on: nothing plans the original again."""
     streams: tuple[Stream, ...] = ()
     """What it reads, under whatever names."""
+    patterns: tuple[str, ...] = ()
+    """Of topics at their origin, whose streams are added where they are looked up (``failover.patterns``)."""
+    origins: tuple[str, ...] = ()
     new: StartAt | None = None
     """Written out for this job: it is known to be new, and its partitions without an offset start here."""
     sinks: tuple[str, ...] = ()
@@ -195,6 +199,10 @@ class Job:
     """Who looks after it: a label of its metrics and alerts."""
     sink_columns: Mapping[str, str] = field(default_factory=dict)
     """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
+
+    def has_pattern_of(self, topic: str) -> bool:
+        """Whether a pattern of the job matches a topic's name at its origin."""
+        return topic not in self.ignore_topics and any(fnmatchcase(topic, each) for each in self.patterns)
 
 
 @dataclass(frozen=True, slots=True)

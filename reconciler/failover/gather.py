@@ -209,9 +209,11 @@ def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
         if rows or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
             refuse_unlisted(job, found.store, find_unlisted(config, job, store))
         held = {key.topic for key in (*rows, *(found.numbers or ()))}
+        streams = config.topics.naming.by_name(job.streams, config.here)
         absent = {
             topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
             for topic in job.topics
+            if not (held and topic in streams and job.has_pattern_of(streams[topic].topic))  # it has appeared
             if job.new is None and held.isdisjoint((topic, config.topics.destination_of(topic)))
         }
     return replace(found, absent=absent)

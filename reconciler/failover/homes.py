@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from fnmatch import fnmatchcase
 from functools import cache
 
 from reconciler.config.settings import Cluster
@@ -73,7 +74,7 @@ def _names_on(name: str, cluster: Cluster | None, topics_of: TopicsOf) -> Sequen
 def _home_of(
     job: str, topics: Sequence[str], clusters: Sequence[str], names_on: Callable[[str], frozenset[str]]
 ) -> str:
-    there = [cluster for cluster in clusters if names_on(cluster).issuperset(topics)]
+    there = [cluster for cluster in clusters if all(_has(names_on(cluster), topic) for topic in topics)]
     if len(there) == 1:
         return there[0]
     where = f"are on {' and '.join(there)}" if there else "are together on none of them"
@@ -81,3 +82,8 @@ def _home_of(
         f"[jobs {job}] home is missing, and the clusters do not tell it: {', '.join(topics)} {where}.",
         hint='Add home = "NAME", the cluster where its topics are produced while nothing has failed.',
     )
+
+
+def _has(names: frozenset[str], topic: str) -> bool:
+    """``topic`` may be a pattern."""
+    return topic in names or ("*" in topic and any(fnmatchcase(name, topic) for name in names))

@@ -65,7 +65,8 @@ def _topics(config: Config, jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
-    topics = ", ".join(job.topics[:MOST_TOPICS]) + (" and more" if len(job.topics) > MOST_TOPICS else "")
+    topics = ", ".join([*job.patterns, *job.topics][:MOST_TOPICS])
+    topics += " and more" if len(job.patterns) + len(job.topics) > MOST_TOPICS else ""
     yield f"Its home is {job.home}, where it reads {topics}."
     yield f'Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
     if able is not None:

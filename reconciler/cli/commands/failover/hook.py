@@ -44,7 +44,7 @@ from reconciler.hook.waiting import check_or_wait
 from reconciler.hook.where import Held, Place, Side, held_by, place_of, refuse_known
 from reconciler.ports import OffsetStore
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import first
+from reconciler.state.locations import Phase, first
 from reconciler.state.start import (
     CHECKPOINT_VARIABLE,
     DIGEST_VARIABLE,
@@ -175,6 +175,10 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def _start_of(config: Config, job: Job, state: JobState, options: argparse.Namespace) -> Start:
     location = state.location()
+    stays = location is None or (location.phase is Phase.LIVES and location.plan is None)
+    reads = (job.home if location is None else location.cluster) if stays else None
+    config = context.with_topics(config, [job], {job.name: location}, reads)
+    job = config.chosen(job.name)[0]
     place = place_of(config, job, location, context.plans_of(config, [job], {job.name: location}).get(job.name))
     _refuse_elsewhere(place, options.cluster)
     mark = context.stamp_now("hook")

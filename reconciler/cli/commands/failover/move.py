@@ -115,6 +115,8 @@ def _look(
     left = [job for job in jobs if job.name not in waiting]
     if not left:
         return list(waiting.values())
+    config = context.with_topics(config, left, now, options.to)
+    left = list(config.chosen(*(job.name for job in left)))
     there = located(config, left, now, options.to, context.plans_of(config, left, now))
     asked = jobs_to_check(there, [job.name for job in left])
     refuse_wrong(there, asked, sinks=True)

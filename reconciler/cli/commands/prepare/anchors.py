@@ -83,6 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
+    config = context.with_topics(config, jobs, context.locations_of(config, jobs), lenient=True)
+    jobs = config.chosen(*options.job)
     if options.direction == "export" and options.path not in (None, "-"):
         refuse_unwritable(Path(options.path), replaces=outputs.ANCHORS)
     refuse_wrong(config, jobs)

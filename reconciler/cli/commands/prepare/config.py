@@ -18,7 +18,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_colour, width
 from reconciler.cli.terminal.text import fold
 from reconciler.config.file import Config, any_home, read_config
-from reconciler.core.errors import ExitCode
+from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.preflight.check import connections
 from reconciler.preflight.local import on_this_machine
@@ -80,12 +80,24 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def _look(config: Config, options: argparse.Namespace, trials: Trials) -> list[Section]:
     """Try everything; the configuration in words."""
+    if not options.offline:
+        config = _with_topics(config, options, trials)
     jobs, world = config.chosen(*options.job), _world(config)
     able = abilities(config, jobs, world, trials)
     if not options.offline:
         connections(config, jobs, able, world, trials)
     on_this_machine(config, jobs, trials, offline=options.offline)
     return explained(config, jobs, able)
+
+
+def _with_topics(config: Config, options: argparse.Namespace, trials: Trials) -> Config:
+    """With the topics that patterns match at the jobs' homes."""
+    for job in config.chosen(*options.job):
+        try:
+            config = context.with_topics(config, [job], {}, job.home)
+        except ReconcilerError as error:
+            trials.fail(f"jobs {job.name}", error.message, error.hint or "")
+    return config
 
 
 def _world(config: Config) -> World:

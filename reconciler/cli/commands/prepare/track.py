@@ -103,6 +103,7 @@ class Trackers:
     def _begin(self) -> None:
         self._until = ExitStack()
         self._locations = context.locations_of(self._config, self._jobs)
+        self._streams = context.streams_of(self._config, self._jobs, self._locations)
         self._looked_s = time.monotonic()
         self._trackers: list[Tracker] = []
         unusable: list[ReconcilerError] = []
@@ -142,11 +143,12 @@ class Trackers:
         self._looked_s = time.monotonic()
         try:
             now = context.locations_of(self._config, self._jobs)
+            streams = context.streams_of(self._config, self._jobs, now)
         except ReconcilerError as error:
             log.warning("where the jobs live could not be looked up: %s", error.message)
             return
-        if now != self._locations:
-            log.info("a job has been moved: every job is tracked where it lives now")
+        if (now, streams) != (self._locations, self._streams):
+            log.info("a job was moved, or has other topics: every job is tracked anew where it lives now")
             self.close()
             self._begin()
 

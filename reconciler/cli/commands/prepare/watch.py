@@ -9,7 +9,7 @@ import argparse
 import gc
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from reconciler.cli.terminal.output import show_text
 from reconciler.cli.terminal.signals import StopSignals
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
+from reconciler.config.streams import Stream
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.failover import leaving
 from reconciler.failover.addresses import refuse_wrong
@@ -126,6 +127,8 @@ class Process:
     figures: Figures = field(default_factory=lambda: Figures(clock_ms))
     listener: MetricsListener | None = None
     locations: Mapping[str, Location | None] = field(default_factory=dict)
+    streams: Mapping[str, Sequence[Stream]] = field(default_factory=dict)
+    """What the jobs with patterns read."""
     followed_s: float = 0.0
 
     def listen(self, config: Config) -> MetricsListener:
@@ -162,7 +165,9 @@ class Process:
         every_s = options.every if options.every is not None else config.watch.every_ms / 1000
         self._address(config)
         check_tls(config.watch)
-        self.locations = context.locations_of(config, config.chosen(*options.job))
+        chosen_jobs = config.chosen(*options.job)
+        self.locations = context.locations_of(config, chosen_jobs)
+        self.streams = context.streams_of(config, chosen_jobs, self.locations)
         self.followed_s = time.monotonic()
         ways = context.by_direction(config, jobs_to_check(config, options.job), options.toward)
         jobs: list[Job] = []
@@ -190,13 +195,15 @@ class Process:
         )
 
     def moved(self) -> bool:
-        """Whether a job lives elsewhere now, asked once a minute: then everything is set up anew."""
+        """Whether a job lives elsewhere now, or reads other topics, asked once a minute: then all is set up anew."""
         if time.monotonic() - self.followed_s < FOLLOW_S:
             return False
         self.followed_s = time.monotonic()
         try:
             config = context.read_config(self.options)
-            return context.locations_of(config, config.chosen(*self.options.job)) != self.locations
+            jobs = config.chosen(*self.options.job)
+            locations = context.locations_of(config, jobs)
+            return locations != self.locations or context.streams_of(config, jobs, locations) != self.streams
         except ReconcilerError as error:
             log.warning("where the jobs live could not be looked up: %s", error.message)
             return False
