@@ -10,7 +10,7 @@ has been put back to, or that a driver on another cluster may have written, it l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from reconciler.checkpoints.reading import read_checkpoint
@@ -21,13 +21,14 @@ from reconciler.failover.recorded import (
     JobPlace,
     Recorded,
     Undecided,
-    gather,
+    gather_read,
     judge,
+    lag_of,
     names_shared,
     number_in,
 )
 from reconciler.mirror.topics import checkpoints_topic
-from reconciler.ports import Capabilities, ClusterInfo, LogReader, OffsetReader, Row, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, OffsetReader, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase
@@ -40,8 +41,8 @@ from reconciler.tracking.recorder import NONE_GIVEN, Position, positions_of
 from reconciler.tracking.source import Place, SourceLog
 
 ELSEWHERE = (
-    "another cluster's number can be under this name, and the row does not say its stay: a start counts from the older "
-    "record, unless the job's driver records its query (track(query))"
+    "another cluster's number can be under this name, and the row does not say its stay: only the job's driver can "
+    "record it (track(query))"
 )
 
 
@@ -51,21 +52,6 @@ class Located:
 
     state: JobState
     here: Location
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRows:
-    """A job's rows, which have been read already, as a reader."""
-
-    address: str
-    capabilities: Capabilities
-    rows: Sequence[Row]
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        return list(self.rows)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def can_keep(config: Config, job: Job, located: Located | None) -> bool:
@@ -125,11 +111,10 @@ class StayJournal:
         Raises what the state store raises, and NeedsPerson for an old copy of it.
         """
         self._why, self._mirrored = {}, {}
-        read = ReadRows(store.address, store.capabilities, list(rows.values()))
-        place = replace(self._place, reader=read)
+        place = replace(self._place, reader=store)
         state, here = self._located.state, self._located.here
         if self._gathered is None:
-            self._gathered = gather(state, here, place)
+            self._gathered = gather_read(state, here, place, rows)
             self._recorder.begin(self._gathered.journal)
         else:
             refuse_later(state, here, {key: row.of_stay for key, row in rows.items()})
@@ -161,8 +146,8 @@ class StayJournal:
         """Append what was noted; the number of partitions in it. Raises what the state store raises."""
         return self._recorder.append_at(now_s, now_ms)
 
-    def report(self, at: JobReport, now_ms: int) -> JobReport:
-        """The counts of this round: what the journal has of the numbers in the place."""
+    def report(self, at: JobReport, now_ms: int, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> JobReport:
+        """The counts of this round: what the journal has of the numbers in the place, or ``given`` where it has not."""
         exact, oldest_ms = 0, now_ms
         lagging: dict[TopicPartition, str] = {}
         without: dict[TopicPartition, str] = {}
@@ -179,6 +164,8 @@ class StayJournal:
                 exact += 1
             elif self._is_replaced(key, number) and found.stored.older == 0:
                 exact += 1  # only its job writes there: it has stored nothing in this stay
+            elif key not in self._why and found.stored.number != number and Place(key, number) in given:
+                exact += 1
             else:
                 same = found.stored.number == number
                 lagging[key] = self._why.get(key) or self._recorder.why(key, number) or ("" if same else ELSEWHERE)
@@ -241,9 +228,5 @@ def _names_last(row: Row, cluster: ClusterInfo) -> bool:
     """Whether the row's own anchor is the record before its number, on this cluster."""
     if row.malformed is not None or row.numbering is not None or row.stored.anchor is None:
         return False
-    anchor, lag = row.stored.anchor, row.anchor_lag
-    if lag is None:
-        lag = 0 if anchor.offset is None else row.stored.offset - anchor.offset - 1
-    return (
-        anchor.names_a_record and lag == 0 and anchor.numbered_by(cluster.cluster_id, cluster.topic_id(row.key.topic))
-    )
+    anchor, topic_id = row.stored.anchor, cluster.topic_id(row.key.topic)
+    return anchor.names_a_record and lag_of(row) == 0 and anchor.numbered_by(cluster.cluster_id, topic_id)

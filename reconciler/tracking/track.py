@@ -261,7 +261,7 @@ class Tracker:
             is_away = True
             if place == STATE:
                 return replace(at, known=False)
-        return replace(journal.report(at, self._side.now_ms()), saved=saved, followed=not is_away)
+        return replace(journal.report(at, self._side.now_ms(), given), saved=saved, followed=not is_away)
 
     def _look_for_unlisted(self, job: Job, place: str) -> Unlisted:
         """The last answer for ``UNLISTED_S`` seconds: Kafka is asked for every partition of the cluster."""
