@@ -139,10 +139,16 @@ def test_a_cancel_in_each_phase(moving: Moving, monkeypatch: pytest.MonkeyPatch)
 
     moving.run("move --to b --yes --job exact")
     moving.cut_off(monkeypatch)
-    for command in ("move --cancel --job exact", "move --to b --yes --job exact", "move --to a --yes --job exact"):
+    for command in ("move --to b --yes --job exact", "move --to a --yes --job exact"):
         ended = moving.run(command)
         assert (ended.code, "start its hook, which finishes that" in ended.out) == (4, True), ended.out
-    assert moving.start().bootstrap_servers == DESTINATION
+    ended = moving.run("move --cancel --job exact")
+    assert (ended.code, ended.out) == (0, "exact: lives on a, as before\n"), "its numbers are put back"
+    assert moving.start().bootstrap_servers == SOURCE
+
+    moving.run("move --to b --yes --job exact")
+    moving.cut_off(monkeypatch)
+    assert moving.start().bootstrap_servers == DESTINATION, "the hook finishes it"
 
     moving.run("move --to a --yes --job exact")
     assert moving.run("move --cancel --job exact").out == "exact: lives on b, as before\n"
