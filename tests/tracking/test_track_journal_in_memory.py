@@ -319,6 +319,29 @@ def test_a_number_that_a_mirror_has_committed_is_not_recorded(memory: Memory) ->
     assert world.numbers() == [6, 12]
 
 
+def test_a_group_that_is_lost_with_its_cluster_keeps_its_journal(memory: Memory) -> None:
+    """Its cluster does not answer, or comes back empty."""
+    world = Recorded(memory, GroupStore("group of a lost cluster"))
+    world.make(range(20))
+    world.step = 15.0  # no call is made twice
+    jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
+    tracker = world.tracker(jobs=jobs)
+    world.job_stores(5)
+    world.track(tracker)
+    for trouble in ("read kafka-group:", "describe"):
+        world.job_stores(8)
+        world.trouble.comes(trouble, *[Unreachable("It does not answer.")] * 100)
+        assert world.look(tracker).troubles
+        assert world.numbers() == [5]
+        world.trouble.comes(trouble)
+    world.job_stores(None)
+    world.track(tracker)
+    assert world.numbers() == [5]
+    world.job_stores(9)
+    assert world.track(tracker).exact == 1
+    assert world.numbers() == [5, 9]
+
+
 # ---------------------------------------------------------------- beside a driver
 
 
