@@ -49,8 +49,9 @@ def start(deployed: Deployed, *arguments: str, wait: str = "0", **more: str) -> 
 
 def exit_code_for_prometheus(deployed: Deployed) -> float:
     (file,) = deployed.path("/var/lib/node_exporter/textfile_collector").glob("*.prom")
-    lines = dict(line.rsplit(" ", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
-    return float(lines['reconciler_hook_exit_code{job="clicks"}'])
+    (line,) = [line for line in file.read_text().splitlines() if line.startswith("reconciler_hook_exit_code{")]
+    assert 'job="clicks"' in line
+    return float(line.rpartition(" ")[2])
 
 
 def test_a_job_that_may_start_is_submitted(deployed: Deployed) -> None:
