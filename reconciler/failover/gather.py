@@ -154,8 +154,8 @@ class JobRows:
         if self.numbers is None:
             return select(self.rows, source, destination, cluster_id, moved=self.job.moved)
         key = destination if self.job.moved else source
-        found, moved = self.numbers.get(key), bool(self.job.moved)
-        return of_record(found, key, self.rows, destination, cluster_id, moved=moved)
+        found, moved, is_copied = self.numbers.get(key), bool(self.job.moved), traits(self.job.store).corrected_in_copy
+        return of_record(found, key, self.rows, destination, cluster_id, moved=moved, is_copied=is_copied)
 
     def partitions(self, topic: str, name: str) -> set[int]:
         """The partitions of which the job has a number; ``topic`` and ``name`` as the keys of ``selected``."""
@@ -392,7 +392,7 @@ def question_of(
         anchor_lag=0 if is_unanchored else place.anchor_lag,
         hints=(anchor.offset,) if anchor is not None and anchor.offset is not None else (),
         compacted=place.compacted,
-        no_rows=bool(place.no_rows),
+        no_rows=bool(place.no_rows) or (is_unread(stored) and not place.own and place.selected.ahead > 0),
         mirror=mirror,
     )
 

@@ -8,7 +8,7 @@ Theory of operation. ``gather`` reads the place and then the journal, so that th
       One that was made for an earlier number, as ``track`` keeps them, counts for that number.
 - R2  Where another cluster's number can be under the key, and the row does not name its stay, such an anchor counts
       only if it is in the numbering of this stay's records, and not in that of the cluster that was left. Such a one
-      also outranks what the plan replaced there.
+      also outranks what the plan replaced there, if it was written with the number.
 - R3  In a stay that no plan began, a number of which nothing is recorded counts as it is, not checked: a job that runs
       already is not stopped (A20). In a later stay it counts only if nobody but this stay's job can have written it.
 - R4  A place inside a cluster that does not answer is read as the journal's newest processed entries (A17).
@@ -297,7 +297,7 @@ class _Partition:
             number, lag = number - lag, 0
         processed = [each.number for each in known if each.processed]
         is_replaced = self.planned is not None and held.number in self.planned.replaced
-        is_replaced = is_replaced and not (is_named and self._came_from_elsewhere)
+        is_replaced = is_replaced and not (is_named and row.anchor_lag is None and self._came_from_elsewhere)
         is_below = stay > 1 and number < min(processed)
         if is_replaced or is_below or number in processed:
             return None

@@ -71,10 +71,12 @@ def of_record(
     cluster_id: str,
     *,
     moved: bool,
+    is_copied: bool,
 ) -> Selected:
     """What is recorded of a partition, as the row that speaks. ``key``: where the job lives.
 
-    ``moved``: that is on the destination, whose id is ``cluster_id``.
+    ``moved``: that is on the destination, whose id is ``cluster_id``. ``is_copied``: the place is a checkpoint, whose
+    copy is made for the number that it holds.
     """
     row, replaced = rows.get(key), rows.get(destination)
     if isinstance(found, Undecided):
@@ -83,7 +85,8 @@ def of_record(
         is_unread = row is not None and row.malformed is None and row.stored.is_sentinel
         return Selected(row, replaced, None if moved else row) if is_unread else Selected(None, replaced)
     number, anchor = found.stored.number, _in_numbering_of(found, cluster_id, moved=moved)
-    if not moved and (anchor is None or anchor.is_bare) and found.basis is Basis.JOURNAL:
+    is_bare = found.basis is Basis.JOURNAL and (anchor is None or anchor.is_bare)
+    if is_bare and not moved and not (is_copied and number):
         number, anchor = 0, Anchor()  # nothing was processed in this stay
     if row is not None and row.malformed is None and row.stored.offset == number:
         row = replace(row, stored=replace(row.stored, anchor=anchor))

@@ -310,6 +310,12 @@ def test_a_groups_new_partition_needs_a_decision_as_a_mirror_may_have_committed_
     assert isinstance(found, Undecided)
 
 
+def test_an_anchor_that_was_kept_apart_does_not_outrank_what_the_plan_replaced() -> None:
+    """It may be of an earlier stay here: the row was put back, or its job has not stored any number since."""
+    row = Row(TopicPartition("events", 0), stored(40, anchor=True), "v", anchor_lag=0)
+    assert judged(History(naming=ONE), Rows(row)) == is_at(30, 30, 10, 10)  # type: ignore[arg-type]
+
+
 def test_an_anchor_that_lags_bounds_what_is_ahead_of_it() -> None:
     row = Row(TopicPartition("events", 0), StoredOffset(40, record(33)), "v", anchor_lag=7)
     expected = Recorded(Stored(40, record(33), 0, 7), Basis.ROW)
