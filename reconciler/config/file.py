@@ -301,8 +301,9 @@ class _Reader:
             name = values.get("name", number)
             title = f"jobs {number if isinstance(name, Unknown) else name}"
             job = self._job(Table(values, title, self._faults), naming, clusters)
-            self._faults.found += faults_beside(job, jobs, naming, clusters, self._place_of)
-            jobs.append(job)
+            is_recorded = state is not None
+            self._faults.found += faults_beside(job, jobs, naming, clusters, self._place_of, is_recorded=is_recorded)
+            jobs.append(job if isinstance(job.home, Unknown) else job_on(job, naming, job.home))
         return tuple(jobs)
 
     def _job(self, table: Table, naming: Naming, clusters: Collection[str]) -> Job:

@@ -17,9 +17,14 @@ def faults_beside(
     naming: Naming,
     clusters: Collection[str],
     place_of: Callable[[str], Hashable],
+    *,
+    is_recorded: bool,
 ) -> Iterator[ConfigError]:
-    """What is wrong with a job beside the ``others``, and with the names of its topics."""
-    yield from _among(job, naming, clusters)
+    """What is wrong with a job beside the ``others``, and with the names of its topics.
+
+    ``is_recorded``: a state store says where the jobs live.
+    """
+    yield from _among(job, naming, clusters, is_recorded=is_recorded)
     has_own = isinstance(job.store, Unknown) or has_groups(job.store)
     mine = None if has_own else place_of(job.store)
     for other in others:
@@ -40,7 +45,7 @@ def faults_beside(
             return
 
 
-def _among(job: Job, naming: Naming, clusters: Collection[str]) -> Iterator[ConfigError]:
+def _among(job: Job, naming: Naming, clusters: Collection[str], *, is_recorded: bool) -> Iterator[ConfigError]:
     """Two topics of one job that have one name on a cluster, or a name that is another's on another cluster."""
     streams = [each for each in job.streams if not isinstance(each.topic, Unknown)]
     owners: dict[str, Stream] = {}
@@ -55,11 +60,11 @@ def _among(job: Job, naming: Naming, clusters: Collection[str]) -> Iterator[Conf
             return
         for name, stream in named.items():
             other = owners.setdefault(name, stream)
-            if other != stream:
+            if other != stream and not is_recorded:
                 yield ConfigError(
                     f'Topics {other} and {stream} of job "{job.name}" are both called "{name}", on different clusters: '
-                    "an offset that is stored under this name could be of either.",
-                    hint="Let two jobs read them, each with a group of its own.",
+                    "without a [state] store, nothing says of which an offset under this name is.",
+                    hint='Add [state] store = "ADDRESS".',
                 )
                 return
 

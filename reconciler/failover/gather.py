@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
@@ -44,6 +46,8 @@ Key = tuple[str, TopicPartition]
 """A job's name, and a partition of the destination."""
 
 NO_NAMES = NearTopics(tuple)
+
+log = logging.getLogger(__name__)
 
 NOTHING_READ = -1
 """The stored offset of a partition of which no record was processed (a sentinel)."""
@@ -193,7 +197,8 @@ def _recorded(
     naming, clusters, cluster = config.topics.naming, tuple(config.clusters), numbers_on(job, here)
     names = naming.by_name(job.streams, cluster)
     shared = recorded.names_shared(naming, job.streams, cluster, clusters, way)
-    place = recorded.JobPlace(store, job.group, way, names, shared)
+    named = partial(naming.by_name, job.streams)
+    place = recorded.JobPlace(store, job.group, way, names, shared, names_on=named)
     found = recorded.judge(recorded.gather_read(state, here, place, rows))
     topics = {stream: name for name, stream in names.items()}
     return {TopicPartition(topics[Stream(at.topic, at.origin)], at.partition): each for at, each in found.items()}
@@ -225,9 +230,13 @@ def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopi
     if not rows and is_end_of_batch(job.store):
         return GatheredJob(job, stored.store, ())  # no batch is running
     places: list[JobPartition] = []
+    streams = config.topics.naming.by_name(job.streams, config.here)
     for topic in job.topics:
         name = config.topics.destination_of(topic)
         if name not in cluster.topics and all(key.topic not in (topic, name) for key in rows):
+            if streams[topic].origin != job.home:
+                log.info('%s does not exist on %s yet: job "%s" reads it once it does', name, config.there, job.name)
+                continue
             raise _no_topic(topic, name, near)
         if name != topic and name not in cluster.topics:
             _refuse_source(job, name, [row for key, row in rows.items() if key.topic == topic], cluster)

@@ -13,11 +13,13 @@ Theory of operation. ``gather`` reads the place and then the journal, so that th
       already is not stopped (A20). In a later stay it counts only if nobody but this stay's job can have written it.
 - R4  A place inside a cluster that does not answer is read as the journal's newest processed entries (A17).
 - R5  From ``writing`` until ``lives``, the numbers are the plan's, and the place is not read.
+- R6  Where two streams have one name on different clusters, and the plan had no number of the one, the number that it
+      left under their key is the other's: nothing is stored of this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -48,6 +50,8 @@ class JobPlace:
     names: Mapping[str, Stream]
     shared: frozenset[str] = frozenset()
     elsewhere: frozenset[str] = frozenset()
+    names_on: Callable[[str], Mapping[str, Stream]] = lambda _: {}
+    """The streams by their topics on a cluster that the job has left."""
 
 
 def names_shared(
@@ -266,6 +270,8 @@ class _Partition:
         """R3."""
         if row is None or held.number is None:
             return None
+        if self._is_left_over(held.number):
+            return None
         stay = self.found.here.stay
         others = held.shared or self.found.was_here or self.found.place.traits.holds_commits
         is_own = held.of_stay == stay if held.of_stay is not None else self.found.plan is None or not others
@@ -274,6 +280,15 @@ class _Partition:
             return self._undecided(held, Doubt.UNKNOWN if held.of_stay in (None, stay) else Doubt.ANOTHER_STAY)
         basis = Basis.NOT_CHECKED if row.stored.anchor is None else Basis.ROW
         return Recorded(Stored(held.number, row.stored.anchor, 0, lag_of(row)), basis)
+
+    def _is_left_over(self, number: int) -> bool:
+        """R6."""
+        plan = self.found.plan
+        stream = None if plan is None else self.found.place.names_on(plan.leaves).get(self.key.topic)
+        if plan is None or stream is None or stream == self.found.place.names.get(self.key.topic):
+            return False
+        other = plan.rows.get(StreamPartition(stream.topic, stream.origin, self.key.partition))
+        return other is not None and other.row.left.number == number
 
     def _recorded(self, row: Row | None, held: Found) -> Recorded | Undecided:
         """N1 to N6, with the row's own anchor (R1, R2)."""

@@ -7,6 +7,7 @@ offsets come from.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -22,6 +23,8 @@ from reconciler.state.start import Start
 
 TIMEOUT_S = 10.0
 
+log = logging.getLogger(__name__)
+
 
 def complete(start: Start, client: Mapping[str, str]) -> Start:
     """The start with an offset for every partition that exists. ``client``: librdkafka properties, with the servers.
@@ -35,13 +38,27 @@ def complete(start: Start, client: Mapping[str, str]) -> Start:
         return start
     with closing(KafkaLogReader(client, timeout_s=TIMEOUT_S, who="job's")) as reader:
         there = reader.describe(start.topics)
-        if absent := [topic for topic in start.topics if topic not in there.topics]:
+        whole = without_later(start, there)
+        if absent := [topic for topic in whole.topics if topic not in there.topics]:
             raise ConfigError(
                 f"The cluster {start.cluster} at {start.bootstrap_servers} has no topic {', '.join(absent)}.",
                 hint=f"{_near(client, absent)}Correct the name, or create the topic first: Spark cannot subscribe to "
                 "one that does not exist.",
             )
-        return complete_from(start, there, reader, start.new)
+        return complete_from(whole, there, reader, start.new)
+
+
+def without_later(start: Start, there: ClusterInfo) -> Start:
+    """The start without the topics of another origin that no mirror has made yet."""
+    numbered = {place.topic for place in start.offsets}
+    later = {
+        topic
+        for topic, stream in start.topics.items()
+        if topic not in there.topics and stream.origin != start.cluster and topic not in numbered
+    }
+    for topic in sorted(later):
+        log.warning("%s does not exist on %s yet: a start after it does will read it.", topic, start.cluster)
+    return replace(start, topics={topic: stream for topic, stream in start.topics.items() if topic not in later})
 
 
 def complete_from(start: Start, there: ClusterInfo, reader: LogReader, new: StartAt) -> Start:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, Job
@@ -95,7 +96,8 @@ class StayJournal:
         self._source = SourceLog(lambda _: reader, lambda _: False, job.identity, now_ms)
         self._recorder = OutsideRecorder(located.state, located.here.stay, self._names, self._source, waits_s)
         shared = names_shared(naming, job.streams, config.here, list(config.clusters), own)
-        self._place = JobPlace(None, job.group, own, self._names, shared)
+        named = partial(naming.by_name, job.streams)
+        self._place = JobPlace(None, job.group, own, self._names, shared, names_on=named)
         self._gathered: Gathered | None = None
         self._positions: dict[TopicPartition, Position] = {}
         self._may_note = False

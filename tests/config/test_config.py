@@ -380,10 +380,13 @@ def test_brokers_as_the_client_reads_them(load: Load, servers: str) -> None:
     assert load(LEAST.replace("b:9092", servers)).destination.bootstrap_servers == servers
 
 
-def test_two_topics_of_a_job_whose_names_change_places(complaint: Callable[..., str]) -> None:
-    """The row of ``events`` would be taken for that of ``b.events`` at the destination."""
-    said = complaint(LEAST.replace('home = "a"', 'home = "a"\norigins = ["a", "b"]'))
+def test_two_topics_of_a_job_whose_names_change_places(load: Load, complaint: Callable[..., str]) -> None:
+    """Without a record, the row of ``events`` would be taken for that of ``b.events`` at the destination."""
+    both = LEAST.replace('home = "a"', 'home = "a"\norigins = ["a", "b"]')
+    said = complaint(both)
     assert 'Topics events@a and events@b of job "clicks" are both called "events", on different clusters' in said
+    config = load(f'{both}[state]\nstore = "files:state"\n')
+    assert config.jobs[0].topics == ("events", "b.events")
 
 
 def test_two_jobs_of_a_group_whose_topics_names_change_places(load: Load, complaint: Callable[..., str]) -> None:
