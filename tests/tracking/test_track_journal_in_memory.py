@@ -402,8 +402,8 @@ def outside(world: Recorded) -> OutsideRecorder:
 class Beside:
     """Drivers and trackers of one stay, in any order; the place has the newest number of the newest driver."""
 
-    def __init__(self) -> None:
-        world = Memory(None, MemoryStore(uuid.uuid4().hex), Path())  # type: ignore[arg-type]
+    def __init__(self, folder: Path) -> None:
+        world = Memory(None, MemoryStore(uuid.uuid4().hex), folder)  # type: ignore[arg-type]
         self.world = Recorded(world, BareStore(uuid.uuid4().hex))
         self.world.make(range(60))
         self.drivers: list[StayRecorder] = []
@@ -438,8 +438,10 @@ class Beside:
 @given(
     st.lists(st.sampled_from(["starts", "records 0", "records 1", "records 9", "tracks 0", "tracks 1"]), max_size=40)
 )
-def test_in_whatever_order_drivers_and_trackers_append_no_tracker_ends_a_driver(steps: list[str]) -> None:
-    found = Beside()
+def test_in_whatever_order_drivers_and_trackers_append_no_tracker_ends_a_driver(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    found = Beside(tmp_path_factory.getbasetemp())
     ended: set[str] = set()
     for step in steps:
         name, _, which = step.partition(" ")
