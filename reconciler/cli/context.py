@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import pwd
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,25 +15,19 @@ from typing import TYPE_CHECKING, Any
 from reconciler.cli.arguments import pairs
 from reconciler.cli.terminal.output import can_rewrite, line, rewrite
 from reconciler.cli.terminal.progress import CopyDisplay
-from reconciler.clock import clock_ms
-from reconciler.config.file import Cluster, Config, Job, load_config
+from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.engine import Progress
-from reconciler.failover import leaving
+from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.outside import ByHand, Outside, StoreOpener, connect
+from reconciler.failover.outside import ByHand, Outside
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, parse_plan
 from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
-    from reconciler.config.streams import Stream
     from reconciler.failover.check import Checked
-    from reconciler.state.jobs import JobState
-    from reconciler.state.locations import Location, Stamp
-    from reconciler.state.plans import Numbers
-    from reconciler.state.store import StateStore
     from reconciler.trust.ed25519 import PrivateKey
 
 PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
@@ -45,18 +38,8 @@ _APPLIED = (
 )
 
 
-def homes(
-    clusters: Mapping[str, Cluster | None], state: str | None, jobs: Mapping[str, Sequence[str]]
-) -> Mapping[str, str]:
-    """The homes that the clusters, or the jobs' first locations, tell. Raises as ``find_homes`` does."""
-    from reconciler.failover.homes import find_homes  # most configurations say them
-    from reconciler.kafka.requests import topics_of
-
-    return find_homes(clusters, state, jobs, topics_of)
-
-
 def read_config(options: argparse.Namespace) -> Config:
-    return load_config(options.config, homes=homes)
+    return load_config(options.config, homes=inputs.homes)
 
 
 def read_located(options: argparse.Namespace) -> Config:
@@ -66,88 +49,16 @@ def read_located(options: argparse.Namespace) -> Config:
     return located(config, config.chosen(*chosen), options.toward)
 
 
-def open_state_store(config: Config) -> StateStore:
-    """The configuration's state store. Raises ConfigError if it names none."""
-    if config.state is None:
-        raise ConfigError(
-            "[state] store is missing: it records where the jobs live.",
-            hint='Add [state] store = "postgresql://HOST/DATABASE" (or files:, hbase:, sqlite:), then make it: '
-            "reconciler init -c FILE",
-        )
-    from reconciler.state.opening import open_state
-
-    return open_state(config.state)
-
-
-def job_state(config: Config, job: Job) -> JobState:
-    """What the state store has of a job. Raises NotCreated where the store is not there."""
-    from reconciler.state.jobs import JobState
-
-    store = open_state_store(config)
-    _ = store.id  # an empty store would say of every job that it was never moved
-    return JobState(store, job.name)
-
-
-def state_if_any(config: Config, name: str) -> JobState | None:
-    """What the state store has of the job of that name; None if the configuration names none."""
-    return None if config.state is None else job_state(config, config.chosen(name)[0])
-
-
-def stamp_now(why: str) -> Stamp:
-    """This user, machine and moment, for a location."""
-    from reconciler.state.locations import Stamp
-
-    return Stamp(who(), clock_ms(), why)
-
-
 def by_direction(config: Config, jobs: Sequence[Job], to: str | None = None) -> list[tuple[Config, list[str]]]:
     """As ``located``, for jobs that may go different ways: the configuration of each direction, and its jobs' names."""
     from reconciler.failover import whereabouts
 
     if config.state is None:
         return [(located(config, jobs, to), [job.name for job in jobs])]
-    locations = locations_of(config, jobs)
-    config = with_topics(config, jobs, locations, to, lenient=True)
+    locations = inputs.locations_of(config, jobs)
+    config = inputs.with_topics(config, jobs, locations, to, lenient=True)
     jobs = config.chosen(*(job.name for job in jobs))
-    return whereabouts.by_direction(config, jobs, locations, to, plans_of(config, jobs, locations))
-
-
-def with_topics(
-    config: Config,
-    jobs: Sequence[Job],
-    locations: Mapping[str, Location | None],
-    to: str | None = None,
-    *,
-    lenient: bool = False,
-) -> Config:
-    """The configuration with the topics that the jobs' patterns match now. Raises as ``patterns.expand``."""
-    if not any(job.patterns for job in jobs):
-        return config
-    from reconciler.cli import topics
-
-    return topics.expanded(config, jobs, locations, to, lenient=lenient)
-
-
-def streams_of(
-    config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
-) -> dict[str, tuple[Stream, ...]]:
-    """What the jobs with patterns read now, by name."""
-    names = [job.name for job in jobs if job.patterns]
-    now = with_topics(config, jobs, locations, lenient=True)
-    return {job.name: job.streams for job in now.jobs if job.name in names}
-
-
-def plans_of(
-    config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
-) -> dict[str, Mapping[int, Numbers]]:
-    """The plans of the jobs that were moved before, by name."""
-    moved = (job for job in jobs if (here := locations.get(job.name)) is not None and here.stay > 1)
-    return {job.name: job_state(config, job).plans() for job in moved}
-
-
-def locations_of(config: Config, jobs: Sequence[Job]) -> dict[str, Location | None]:
-    """Where the jobs live, by name; empty without a [state] store."""
-    return {} if config.state is None else {job.name: job_state(config, job).location() for job in jobs}
+    return whereabouts.by_direction(config, jobs, locations, to, inputs.plans_of(config, jobs, locations))
 
 
 def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Config:
@@ -158,14 +69,14 @@ def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Confi
     from reconciler.failover import whereabouts
 
     if config.state is None:
-        config = with_topics(config, jobs, {}, to)
+        config = inputs.with_topics(config, jobs, {}, to)
         return config if to is None else config.toward(to)
     if to is not None:
         config.toward(to)  # raises for a cluster that is none
-    locations = locations_of(config, jobs)
-    config = with_topics(config, jobs, locations, to)
+    locations = inputs.locations_of(config, jobs)
+    config = inputs.with_topics(config, jobs, locations, to)
     jobs = config.chosen(*(job.name for job in jobs))
-    return whereabouts.located(config, jobs, locations, to, plans_of(config, jobs, locations))
+    return whereabouts.located(config, jobs, locations, to, inputs.plans_of(config, jobs, locations))
 
 
 def for_plan(config: Config, plan: Plan) -> Config:
@@ -177,20 +88,10 @@ def for_plan(config: Config, plan: Plan) -> Config:
     if config.state is None or not plan.jobs:
         return config
     jobs = config.chosen(*(job.name for job in plan.jobs))
-    locations = locations_of(config, jobs)
-    config = with_topics(config, jobs, locations, plan.destination_name)
+    locations = inputs.locations_of(config, jobs)
+    config = inputs.with_topics(config, jobs, locations, plan.destination_name)
     jobs = config.chosen(*(job.name for job in jobs))
-    return whereabouts.located(config, jobs, locations, plan.destination_name, plans_of(config, jobs, locations))
-
-
-def who() -> str:
-    """The user and the machine of this process."""
-    uid = os.getuid()
-    try:
-        user = pwd.getpwuid(uid).pw_name
-    except KeyError:  # containers run as users without a name
-        user = str(uid)
-    return f"{user}@{os.uname().nodename}"
+    return whereabouts.located(config, jobs, locations, plan.destination_name, inputs.plans_of(config, jobs, locations))
 
 
 def config_if_named(options: argparse.Namespace) -> Config | None:
@@ -268,24 +169,12 @@ def _passphrase(path: Path) -> str:
 # ---------------------------------------------------------------- the world outside
 
 
-def stores(config: Config, client: Mapping[str, str] | None = None, **more: Any) -> StoreOpener:
-    """Opens stores by address. Groups are those of the destination, or of the cluster of ``client``."""
-    from reconciler.stores.registry import open_store
-
-    client = config.destination.client if client is None else client
-    return partial(open_store, kafka_client=client, timeout_s=config.search.request_timeout_s, **more)
-
-
 @contextmanager
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks; progress goes to stderr if that is a terminal."""
-    client, on_progress = config.destination.client, _terminal_progress() if can_rewrite() else None
-    timeout_s, memory = config.search.request_timeout_s, config.search.memory
-    with connect(client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
-        open_store = leaving.beside(config, outside.open_store)
-        known = replace(outside, open_store=open_store, open_left=leaving.log_of(config))
-        known = replace(known, state_of=partial(state_if_any, config))
-        yield replace(known, on_progress=on_progress, on_copied=CopyDisplay())
+    on_progress = _terminal_progress() if can_rewrite() else None
+    with inputs.outside(config) as outside:
+        yield replace(outside, on_progress=on_progress, on_copied=CopyDisplay())
 
 
 def _terminal_progress() -> Callable[[Progress], None]:

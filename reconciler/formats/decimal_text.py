@@ -65,6 +65,10 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+MOST_NAMES = 10
+"""Names in one sentence on a plan."""
+
+
 def some(names: Sequence[str], most: int = 5) -> str:
     """Names for a sentence: the first ``most``, and how many more."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -1,5 +1,6 @@
-"""The pre-start hook: check, correct, then become the job's command.
+"""A job's start: find where it lives, check its offsets, correct them.
 
-In: one job of a configuration. Out: a decision whether it may start, the files and variables for its command, and
-metrics for Prometheus. The command line uses ``start``, ``waiting``, ``environment`` and ``figures``.
+In: one job of a configuration. Out: a decision whether it may start, the files and variables for its process, and
+metrics for Prometheus. ``starting.begin`` does all this, for the command line and for ``job(config, name)``. The
+command line also uses ``environment`` and ``figures``.
 """

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from reconciler.checkpoints import clone as checkpoint_clone
-from reconciler.cli import context, main
+from reconciler.cli import main
 from reconciler.cli.commands.prepare import init
 from reconciler.cli.commands.prepare import mirror as mirror_command
 from reconciler.cli.main import COMMANDS, full_parser
@@ -24,7 +24,7 @@ from reconciler.cli.terminal import unanswered
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
 from reconciler.core.verdicts import Verdict
-from reconciler.failover import check
+from reconciler.failover import check, inputs
 from reconciler.formats import anchor_text as anchor_json
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.kafka import apart, requests
@@ -134,7 +134,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, logs: Mapping[str, MemoryLog], now_
         monkeypatch.setattr(module, "Surveyor", partial(_surveyor, logs))
     for module in _VERSIONED:
         monkeypatch.setattr(module, "__version__", "0.0.0")
-    monkeypatch.setattr(context, "who", lambda: "ada@ops-1")
+    monkeypatch.setattr(inputs, "who", lambda: "ada@ops-1")
     monkeypatch.setattr(time, "time_ns", lambda: now_ms() * 1_000_000)
     monkeypatch.setattr(os, "getpid", lambda: PID)
     monkeypatch.setattr(unanswered, "FIRST_S", math.inf)  # a busy machine would be told that it waits

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.cli.terminal.report import place_name
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.decisions import is_placed
 from reconciler.fileio import name_for
 from reconciler.formats.decimal_text import counted, some
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.formats.plan_sentences import place_name
 from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.stores.registry import checkpoint_path, end_of_batch, traits
 

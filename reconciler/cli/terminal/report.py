@@ -9,7 +9,7 @@ from reconciler.cli.terminal.glossary import legend
 from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import listed
-from reconciler.core.verdicts import MatchedBy, Position, Verdict
+from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.formats.plan import (
     JobPlan,
     NotJudged,
@@ -19,7 +19,7 @@ from reconciler.formats.plan import (
     skips_words,
     why_stopped,
 )
-from reconciler.formats.plan_sinks import SinkRow
+from reconciler.formats.plan_sentences import place_name, sink_text, stop_sentences
 
 _TONES = {Verdict.MATCH: "good", Verdict.MOVED: "good", Verdict.NEW: "good", Verdict.TIED: "warn"}
 _BY_NUMBER = frozenset({Verdict.MATCH, Verdict.MOVED, Verdict.BOUNDED, Verdict.BEHIND, Verdict.LOST})
@@ -47,7 +47,7 @@ def plan_text(
         if len(rows) < len(every):
             more = len(every) - len(rows)
             parts.append(line(f"… and {more:,} more; `reconciler show PLAN` lists all."))
-        sentences = [*stop_sentences(every, policy, most), *numbers_alone(every), *map(_sink_text, job.sinks)]
+        sentences = [*stop_sentences(every, policy, most), *numbers_alone(every), *map(sink_text, job.sinks)]
         parts.append(wrap(*(f"  {each}" for each in sentences), indent="    ", columns=columns))
     parts.extend(_not_judged(failed, columns) for failed in plan.not_judged)
     parts.append(_legend(plan, columns))
@@ -86,11 +86,6 @@ def _headline(job: JobPlan, columns: int | None) -> Shown:
     return wrap("", name, verdicts or "no partitions", columns=columns)
 
 
-def _sink_text(row: SinkRow) -> str:
-    stop = "must not start: " if row.stops else ""
-    return f"sink {row.sink} · {row.outcome.value}: {stop}{row.detail}."
-
-
 def _legend(plan: Plan, columns: int | None) -> Shown:
     text = legend((row.verdict for job in plan.jobs for row in job.partitions), columns)
     return stack(line(""), text) if text else text
@@ -116,12 +111,6 @@ def verdict_text(row: PartitionPlan) -> str:
 def tone_of(row: PartitionPlan, policy: StartPolicy) -> str:
     """bad: must not start; warn: may start, and is worth a look; good."""
     return "bad" if why_stopped(row, policy) else _TONES.get(row.verdict, "warn")
-
-
-def place_name(row: PartitionPlan) -> str:
-    """A partition's name, with the position if the plan has both ends of a repeated batch."""
-    name = str(row.key)
-    return name if row.position == Position.NEXT else f"{name} {row.position}"
 
 
 def replay_text(row: PartitionPlan) -> str:
@@ -156,33 +145,6 @@ def evidence_text(row: PartitionPlan) -> str:
     return row.detail
 
 
-def stop_text(name: str, detail: str, why: str) -> str:
-    """The sentence on partitions that must not start: the finding, then the next move."""
-    return f"{name} must not start: {detail}. {why[:1].upper()}{why[1:]}."
-
-
-def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy, most: int | None = None) -> list[str]:
-    """One sentence for all partitions that stop for the same reason: a wrong group stops every one of its topics'.
-
-    Of more than ``most`` reasons, the first of each kind and then others, and a line that counts what is left out.
-    """
-    names: dict[tuple[str, str], list[str]] = {}
-    kinds: dict[tuple[Verdict, bool, bool], tuple[str, str]] = {}
-    for row in rows:
-        if why := why_stopped(row, policy):
-            reason = (row.detail, why)
-            names.setdefault(reason, []).append(place_name(row))
-            kinds.setdefault((row.verdict, row.no_rows, row.skips is None), reason)
-    reasons = list(names)
-    if most is not None and len(reasons) > most:
-        reasons = list(dict.fromkeys([*kinds.values(), *reasons]))[:most]
-    sentences = [stop_text(listed(names[reason]), *reason) for reason in reasons]
-    if len(reasons) < len(names):
-        left_out = sum(len(places) for places in names.values()) - sum(len(names[reason]) for reason in reasons)
-        sentences.append(f"{left_out:,} more must not start, for other reasons; `reconciler show PLAN` lists all.")
-    return sentences
-
-
 def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:
     """The assumption about rows placed by their number, which nothing at the destination proves."""
     count = sum(_is_by_number(row) for row in rows)
@@ -196,7 +158,3 @@ def _is_by_number(row: PartitionPlan) -> bool:
     """Not so offset 0: nothing is in front of it in any topic."""
     found = row.anchor is None and bool(row.stored_offset) and row.resume_offset is not None
     return found and row.verdict in _BY_NUMBER and not row.set_by_hand and not row.by_row_time
-
-
-def stopping_sink_sentences(rows: Sequence[SinkRow]) -> list[str]:
-    return [_sink_text(row) for row in rows if row.stops]

@@ -6,10 +6,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from reconciler.cli.terminal.encoding import shown
-from reconciler.formats.decimal_text import some
+from reconciler.formats.decimal_text import MOST_NAMES, some
 
 ELLIPSIS = "…"
-MOST_NAMES = 10
 
 
 def columns_of(text: str) -> int:

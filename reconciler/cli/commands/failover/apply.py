@@ -22,6 +22,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ExitCode, NeedsPerson
 from reconciler.core.visible import command
+from reconciler.failover import inputs
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import JobChanges, check_still, prepare, replaced_by, write
 from reconciler.failover.writing.moves import begin, done, finish, numbers_of, replaced_in_copy
@@ -103,7 +104,7 @@ def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespac
         return found
     directed = context.for_plan(config, chosen)
     for job in directed.chosen(*chosen.names):
-        state = context.job_state(directed, job)
+        state = inputs.job_state(directed, job)
         here = state.location()
         if here is None or here.phase is not Phase.WRITING or here.plan is None:
             continue
@@ -118,7 +119,7 @@ def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespac
                 hint=f"Its hook finishes that. To take it back: {cancel}",
             )
         with context.outside(directed) as outside:
-            finish(state, here, job, outside, context.stamp_now("apply"))
+            finish(state, here, job, outside, inputs.stamp_now("apply"))
         say(f"{job.name}: an earlier run of this plan has begun to write its offsets. The others are written now.")
         found.add(job.name)
     return found
@@ -196,7 +197,7 @@ def _copy(job: Job, plan: Plan, config: Config, outside: Outside, options: argpa
     base = context.read_config(options).chosen(job.name)[0]
     original = of(base, job)
     assert original is not None, "only a checkpoint is refused as COPIED"
-    state, mark = context.job_state(config, job), context.stamp_now("apply")
+    state, mark = inputs.job_state(config, job), inputs.stamp_now("apply")
     here = state.location()
     replaced = replaced_in_copy(plan, config, job, outside)
     here = begin(state, config, job, numbers_of(plan, job, config, 1 if here is None else here.stay, replaced), mark)
@@ -210,11 +211,11 @@ def _moves(changes: Sequence[JobChanges], plan: Plan, config: Config) -> list[tu
     """The jobs that begin a stay by this plan: none without a [state] store."""
     if config.state is None:
         return []
-    found, mark = [], context.stamp_now("apply")
+    found, mark = [], inputs.stamp_now("apply")
     for change in changes:
         if change.is_refused:
             continue
-        state = context.job_state(config, change.job)
+        state = inputs.job_state(config, change.job)
         here = state.location()
         stays = here is not None and here.to is None and here.cluster == config.there
         if not stays or any(item.begins_a_stay for item in change.intended):

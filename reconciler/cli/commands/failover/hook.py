@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -28,23 +27,13 @@ from reconciler.cli.terminal.encoding import is_read
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_colour, width
 from reconciler.cli.terminal.progress import WaitDisplay
-from reconciler.config.file import Cluster, Config, Job
-from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
-from reconciler.core.verdicts import Verdict
-from reconciler.core.visible import command
-from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.check import Checked
-from reconciler.failover.outside import ByHand, Outside
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.formats.plan import Plan, StartPolicy
 from reconciler.hook import environment as hook_environment
 from reconciler.hook import figures as hook_figures
-from reconciler.hook.running import refuse_running
-from reconciler.hook.start import Start
-from reconciler.hook.waiting import check_or_wait
-from reconciler.hook.where import Held, Place, Side, held_by, place_of, refuse_known
-from reconciler.ports import OffsetStore
-from reconciler.state.jobs import JobState
-from reconciler.state.locations import Phase, first
+from reconciler.hook.figures import HookRun
+from reconciler.hook.starting import Request, begin, refuse_wait
 from reconciler.state.start import (
     CHECKPOINT_VARIABLE,
     DIGEST_VARIABLE,
@@ -52,7 +41,6 @@ from reconciler.state.start import (
     PLAN_VARIABLE,
     START_VARIABLE,
 )
-from reconciler.stores.registry import traits
 
 EXAMPLE = "reconciler hook -c reconciler.toml --job clicks --wait 300 -- spark-submit clicks.py"
 HELP = Help(
@@ -85,7 +73,6 @@ HELP = Help(
 START_VARIABLES = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, DIGEST_VARIABLE, CHECKPOINT_VARIABLE})
 """Removed from the environment first, so that nothing of an earlier start is inherited."""
 MOST_ROWS = 20
-LONGEST_WAIT_S = 7 * 86_400
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores them from its start, and a command would inherit that (``subprocess``'s restore_signals)."""
 
@@ -133,26 +120,12 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise
     with hook_figures.record_run(config.metrics, job) as figures:
         hook_environment.forget(options.env_file)
-        if not 0 <= options.wait <= LONGEST_WAIT_S:
-            raise ConfigError(f"--wait {options.wait:g} is not a number of seconds from 0 to a week.")
+        refuse_wait("--wait", options.wait)
         program = _program(options.command)
-        by_hand = arguments.decisions(options)
-        state = context.job_state(config, job)
-        start = _start_of(config, job, state, options)
-        if start.is_begun:
-            _finish(start)
-            start = _start_of(config, job, state, options)
-        figures.goes(start.place)
-        with context.outside(start.config) as outside:
-            if start.place.side is Side.SOURCE:
-                variables = _as_stored(start, outside, by_hand, options)
-            else:
-                refuse_wrong(start.config, [start.job], sinks=True)
-                _refuse_running(start)
-                checked = _check_or_wait(start, outside, by_hand, options)
-                figures.saw(checked, config.policy.start)
-                written.check()
-                variables = start.correct(checked, outside, partial(_show, config.policy.start, options))
+        request = Request(
+            options.config, "hook", arguments.decisions(options), options.wait, options.cluster, options.plans
+        )
+        variables = _begin(config, job, request, figures, options)
         written.check()
         hook_environment.hand_over(options.env_file, variables)
     if program is None:
@@ -173,73 +146,13 @@ def run(options: argparse.Namespace) -> ExitCode:
         raise ConfigError(f"{program} cannot be run: {error.strerror}.") from error
 
 
-def _start_of(config: Config, job: Job, state: JobState, options: argparse.Namespace) -> Start:
-    location = state.location()
-    stays = location is None or (location.phase is Phase.LIVES and location.plan is None)
-    reads = (job.home if location is None else location.cluster) if stays else None
-    config = context.with_topics(config, [job], {job.name: location}, reads)
-    job = config.chosen(job.name)[0]
-    place = place_of(config, job, location, context.plans_of(config, [job], {job.name: location}).get(job.name))
-    _refuse_elsewhere(place, options.cluster)
-    mark = context.stamp_now("hook")
-    return Start.of(place, job, state, plans=options.plans, config_file=options.config, stamp=mark)
-
-
-def _finish(start: Start) -> None:
-    """Write what an earlier run of a hook, or of ``apply``, was killed at."""
-    refuse_wrong(start.config, [start.job], sinks=True)
-    _refuse_running(start)
-    with context.outside(start.config) as outside:
-        start.finish(outside)
-
-
-def _refuse_elsewhere(place: Place, cluster: str | None) -> None:
-    """Raise NeedsPerson if the job does not start on the cluster that its command reads."""
-    if cluster is not None:
-        place.config.toward(cluster)  # raises for a cluster that is none
-        if place.cluster != cluster:
-            move = command("reconciler", "move", "--to", cluster, "--job", place.job.name)
-            raise NeedsPerson(
-                f'Job "{place.job.name}" starts on {place.cluster}, and its command reads {cluster}: {place.why}.',
-                hint=f"Let the command read {place.cluster}; or move the job: {move}",
-            )
-
-
-def _as_stored(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> dict[str, str]:
-    """The variables of a start at the job's own offsets: there is nothing to decide but that the job is new."""
-    place = start.place
-    if by_hand != ByHand(accepted=by_hand.accepted & {Verdict.NEW}):
-        raise ConfigError(
-            f'Job "{start.job.name}" starts on {place.cluster} ({place.why}), and decisions are about moves.',
-            hint="Leave --set, --set-time and --accept out; or move the job first: reconciler move --to CLUSTER.",
-        )
-    _refuse_running(start)  # before its group's offsets are read: whoever leaves may commit until then
-    held = _held(start, outside)
-    if place.location is None:
-        refuse_known(start.job, held, options.config)
-    variables = start.as_stored(held, outside, may_be_new=Verdict.NEW in by_hand.accepted)
-    if place.location is None:
-        start.state.move_on(None, first(start.job.home, start.stamp))
-    log.info('job "%s" starts on %s, at its own offsets: %s', start.job.name, place.cluster, place.why)
-    return variables
-
-
-def _held(start: Start, outside: Outside) -> Held:
-    """The job's rows: a group's are those of the cluster where it lives."""
-    config = start.config
-    if traits(start.job.store).holds_commits and config.source is not None:
-        return held_by(config, start.job, partial(_store_on, config, config.source))
-    return held_by(config, start.job, outside.open_store)
-
-
-def _refuse_running(start: Start) -> None:
-    """Raise Changed for a job whose group has live members where it is to start."""
-    store_on = partial(_store_on, start.config)
-    refuse_running(start.config, start.job, start.place.side, store_on, monotonic=time.monotonic, pause=time.sleep)
-
-
-def _store_on(config: Config, cluster: Cluster, address: str) -> OffsetStore:
-    return context.stores(config, cluster.client)(address)
+def _begin(config: Config, job: Job, request: Request, figures: HookRun, options: argparse.Namespace) -> dict[str, str]:
+    show = partial(_show, config.policy.start, options)
+    display = WaitDisplay(terminal=options.log_format == "text" and can_rewrite())
+    try:
+        return begin(config, job, request, figures, outside=context.outside, show=show, tell=display)
+    finally:
+        display.clear()
 
 
 def _program(command: list[str]) -> str | None:
@@ -252,19 +165,11 @@ def _program(command: list[str]) -> str | None:
     return found
 
 
-def _check_or_wait(start: Start, outside: Outside, by_hand: ByHand, options: argparse.Namespace) -> Checked:
-    """Check until the mirror has caught up or the time is up. Nothing is written before that."""
-    display = WaitDisplay(terminal=options.log_format == "text" and can_rewrite())
-    try:
-        return check_or_wait(start.config, start.job, outside, by_hand, options.wait, pause=time.sleep, tell=display)
-    finally:
-        display.clear()
-
-
 def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     """Print the plan on stderr: stdout belongs to the command, or to its variables."""
     # A job that is right shows no plan, and needs none of this.
-    from reconciler.cli.terminal.report import plan_text, stop_sentences, stopping_sink_sentences
+    from reconciler.cli.terminal.report import plan_text
+    from reconciler.formats.plan_sentences import stop_sentences, stopping_sink_sentences
 
     if options.log_format == "json":  # nothing but lines of JSON: why the job stops; the plan has the rest
         for job in plan.jobs:

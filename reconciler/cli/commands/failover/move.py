@@ -24,6 +24,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.core.verdicts import STOPS, Verdict
 from reconciler.core.visible import command
+from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
@@ -86,7 +87,7 @@ class _Found:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = jobs_to_check(config, options.job)  # the end of a query's batch goes along with its query
-    states = {job.name: context.job_state(config, job) for job in jobs}
+    states = {job.name: inputs.job_state(config, job) for job in jobs}
     now = {name: state.location() for name, state in states.items()}
     if options.cancel:
         return _cancel(config, jobs, states, now)
@@ -115,9 +116,9 @@ def _look(
     left = [job for job in jobs if job.name not in waiting]
     if not left:
         return list(waiting.values())
-    config = context.with_topics(config, left, now, options.to)
+    config = inputs.with_topics(config, left, now, options.to)
     left = list(config.chosen(*(job.name for job in left)))
-    there = located(config, left, now, options.to, context.plans_of(config, left, now))
+    there = located(config, left, now, options.to, inputs.plans_of(config, left, now))
     asked = jobs_to_check(there, [job.name for job in left])
     refuse_wrong(there, asked, sinks=True)
     with context.outside(there) as outside:
@@ -217,7 +218,7 @@ def _decided(options: argparse.Namespace) -> str:
 
 
 def _record_one(job: Job, state: JobState, here: Location | None, to: str) -> None:
-    mark = context.stamp_now("move")
+    mark = inputs.stamp_now("move")
     if here is None:
         here = state.move_on(None, locations.first(job.home, mark))
         if to == job.home:
@@ -252,7 +253,7 @@ def _cancel(
 
 
 def _cancel_one(config: Config, job: Job, state: JobState, here: Location) -> Location:
-    mark = context.stamp_now("move --cancel")
+    mark = inputs.stamp_now("move --cancel")
     if here.phase is Phase.MOVING:
         with written.writing(_name_of(job)):
             return moving.cancel(state, here, {}, _no_place, mark)

@@ -19,6 +19,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, prin
 from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ExitCode, NeedsPerson
 from reconciler.core.visible import command
+from reconciler.failover import inputs
 from reconciler.failover.totals import skips_sum
 from reconciler.failover.writing.moves import begin_back, done
 from reconciler.failover.writing.rollback import JobReturns, Return, prepare_rollback, write_rollback
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     plan = trusted_plan(config, options.plan, applied=True)
     chosen = plan.only(options.job)
     config = context.for_plan(config, chosen)
-    states = [] if config.state is None else [context.job_state(config, job) for job in config.chosen(*chosen.names)]
+    states = [] if config.state is None else [inputs.job_state(config, job) for job in config.chosen(*chosen.names)]
     copied = [state for state in states if traits(config.chosen(state.job)[0].store).corrected_in_copy]
     if copied:
         _to_originals(copied, plan, config, options)
@@ -100,7 +101,7 @@ def _to_originals(states: Sequence[JobState], plan: Plan, config: Config, option
                 hint=f"Take it back by a move: {move}",
             )
     confirm(f"Let {counted(len(states), 'job')} go on in the checkpoint before?", yes=options.yes)
-    mark = context.stamp_now("rollback")
+    mark = inputs.stamp_now("rollback")
     for state in states:
         begun, before = begin_back(state, config, plan, mark)
         with written.writing(f'the location of job "{state.job}"'):
@@ -112,7 +113,7 @@ def _roll_back(plan: Plan, config: Config, options: argparse.Namespace, states: 
     with context.outside(config) as outside:
         jobs = prepare_rollback(plan, options.plan, config, outside, options.job)
         returns = [item for change in jobs for item in change.returns]
-        mark = context.stamp_now("rollback")
+        mark = inputs.stamp_now("rollback")
         unended = [state for state in states if any(not each.returns and each.job.name == state.job for each in jobs)]
         unended = [state for state in unended if (here := state.location()) and here.phase is Phase.WRITING]
         if not returns:

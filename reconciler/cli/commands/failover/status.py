@@ -13,6 +13,7 @@ from reconciler.cli.terminal.table import Cell, print_table
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
+from reconciler.failover import inputs
 from reconciler.hook.where import place_of
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     jobs = config.chosen(*options.job)
-    states = {job.name: context.job_state(config, job) for job in jobs}
+    states = {job.name: inputs.job_state(config, job) for job in jobs}
     if options.format == "json":
         show_json({job.name: [locations.dump(each) for each in states[job.name].history()] for job in jobs})
         return ExitCode.OK

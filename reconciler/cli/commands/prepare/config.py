@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from reconciler.cli import arguments, context
+from reconciler.cli import arguments
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, wants_colour, width
 from reconciler.cli.terminal.text import fold
 from reconciler.config.file import Config, any_home, read_config
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.visible import command
+from reconciler.failover import inputs
 from reconciler.preflight.check import connections
 from reconciler.preflight.local import on_this_machine
 from reconciler.preflight.results import Level, TrialResult, Trials, World
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    loaded = read_config(options.config, homes=any_home if options.offline else context.homes)
+    loaded = read_config(options.config, homes=any_home if options.offline else inputs.homes)
     sections: list[Section] = []
     trials = Trials()
     if isinstance(loaded, list):
@@ -94,7 +95,7 @@ def _with_topics(config: Config, options: argparse.Namespace, trials: Trials) ->
     """With the topics that patterns match at the jobs' homes."""
     for job in config.chosen(*options.job):
         try:
-            config = context.with_topics(config, [job], {}, job.home)
+            config = inputs.with_topics(config, [job], {}, job.home)
         except ReconcilerError as error:
             trials.fail(f"jobs {job.name}", error.message, error.hint or "")
     return config

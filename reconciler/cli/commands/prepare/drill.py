@@ -18,7 +18,7 @@ from typing import Any
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, wrap
-from reconciler.cli.terminal.report import replay_text, stop_sentences, stopping_sink_sentences
+from reconciler.cli.terminal.report import replay_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.clock import stamp
 from reconciler.config.file import Config
@@ -26,6 +26,7 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.totals import replay_total
 from reconciler.formats.plan import PartitionPlan
+from reconciler.formats.plan_sentences import stop_sentences, stopping_sink_sentences
 from reconciler.ports import LogReader
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
 from reconciler.spark.drill.place import temporary_place

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reconciler import __version__
-from reconciler.cli import context
 from reconciler.cli.commands.prepare.init_mirror import MirrorFile, find_mirror, naming_rule, read_mirror
 from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.output import say, show_text
@@ -29,6 +28,7 @@ from reconciler.config.file import CLUSTER_NAME, SearchSettings, any_home, load_
 from reconciler.config.secrets import filled, remember
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
+from reconciler.failover import inputs
 from reconciler.fileio import refuse_unwritable, write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.kafka.apart import open_log
@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _make_state_store(path: Path) -> ExitCode:
-    with closing(context.open_state_store(load_config(path, homes=any_home))) as store:
+    with closing(inputs.open_state_store(load_config(path, homes=any_home))) as store:
         store.create()
         say(f"The state store {store.shown} is ready; its id begins with {store.id[:8]}.")
     return ExitCode.OK

@@ -19,6 +19,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, rend
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.errors import ExitCode
+from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.mirrored.report import MirrorReport, report
 from reconciler.failover.mirrored.unprepared import Tally
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 def read_group(config: Config, group: str, topics: Sequence[str]) -> Sequence[Row]:
     """The offsets that a group has at the destination."""
-    with closing(context.stores(config)("kafka-group:")) as store:
+    with closing(inputs.stores(config)("kafka-group:")) as store:
         return store.read(group, topics)
 
 

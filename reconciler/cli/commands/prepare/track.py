@@ -24,6 +24,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.file import Config
 from reconciler.config.settings import cluster_table
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, together, worst
+from reconciler.failover import inputs
 from reconciler.failover.unlisted import offsets_of
 from reconciler.outages import Outages
 from reconciler.state.jobs import JobState
@@ -102,14 +103,14 @@ class Trackers:
 
     def _begin(self) -> None:
         self._until = ExitStack()
-        self._locations = context.locations_of(self._config, self._jobs)
-        self._streams = context.streams_of(self._config, self._jobs, self._locations)
+        self._locations = inputs.locations_of(self._config, self._jobs)
+        self._streams = inputs.streams_of(self._config, self._jobs, self._locations)
         self._looked_s = time.monotonic()
         self._trackers: list[Tracker] = []
         unusable: list[ReconcilerError] = []
         located: dict[str, Located] = {}
         if any(self._locations.values()):
-            store = self._until.enter_context(closing(context.open_state_store(self._config)))
+            store = self._until.enter_context(closing(inputs.open_state_store(self._config)))
             located = {
                 name: Located(JobState(store, name), here) for name, here in self._locations.items() if here is not None
             }
@@ -142,8 +143,8 @@ class Trackers:
     def _follow(self) -> None:
         self._looked_s = time.monotonic()
         try:
-            now = context.locations_of(self._config, self._jobs)
-            streams = context.streams_of(self._config, self._jobs, now)
+            now = inputs.locations_of(self._config, self._jobs)
+            streams = inputs.streams_of(self._config, self._jobs, now)
         except ReconcilerError as error:
             log.warning("where the jobs live could not be looked up: %s", error.message)
             return
@@ -172,8 +173,8 @@ def _tracker(
     reader = open_log(client, timeout_s=timeout_s, who="source", memory=memory)
     side = SourceSide(
         reader=reader,
-        open_store=context.stores(config, client),
-        open_anchors=partial(context.stores(config), config.anchor_store or ""),
+        open_store=inputs.stores(config, client),
+        open_anchors=partial(inputs.stores(config), config.anchor_store or ""),
         monotonic=time.monotonic,
         now_ms=clock_ms,
         stopping=lambda: signals.stopping,

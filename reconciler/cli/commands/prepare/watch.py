@@ -23,7 +23,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
-from reconciler.failover import leaving
+from reconciler.failover import inputs, leaving
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
@@ -166,8 +166,8 @@ class Process:
         self._address(config)
         check_tls(config.watch)
         chosen_jobs = config.chosen(*options.job)
-        self.locations = context.locations_of(config, chosen_jobs)
-        self.streams = context.streams_of(config, chosen_jobs, self.locations)
+        self.locations = inputs.locations_of(config, chosen_jobs)
+        self.streams = inputs.streams_of(config, chosen_jobs, self.locations)
         self.followed_s = time.monotonic()
         ways = context.by_direction(config, jobs_to_check(config, options.job), options.toward)
         jobs: list[Job] = []
@@ -202,8 +202,8 @@ class Process:
         try:
             config = context.read_config(self.options)
             jobs = config.chosen(*self.options.job)
-            locations = context.locations_of(config, jobs)
-            return locations != self.locations or context.streams_of(config, jobs, locations) != self.streams
+            locations = inputs.locations_of(config, jobs)
+            return locations != self.locations or inputs.streams_of(config, jobs, locations) != self.streams
         except ReconcilerError as error:
             log.warning("where the jobs live could not be looked up: %s", error.message)
             return False
@@ -226,7 +226,7 @@ class Process:
             now_ms=clock_ms,
             on_probes=self.figures.probed,
             open_left=leaving.log_of(config),
-            state_of=partial(context.state_if_any, config),
+            state_of=partial(inputs.state_if_any, config),
         )
         return JobChecker(
             config,

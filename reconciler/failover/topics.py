@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from reconciler.cli import context
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import cluster_table
 from reconciler.config.streams import Stream
@@ -15,21 +14,28 @@ from reconciler.failover import leaving, patterns
 from reconciler.failover.whereabouts import direction_of
 from reconciler.kafka.requests import topics_of
 from reconciler.ports import topic_counts
+from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location
 from reconciler.stores.registry import open_store, traits
 
 
 def expanded(
-    config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None], to: str | None, *, lenient: bool
+    config: Config,
+    jobs: Sequence[Job],
+    locations: Mapping[str, Location | None],
+    to: str | None,
+    state_of: Callable[[Job], JobState],
+    *,
+    lenient: bool,
 ) -> Config:
-    """As ``context.with_topics``."""
+    """As ``inputs.with_topics``."""
     where = {}
     for job in jobs:
         here = locations.get(job.name)
         lives = job.home if here is None else here.cluster
         reads = lives if to == lives else direction_of(config, job, here, to).there
         where[job.name] = patterns.Reading(lives, reads)
-    known = patterns.Known(partial(_topics_of, config), partial(_held, config), partial(_recorded, config))
+    known = patterns.Known(partial(_topics_of, config), partial(_held, config), partial(_recorded, config, state_of))
     return patterns.expand(config, jobs, where, known, lenient=lenient)
 
 
@@ -44,10 +50,10 @@ def _held(config: Config, job: Job, cluster: str) -> Iterable[str]:
         return list(topic_counts(store, job.group))
 
 
-def _recorded(config: Config, job: Job) -> Iterable[Stream]:
+def _recorded(config: Config, state_of: Callable[[Job], JobState], job: Job) -> Iterable[Stream]:
     if config.state is None:
         return ()
-    state = context.job_state(config, job)
+    state = state_of(job)
     here = state.location()
     journal = () if here is None else state.newest(here.stay)
     return [Stream(at.topic, at.origin) for entry in journal for at in (*entry.numbers, *entry.begun)]

@@ -1,0 +1,136 @@
+"""What most uses read first, apart from the configuration: what is recorded of its jobs, their topics, and the stores.
+
+The imports stand where they are needed: most starts of a job need few of them, and must be fast.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from reconciler.clock import clock_ms
+from reconciler.config.file import Cluster, Config, Job
+from reconciler.core.errors import ConfigError
+from reconciler.failover import leaving
+from reconciler.failover.outside import Outside, StoreOpener, connect
+
+if TYPE_CHECKING:
+    from reconciler.config.streams import Stream
+    from reconciler.state.jobs import JobState
+    from reconciler.state.locations import Location, Stamp
+    from reconciler.state.plans import Numbers
+    from reconciler.state.store import StateStore
+
+
+def homes(
+    clusters: Mapping[str, Cluster | None], state: str | None, jobs: Mapping[str, Sequence[str]]
+) -> Mapping[str, str]:
+    """The homes that the clusters, or the jobs' first locations, tell. Raises as ``find_homes`` does."""
+    from reconciler.failover.homes import find_homes  # most configurations say them
+    from reconciler.kafka.requests import topics_of
+
+    return find_homes(clusters, state, jobs, topics_of)
+
+
+def open_state_store(config: Config) -> StateStore:
+    """The configuration's state store. Raises ConfigError if it names none."""
+    if config.state is None:
+        raise ConfigError(
+            "[state] store is missing: it records where the jobs live.",
+            hint='Add [state] store = "postgresql://HOST/DATABASE" (or files:, hbase:, sqlite:), then make it: '
+            "reconciler init -c FILE",
+        )
+    from reconciler.state.opening import open_state
+
+    return open_state(config.state)
+
+
+def job_state(config: Config, job: Job) -> JobState:
+    """What the state store has of a job. Raises NotCreated where the store is not there."""
+    from reconciler.state.jobs import JobState
+
+    store = open_state_store(config)
+    _ = store.id  # an empty store would say of every job that it was never moved
+    return JobState(store, job.name)
+
+
+def state_if_any(config: Config, name: str) -> JobState | None:
+    """What the state store has of the job of that name; None if the configuration names none."""
+    return None if config.state is None else job_state(config, config.chosen(name)[0])
+
+
+def stamp_now(why: str) -> Stamp:
+    """This user, machine and moment, for a location."""
+    from reconciler.state.locations import Stamp
+
+    return Stamp(who(), clock_ms(), why)
+
+
+def with_topics(
+    config: Config,
+    jobs: Sequence[Job],
+    locations: Mapping[str, Location | None],
+    to: str | None = None,
+    *,
+    lenient: bool = False,
+) -> Config:
+    """The configuration with the topics that the jobs' patterns match now. Raises as ``patterns.expand``."""
+    if not any(job.patterns for job in jobs):
+        return config
+    from reconciler.failover.topics import expanded
+
+    return expanded(config, jobs, locations, to, partial(job_state, config), lenient=lenient)
+
+
+def streams_of(
+    config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
+) -> dict[str, tuple[Stream, ...]]:
+    """What the jobs with patterns read now, by name."""
+    names = [job.name for job in jobs if job.patterns]
+    now = with_topics(config, jobs, locations, lenient=True)
+    return {job.name: job.streams for job in now.jobs if job.name in names}
+
+
+def plans_of(
+    config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
+) -> dict[str, Mapping[int, Numbers]]:
+    """The plans of the jobs that were moved before, by name."""
+    moved = (job for job in jobs if (here := locations.get(job.name)) is not None and here.stay > 1)
+    return {job.name: job_state(config, job).plans() for job in moved}
+
+
+def locations_of(config: Config, jobs: Sequence[Job]) -> dict[str, Location | None]:
+    """Where the jobs live, by name; empty without a [state] store."""
+    return {} if config.state is None else {job.name: job_state(config, job).location() for job in jobs}
+
+
+def who() -> str:
+    """The user and the machine of this process."""
+    uid = os.getuid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:  # containers run as users without a name
+        user = str(uid)
+    return f"{user}@{os.uname().nodename}"
+
+
+def stores(config: Config, client: Mapping[str, str] | None = None, **more: Any) -> StoreOpener:
+    """Opens stores by address. Groups are those of the destination, or of the cluster of ``client``."""
+    from reconciler.stores.registry import open_store
+
+    client = config.destination.client if client is None else client
+    return partial(open_store, kafka_client=client, timeout_s=config.search.request_timeout_s, **more)
+
+
+@contextmanager
+def outside(config: Config) -> Iterator[Outside]:
+    """The destination's log, the stores and the clocks. Raises as ``connect`` does."""
+    timeout_s, memory = config.search.request_timeout_s, config.search.memory
+    with connect(config.destination.client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
+        open_store, log = leaving.beside(config, outside.open_store), leaving.log_of(config)
+        yield replace(outside, open_store=open_store, open_left=log, state_of=partial(state_if_any, config))
