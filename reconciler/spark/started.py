@@ -2,7 +2,8 @@
 
 from reconciler.spark import job
 
-clicks = job()                                       # what the hook handed over
+clicks = job()                                       # what the hook handed over; without a hook:
+                                                     # job("reconciler.toml", "clicks")
 events = clicks.read(spark)                          # the Kafka source: cluster, topics, offsets of this stay
 query = (events.writeStream.format("json").option("path", "/srv/clicks/out")
          .option("checkpointLocation", clicks.checkpoint).start())
@@ -48,16 +49,31 @@ _tracked: dict[tuple[str, str], Tracking] = {}
 """By state store and job."""
 
 
-def job(start: Start | None = None, *, environ: Mapping[str, str] | None = None) -> Job:
+def job(
+    config: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    *,
+    wait: float = 0.0,
+    plans: str | os.PathLike[str] | None = None,
+    start: Start | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Job:
     """The job that the hook started in this process, or that ``start`` describes.
 
+    With a configuration's path and the job's name it does the hook's work itself, where nothing can run a command
+    before the job: ``job("reconciler.toml", "clicks")``. It then waits at most ``wait`` seconds for a mirror that is
+    behind, and ``plans`` is the folder for plans.
+
     Raises ConfigError without a start, and Changed or NeedsPerson where the state store says otherwise by now: the job
-    was moved, or this is another store. Raises Unreachable and Refused if the store cannot be read.
+    was moved, or this is another store. Raises Unreachable and Refused if the store cannot be read. With a
+    configuration, raises what ends the hook: NeedsPerson for a job that must not start.
     """
     from reconciler.state.jobs import JobState
     from reconciler.state.opening import open_state
 
     env = os.environ if environ is None else environ
+    if config is not None:
+        env = {**env, **_start_by(config, name, env, wait, plans)}
     given = start if start is not None else _handed_over(env)
     store, client = logins(given, env)
     found = Job(given, JobState(open_state(store), given.job), client)
@@ -236,6 +252,20 @@ def logins(start: Start, environ: Mapping[str, str]) -> tuple[str, dict[str, str
     return config.state if is_same and config.state else start.store, client
 
 
+def _start_by(
+    config: str | os.PathLike[str],
+    name: str | None,
+    env: Mapping[str, str],
+    wait: float,
+    plans: str | os.PathLike[str] | None,
+) -> dict[str, str]:
+    if name is None:
+        raise ConfigError("job() got a configuration, and no job.", hint=f'Name the job: job("{config}", "NAME")')
+    from reconciler.spark.unhooked import start_here  # a job that a hook started needs none of it
+
+    return start_here(config, name, env, wait_s=wait, plans=plans)
+
+
 def _handed_over(env: Mapping[str, str]) -> Start:
     from reconciler.fileio import read_regular, why
     from reconciler.state.start import digest_of, load
@@ -246,7 +276,8 @@ def _handed_over(env: Mapping[str, str]) -> Start:
         raise ConfigError(
             f"{START_VARIABLE if not path else DIGEST_VARIABLE} is not set in this process's environment.",
             hint="Start the job by `reconciler hook -c FILE -- COMMAND`. Where the driver runs on another machine, "
-            f"ship the start's file to it, and set {START_VARIABLE} and {DIGEST_VARIABLE} there.",
+            f"ship the start's file to it, and set {START_VARIABLE} and {DIGEST_VARIABLE} there. Where nothing can run "
+            'a command before the job, let it do the hook\'s work: job("reconciler.toml", "NAME").',
         )
     try:
         content = read_regular(Path(path))

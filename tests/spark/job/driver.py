@@ -23,7 +23,7 @@ def main(*paths: str) -> None:
 
     logging.basicConfig(level=logging.WARNING)
     spark = local_session("driver", spark_sql_shuffle_partitions="1")
-    counts, batches = (job(load(Path(path).read_text(), path)) for path in paths)
+    counts, batches = (job(start=load(Path(path).read_text(), path)) for path in paths)
 
     def work(batch: Any, number: int) -> None:
         batch.count()

@@ -68,7 +68,7 @@ def test_a_job_is_what_the_hook_handed_over(handed: Given) -> None:
     clicks = job(environ=handed.environment())
     assert clicks.start == handed.start
     assert clicks.checkpoint == "/checkpoints/clicks"
-    assert job(handed.start, environ={}).start == handed.start
+    assert job(start=handed.start, environ={}).start == handed.start
 
 
 def test_a_start_that_is_missing_or_altered_is_refused(handed: Given, tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_start_that_only_its_file_vouches_for_is_refused(handed: Given) -> Non
 
 
 def test_a_start_from_before_a_move_is_refused_with_who_moved_the_job(handed: Given) -> None:
-    clicks = job(handed.start, environ={})
+    clicks = job(start=handed.start, environ={})
     moving = handed.state.move_on(handed.home, locations.moving(handed.home, "b", ANA))
-    job(handed.start, environ={})  # it lives where it was until its numbers are written
+    job(start=handed.start, environ={})  # it lives where it was until its numbers are written
     writing = handed.state.move_on(moving, locations.writing(moving, 1, ANA))
     with pytest.raises(Changed, match="is being moved to b, by ana"):
-        job(handed.start, environ={})
+        job(start=handed.start, environ={})
     handed.state.move_on(writing, locations.lives(writing, "/checkpoints/clicks-2", ANA))
     with pytest.raises(Changed, match=r"it lives on b, stay 2, by ana at .* \(a burns\)"):
         clicks.read(None)  # type: ignore[arg-type]
@@ -106,11 +106,11 @@ def test_a_start_from_before_a_move_is_refused_with_who_moved_the_job(handed: Gi
 def test_a_start_is_refused_by_another_state_store_and_by_an_old_copy(handed: Given) -> None:
     for start in (replace(handed.start, store_id="another"), replace(handed.start, stay=2)):
         with pytest.raises(NeedsPerson, match="another state store, or an old copy"):
-            job(start, environ={})
+            job(start=start, environ={})
     other = open_state(f"memory:{uuid.uuid4().hex}")
     other.create()
     with pytest.raises(NeedsPerson):
-        job(replace(handed.start, store=other.shown, store_id=other.id), environ={})
+        job(start=replace(handed.start, store=other.shown, store_id=other.id), environ={})
 
 
 def test_a_job_without_a_checkpoint_says_so(handed: Given) -> None:
@@ -124,16 +124,16 @@ def test_a_job_whose_offsets_are_elsewhere_has_a_checkpoint_for_each_stay(handed
     assert elsewhere.checkpoint_at(base) == base
     assert elsewhere.transaction_id(base) == elsewhere.transaction_id(base)
     with pytest.raises(ConfigError, match="are in its checkpoint"):
-        job(handed.start, environ={}).checkpoint_at(base)
+        job(start=handed.start, environ={}).checkpoint_at(base)
 
 
 def test_options_that_the_start_decides_are_refused(handed: Given) -> None:
     with pytest.raises(ConfigError, match="StartingOffsets, subscribe"):
-        job(handed.start, environ={}).read(None, {"subscribe": "x", "StartingOffsets": "earliest"})  # type: ignore[arg-type]
+        job(start=handed.start, environ={}).read(None, {"subscribe": "x", "StartingOffsets": "earliest"})  # type: ignore[arg-type]
 
 
 def test_a_query_of_spark_connect_goes_on_unrecorded(handed: Given, caplog: pytest.LogCaptureFixture) -> None:
-    tracking: Tracking = job(handed.start, environ={}).track(object())
+    tracking: Tracking = job(start=handed.start, environ={}).track(object())
     assert tracking.state is State.UNABLE
     assert "Spark Connect does not show its checkpoint" in caplog.text
     assert "reconciler track" in caplog.text
@@ -143,7 +143,7 @@ def test_a_query_of_spark_connect_goes_on_unrecorded(handed: Given, caplog: pyte
 def test_a_job_of_more_partitions_than_a_driver_records_names_the_outside_tracker(handed: Given) -> None:
     many = {TopicPartition("a.events", number): 0 for number in range(10_001)}
     with pytest.raises(ConfigError, match=r"10,001 partitions.*reconciler track"):
-        job(replace(handed.start, offsets=many), environ={}).track(object())
+        job(start=replace(handed.start, offsets=many), environ={}).track(object())
 
 
 # ---------------------------------------------------------------- logins

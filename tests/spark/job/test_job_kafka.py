@@ -103,7 +103,7 @@ def test_the_journal_has_the_last_record_that_a_query_of_committed_records_has_r
     home.kafka.send(home.topic, records(6), transaction=f"yes-{home.topic}")
     home.kafka.send(home.topic, records(4, start=6), transaction=f"no-{home.topic}", abort=True)
     start = home.start(id="header:id")
-    clicks = job(start, environ={})
+    clicks = job(start=start, environ={})
     frame = clicks.read(spark, {"kafka.isolation.level": "read_committed"})
     assert "headers" in frame.columns
     query = run(spark, clicks, {"kafka.isolation.level": "read_committed"})
@@ -137,7 +137,7 @@ def test_a_driver_without_a_login_lets_its_query_go_on(
         '[clusters.a.client]\n"security.protocol" = "SSL"\n[clusters.b]\nbootstrap_servers = "b:9092"\n'
         '[[jobs]]\nname = "clicks"\nhome = "a"\ntopics = ["events"]\noffsets = "memory:"\n'
     )
-    clicks = job(replace(home.start(), config=str(config)), environ={})
+    clicks = job(start=replace(home.start(), config=str(config)), environ={})
     query = run(spark, clicks)
     tracking = clicks.track(query)
     query.awaitTermination()
