@@ -38,6 +38,7 @@ from reconciler.tracking.recorder import positions_of
 from tests import ROOT
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.waiting import wait_until
+from tests.world import free_port
 
 pytestmark = pytest.mark.system
 
@@ -148,15 +149,24 @@ def test_a_driver_without_a_login_lets_its_query_go_on(
     assert home.state().newest(1) == []
 
 
-def test_one_query_a_job_and_from_its_own_checkpoint(spark: Any, home: Home, tmp_path: Path) -> None:
-    clicks = job(home.start(), environ={})
+def test_a_job_without_a_hook_has_one_query_and_its_own_checkpoint(spark: Any, home: Home, tmp_path: Path) -> None:
+    home.kafka.send(home.topic, records(4))
+    config = tmp_path / "reconciler.toml"
+    config.write_text(
+        f'[state]\nstore = "{home.address}"\n[clusters.a]\nbootstrap_servers = "{home.kafka.bootstrap}"\n'
+        f'[clusters.b]\nbootstrap_servers = "127.0.0.1:{free_port()}"\n[[jobs]]\nname = "clicks"\nhome = "a"\n'
+        f'topics = ["{home.topic}"]\noffsets = "checkpoint:{tmp_path}/clicks"\n'
+    )
+    clicks = job(config, "clicks", plans=tmp_path / "plans", environ={})
     writer = clicks.read(spark).writeStream.format("noop")
     query = writer.option("checkpointLocation", clicks.checkpoint).start()
     tracking = clicks.track(query)
     with pytest.raises(ConfigError, match="tracked in this driver already"):
         clicks.track(query)
+    query.processAllAvailable()
     query.stop()
     tracking.close()
+    assert {at.partition: known.number for at, known in home.state().newest(1)[-1].numbers.items()} == {0: 2, 1: 2}
     other = writer.option("checkpointLocation", str(tmp_path / "other")).start()
     with pytest.raises(NeedsPerson, match=r"goes on from .*/other, and this stay has .*/clicks"):
         clicks.track(other)
