@@ -207,12 +207,20 @@ class Corrections:
     new: bool
     in_copy: bool
     anchors_right: bool
+    by_job: bool = False
+    """Only the job writes there: until it has, what the last plan recorded is its number."""
 
     @classmethod
     def of(cls, config: Config, job: Job, cluster_id: str) -> Corrections:
         way = traits(job.store)
         new = config.new_of(job).place is not StartPlace.EARLIEST or way.holds_commits
-        return cls(cluster_id, new, way.corrected_in_copy, way.corrected_by_apply and not way.holds_commits)
+        return cls(
+            cluster_id,
+            new,
+            way.corrected_in_copy,
+            way.corrected_by_apply and not way.holds_commits,
+            way.corrected_by_job,
+        )
 
     def include(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a planned row is one of them.
@@ -230,6 +238,8 @@ class Corrections:
         if speaks is None or speaks.key.topic != row.topic or self._leaves_unclear(speaks):
             return True
         held = selected.replaced
+        if self.by_job and selected.recorded is not None:
+            return not row.is_right
         if held is None and row.is_right and not self.new and speaks.stored.anchor is not None:
             return not speaks.stored.anchor.is_bare  # the job has processed nothing, and starts there without a row
         return not row.is_right or held is None or held.malformed is not None or held.stored.offset != row.resume_offset
