@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -161,13 +161,27 @@ class JobRows:
         found, moved, is_copied = self.numbers.get(key), bool(self.job.moved), traits(self.job.store).corrected_in_copy
         return of_record(found, key, self.rows, destination, cluster_id, moved=moved, is_copied=is_copied)
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of which the job has a number, or a row that says that nothing was processed."""
+        if self.numbers is None:
+            return {key.topic for key in self.rows}
+        return {key.topic for key in (*self.numbers, *self._unread())}
+
+    def names(self, topic: str, name: str) -> tuple[str, ...]:
+        """Under which of its two names a topic's numbers are looked for: where the job lives, if that is known."""
+        if self.numbers is None:
+            return topic, name
+        return (name,) if self.job.moved else (topic,)
+
     def partitions(self, topic: str, name: str) -> set[int]:
         """The partitions of which the job has a number; ``topic`` and ``name`` as the keys of ``selected``."""
-        if self.numbers is None:
-            return {key.partition for key in self.rows if key.topic in (topic, name)} - {UNKNOWN_PARTITION}
-        here = name if self.job.moved else topic
-        unread = (key for key, row in self.rows.items() if row.malformed is None and row.stored.is_sentinel)
-        return {key.partition for key in (*self.numbers, *unread) if key.topic == here} - {UNKNOWN_PARTITION}
+        keys: Iterable[TopicPartition] = self.rows if self.numbers is None else (*self.numbers, *self._unread())
+        names = self.names(topic, name)
+        return {key.partition for key in keys if key.topic in names} - {UNKNOWN_PARTITION}
+
+    def _unread(self) -> Iterable[TopicPartition]:
+        return (key for key, row in self.rows.items() if row.malformed is None and row.stored.is_sentinel)
 
 
 def read_numbers(config: Config, job: Job, outside: Outside) -> JobRows:
@@ -213,15 +227,20 @@ def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
             return found
         if rows or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
             refuse_unlisted(job, found.store, find_unlisted(config, job, store))
-        held = {key.topic for key in (*rows, *(found.numbers or ()))}
+        held = found.topics
         streams = config.topics.naming.by_name(job.streams, config.here)
         absent = {
             topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
             for topic in job.topics
-            if not (held and topic in streams and job.has_pattern_of(streams[topic].topic))  # it has appeared
-            if job.new is None and held.isdisjoint((topic, config.topics.destination_of(topic)))
+            if not (held and topic in streams and _may_appear(job, streams[topic]))
+            if job.new is None and held.isdisjoint(found.names(topic, config.topics.destination_of(topic)))
         }
     return replace(found, absent=absent)
+
+
+def _may_appear(job: Job, stream: Stream) -> bool:
+    """Whether the job may get a stream while it has offsets of others."""
+    return stream.origin != job.home or job.has_pattern_of(stream.topic)
 
 
 def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopics = NO_NAMES) -> GatheredJob:

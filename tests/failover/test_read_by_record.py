@@ -50,3 +50,17 @@ def test_a_bare_number_beyond_is_the_jobs_own_and_starts_as_stored(moved: World)
     assert code == 0, said
     with closing(open_store(f"sqlite:///{moved.folder}/offsets.db")) as store:
         assert {str(row.key): row.stored.offset for row in store.read("clicks")}["a.events-0"] == 9
+
+
+def test_a_row_of_another_stays_name_does_not_hide_that_the_jobs_own_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job lives on a, and has been on b before: it would begin anew there, and say that nothing comes again."""
+    world = World(tmp_path, monkeypatch)
+    deliver(world, "a.events", range(20))
+    world.store(OFFSETS, "clicks", {("a.events", 0): stored(5, base=0)})
+    world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
+    with_state(world.folder / "reconciler.toml", to="b")
+    code, said = hook(world)
+    assert code == 4
+    assert 'no rows of "events"' in said
