@@ -172,7 +172,7 @@ class StateStore:
             fields = json.loads(held.entry)
             if isinstance(fields, dict) and isinstance(fields.get(_NONCE), str):
                 return fields
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
         raise Refused(
             f"Entry {held.number} of {log} in {self.shown} is damaged.",

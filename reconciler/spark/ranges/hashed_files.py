@@ -281,6 +281,8 @@ def loads(text: str, shown: str) -> Begun | None:
         content = json.loads(text)
     except ValueError:
         return None
+    except RecursionError as error:
+        raise Refused(f"{shown} cannot be read: {error}.", hint="Find out which program wrote it.") from error
     try:
         if content["format"] != FORMAT:
             raise FieldError("format", f"is not {FORMAT}")

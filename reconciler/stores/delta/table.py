@@ -128,7 +128,7 @@ def _commit(files: Any, version: int) -> DeltaCommit | None:
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     except FileNotFoundError:
         return None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise TypeError(f"version {version} of its log is not JSON") from error
     info = next((each["commitInfo"] for each in actions if "commitInfo" in each), None)
     brought = {each["txn"]["appId"]: int(each["txn"]["version"]) for each in actions if "txn" in each}

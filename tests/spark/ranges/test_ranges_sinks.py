@@ -35,8 +35,9 @@ BEGUN = begun({P0: at(3)}, {P0: at(10), P1: at(20)})
 def test_an_incomplete_record_is_none_and_another_format_is_refused():
     text = dumps(BEGUN)
     assert all(loads(text[:length], "here") is None for length in range(len(text)))
-    with pytest.raises(Refused, match="here cannot be read"):
-        loads(text.replace("begun/1", "begun/2"), "here")
+    for wrong in (text.replace("begun/1", "begun/2"), "[" * 100_000):
+        with pytest.raises(Refused, match="here cannot be read"):
+            loads(wrong, "here")
 
 
 @sized
