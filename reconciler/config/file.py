@@ -308,7 +308,7 @@ class _Reader:
 
     def _job(self, table: Table, naming: Naming, clusters: Collection[str]) -> Job:
         name = table.required_text("name")
-        topics = sections.job_topics(table)
+        patterns, topics = _parted(sections.job_topics(table))
         home = sections.home_of(table, clusters)
         origins = sections.origins_of(table, home, clusters)
         identity = table.table("identity")
@@ -331,16 +331,16 @@ class _Reader:
         job = Job(
             name=name,
             group=table.filled_text("group") or name,
-            topics=tuple(topic for topic in topics if not _is_pattern(topic)),
+            topics=topics,
             store=store,
             identity=self._identity(identity),
             home=home,
-            streams=naming.streams([topic for topic in topics if not _is_pattern(topic)], home, origins),
-            patterns=tuple(topic for topic in topics if _is_pattern(topic)),
+            streams=naming.streams(topics, home, origins),
+            patterns=patterns,
             origins=origins,
             new=_start_at(table),
             sinks=sinks,
-            ignore_topics=sections.ignored_topics(table, topics),
+            ignore_topics=sections.ignored_topics(table, [*patterns, *topics]),
             owner=table.filled_text("owner") or "",
             sink_columns=sink_columns,
         )
@@ -377,8 +377,10 @@ def _refuse_without_effect(table: Table, timestamp: str, id: str, order: str, un
         table.fault("id_order", '= "increasing" says something of ids, and id is "none".', "Set id, too.")
 
 
-def _is_pattern(topic: str) -> bool:
-    return not isinstance(topic, Unknown) and "*" in topic
+def _parted(topics: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The patterns, and the topics that are named."""
+    patterns = [topic for topic in topics if not isinstance(topic, Unknown) and "*" in topic]
+    return tuple(patterns), tuple(topic for topic in topics if isinstance(topic, Unknown) or "*" not in topic)
 
 
 def _start_at(table: Table, usual: str | None = None) -> StartAt | None:

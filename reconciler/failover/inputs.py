@@ -52,11 +52,16 @@ def open_state_store(config: Config) -> StateStore:
 
 def job_state(config: Config, job: Job) -> JobState:
     """What the state store has of a job. Raises NotCreated where the store is not there."""
+    return _states(config, [job])[job.name]
+
+
+def _states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
+    """What the state store, which is opened once, has of each job. Raises as ``job_state``."""
     from reconciler.state.jobs import JobState
 
     store = open_state_store(config)
     _ = store.id  # an empty store would say of every job that it was never moved
-    return JobState(store, job.name)
+    return {job.name: JobState(store, job.name) for job in jobs}
 
 
 def state_if_any(config: Config, name: str) -> JobState | None:
@@ -100,13 +105,15 @@ def plans_of(
     config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
 ) -> dict[str, Mapping[int, Numbers]]:
     """The plans of the jobs that were moved before, by name."""
-    moved = (job for job in jobs if (here := locations.get(job.name)) is not None and here.stay > 1)
-    return {job.name: job_state(config, job).plans() for job in moved}
+    moved = [job for job in jobs if (here := locations.get(job.name)) is not None and here.stay > 1]
+    return {name: state.plans() for name, state in _states(config, moved).items()} if moved else {}
 
 
 def locations_of(config: Config, jobs: Sequence[Job]) -> dict[str, Location | None]:
     """Where the jobs live, by name; empty without a [state] store."""
-    return {} if config.state is None else {job.name: job_state(config, job).location() for job in jobs}
+    if config.state is None or not jobs:
+        return {}
+    return {name: state.location() for name, state in _states(config, jobs).items()}
 
 
 def who() -> str:
