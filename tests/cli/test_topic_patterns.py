@@ -14,8 +14,9 @@ from reconciler.cli.commands.prepare.track import Trackers
 from reconciler.cli.commands.prepare.watch import FOLLOW_S, Process
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.ports import TopicPartition
-from reconciler.state.start import Start, load
+from reconciler.state.start import Start
 from reconciler.watch.schedule import Requested
+from tests.cli.starts import started
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import GONE, SOURCE, Result, World
 
@@ -56,11 +57,7 @@ class Nights:
         self.world.store(OFFSETS, "nights", rows)
 
     def start(self, *words: str) -> Start:
-        ended = self.world.run("hook", *CONFIG, "--plans", "plans", *words)
-        assert ended.code == 0, ended.err
-        path = dict(line.split("=", 1) for line in ended.out.splitlines())["RECONCILER_START"]
-        path = path.replace("<TMP>", str(self.world.folder))
-        return load(Path(path).read_text(), path)
+        return started(self.world, *words)
 
     def move(self, to: str) -> Result:
         return self.world.run("move", *CONFIG, "--to", to, "--yes")

@@ -9,22 +9,16 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.stores.registry import open_store
+from tests.failover.planned import CONFIG, planned
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import World
 from tests.starting import with_state
-
-CONFIG = ("-c", "reconciler.toml")
 
 
 @pytest.fixture
 def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A job that was moved to b, where it was to resume at 6."""
-    world = World(tmp_path, monkeypatch)
-    deliver(world, "a.events", range(20))
-    world.store(OFFSETS, "clicks", {("events", 0): stored(5)})
-    world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
-    with_state(world.folder / "reconciler.toml")
-    assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
+    world = planned(tmp_path, monkeypatch)
     assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
     return world
 

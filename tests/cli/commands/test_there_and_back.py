@@ -11,7 +11,8 @@ import pytest
 
 from reconciler.kafka.memory import MemoryRecord
 from reconciler.ports import TopicPartition
-from reconciler.state.start import Start, load
+from reconciler.state.start import Start
+from tests.cli.starts import started
 from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
 from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint
 from tests.golden.world import DESTINATION, SOURCE, World
@@ -68,11 +69,7 @@ class Estate:
     def start(self) -> Start:
         """What the hook hands over now."""
         self.world.now_ms += 60_000
-        ended = self.world.run("hook", *CONFIG, "--plans", "plans")
-        assert ended.code == 0, ended.err
-        path = dict(line.split("=", 1) for line in ended.out.splitlines())["RECONCILER_START"]
-        path = path.replace("<TMP>", str(self.world.folder))
-        return load(Path(path).read_text(), path)
+        return started(self.world)
 
     def run_job(self, cluster: str, count: int | None = None) -> list[int]:
         """One run of the job: it processes ``count`` records, or all, and stores its offset; the numbers of these."""

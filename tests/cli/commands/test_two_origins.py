@@ -11,7 +11,8 @@ import pytest
 
 from reconciler.ports import TopicPartition
 from reconciler.spark.completing import without_later
-from reconciler.state.start import Start, load
+from reconciler.state.start import Start
+from tests.cli.starts import started
 from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
 from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint
 from tests.golden.world import World
@@ -68,11 +69,7 @@ class Both:
 
     def start(self) -> Start:
         self.world.now_ms += 60_000
-        ended = self.world.run("hook", *CONFIG, "--plans", "plans")
-        assert ended.code == 0, ended.err
-        path = dict(line.split("=", 1) for line in ended.out.splitlines())["RECONCILER_START"]
-        path = path.replace("<TMP>", str(self.world.folder))
-        return load(Path(path).read_text(), path)
+        return started(self.world)
 
     def run(self, cluster: str, most: int = 1_000) -> None:
         """One run of the job, which reads ``most`` records of each topic."""

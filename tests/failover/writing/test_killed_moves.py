@@ -13,11 +13,10 @@ from reconciler.failover.writing import apply, moves
 from reconciler.ports import TopicPartition
 from reconciler.state.locations import Phase
 from reconciler.stores.registry import open_store
-from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
+from tests.failover.planned import CONFIG, planned
 from tests.golden.world import World
-from tests.starting import state_of, with_state
+from tests.starting import state_of
 
-CONFIG = ("-c", "reconciler.toml")
 APPLY = ("apply", "p.json", *CONFIG, "--yes")
 CANCEL = ("move", "--cancel", *CONFIG)
 HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
@@ -38,12 +37,7 @@ def kill(*_: object, **__: object) -> None:
 @pytest.fixture(params=KILLS)
 def killed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A job that was at 706 of its source, whose move to b was killed."""
-    world = World(tmp_path, monkeypatch)
-    deliver(world, "a.events", range(20))
-    world.store(OFFSETS, "clicks", {("events", 0): stored(5)})
-    world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
-    with_state(world.folder / "reconciler.toml")
-    assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
+    world = planned(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(*KILLS[request.param], kill)
         with pytest.raises(Killed):
