@@ -19,6 +19,8 @@ _TABLE = (
     " (log TEXT NOT NULL, number INTEGER NOT NULL, entry BLOB NOT NULL, PRIMARY KEY (log, number)) WITHOUT ROWID"
 )
 
+RESTORE = "Restore it from a backup that is not older than the last move."
+
 
 class SqliteState:
     def __init__(self, path: str) -> None:
@@ -84,7 +86,7 @@ class SqliteState:
         except sqlite3.Error as err:
             if str(err).startswith("no such table"):
                 raise self._missing() from err
-            explained = errors.explain(err, self._path, WAIT_S)
+            explained = errors.explain(err, self._path, WAIT_S, "state store", RESTORE)
             if explained is None:
                 raise
             raise explained from err

@@ -232,3 +232,14 @@ def test_an_address_that_is_wrong_says_how_to_write_it(address: str) -> None:
     with pytest.raises(ConfigError) as raised:
         open_state(address)
     assert raised.value.hint
+
+
+def test_a_damaged_file_is_said_to_be_the_state_store(tmp_path: Path) -> None:
+    """Anchors, which an offset store may be filled from again, say nothing of where jobs live."""
+    path = tmp_path / "state.db"
+    store = open_state(f"sqlite:///{path}")
+    store.create()
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(Refused, match=r"The state store .* is damaged") as refused:
+        _ = open_state(f"sqlite:///{path}").id
+    assert "not older than the last move" in str(refused.value.hint)

@@ -9,29 +9,31 @@ from reconciler.core.errors import ReconcilerError, Refused, Unreachable
 _PRIMARY = 0xFF
 """Extended result codes carry the primary one in their low byte."""
 
+RESTORE = "Restore it from a backup, or move it away and import exported anchors."
+
 _REFUSALS = {
     sqlite3.SQLITE_NOTADB: (
         "{path} is not a SQLite file.",
         "Correct the store's address, or move the file away.",
     ),
     sqlite3.SQLITE_CORRUPT: (
-        "The offset store {path} is damaged.",
-        "Restore it from a backup, or move it away and import exported anchors.",
+        "The {what} {path} is damaged.",
+        "{restore}",
     ),
     sqlite3.SQLITE_READONLY: (
-        "The offset store {path} may not be written by this user.",
+        "The {what} {path} may not be written by this user.",
         "Make the file, the files -wal and -shm beside it, and its directory writable for the user that runs this.",
     ),
     sqlite3.SQLITE_PERM: (
-        "The offset store {path} may not be opened by this user.",
+        "The {what} {path} may not be opened by this user.",
         "Make the file readable for the user that runs this.",
     ),
     sqlite3.SQLITE_CANTOPEN: (
-        "The offset store {path} cannot be opened.",
+        "The {what} {path} cannot be opened.",
         "Check that it is a file, and that this user may read it and write to its directory.",
     ),
     sqlite3.SQLITE_FULL: (
-        "The disk with the offset store {path} is full; nothing was written.",
+        "The disk with the {what} {path} is full; nothing was written.",
         "Make room, then run again.",
     ),
 }
@@ -52,17 +54,22 @@ def primary_code(err: sqlite3.Error) -> int | None:
     return None if code is None else code & _PRIMARY
 
 
-def explain(err: sqlite3.Error, path: str, waited_s: float) -> ReconcilerError | None:
-    """The error to raise instead, None for one that only a bug can cause."""
+def explain(
+    err: sqlite3.Error, path: str, waited_s: float, what: str = "offset store", restore: str = RESTORE
+) -> ReconcilerError | None:
+    """The error to raise instead, None for one that only a bug can cause.
+
+    ``what`` the file is, and how to ``restore`` it, as a sentence.
+    """
     code = primary_code(err)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Unreachable(
-            f"The offset store {path} stayed locked by another program for {waited_s:g} s; nothing was written.",
+            f"The {what} {path} stayed locked by another program for {waited_s:g} s; nothing was written.",
             hint="Let that program finish, then run again.",
         )
     if code == sqlite3.SQLITE_PROTOCOL:
         return Unreachable(
-            f"The locks of the offset store {path} could not be taken ({err}); nothing was written.",
+            f"The locks of the {what} {path} could not be taken ({err}); nothing was written.",
             hint="Run this again. If it says so again, its file system keeps no locks, as many network file systems: "
             "move it to a local disk.",
         )
@@ -70,12 +77,12 @@ def explain(err: sqlite3.Error, path: str, waited_s: float) -> ReconcilerError |
         code = sqlite3.SQLITE_FULL
     if code == sqlite3.SQLITE_IOERR:
         return Unreachable(
-            f"The disk with the offset store {path} failed ({err}); nothing was written.",
+            f"The disk with the {what} {path} failed ({err}); nothing was written.",
             hint="Check the disk, then run again.",
         )
     if code == sqlite3.SQLITE_ERROR and str(err).startswith("no such "):
         code = sqlite3.SQLITE_CORRUPT  # it has this product's mark, and not its tables
     if code in _REFUSALS:
         message, hint = _REFUSALS[code]
-        return Refused(message.format(path=path), hint=hint)
+        return Refused(message.format(what=what, path=path), hint=hint.format(restore=restore))
     return None
