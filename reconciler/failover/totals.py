@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from reconciler.core.verdicts import Position, Skips
 from reconciler.failover import positions
@@ -36,9 +36,19 @@ def skips_sum(skips: Iterable[Skips | None]) -> str:
 
 def replay_sum(rows: Iterable[PartitionPlan]) -> str:
     """The replay over some partitions, as text. Of a repeated batch, what a mirror has sent again behind its end."""
-    every = list(rows)
+    count, is_exact = _replay(list(rows))
+    records = counted(count, "record")
+    return records if is_exact else f"at most {records}"
+
+
+def has_replay(rows: Iterable[PartitionPlan]) -> bool:
+    """Whether ``replay_sum`` of them is above 0."""
+    return _replay(list(rows))[0] > 0
+
+
+def _replay(every: Sequence[PartitionPlan]) -> tuple[int, bool]:
+    """The records, and whether exactly so many."""
     bounded = [row for row in every if row.replay_at_most is not None and row.position != Position.END]
     of_batch = sum(positions.records_again_after_end(row) for row in every)
-    records = counted(of_batch + sum(row.replay_at_most or 0 for row in bounded), "record")
-    is_exact = not of_batch and all(row.replay_exact is not None for row in bounded)
-    return records if is_exact else f"at most {records}"
+    count = of_batch + sum(row.replay_at_most or 0 for row in bounded)
+    return count, not of_batch and all(row.replay_exact is not None for row in bounded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,13 +11,15 @@ from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli.commands.failover.checkpoint import _made_text
 from reconciler.config.file import load_config
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.check import check
-from reconciler.failover.totals import outcome
+from reconciler.failover.totals import has_replay, outcome, replay_sum
 from reconciler.kafka.memory import MemoryLog
 from reconciler.sinks.files import FileSink
 from reconciler.sinks.taken import Taken
 from tests.checkpoints.checkpoint_files import PLANNED, Files, log, new
 from tests.checkpoints.test_clone_rules import below, keep, with_anchors, world_of
+from tests.formats.test_start_offsets import row as planned_row
 from tests.sinks.world import Query, query
 
 __all__ = ["below", "query"]
@@ -104,3 +107,12 @@ def test_records_sent_again_are_counted_where_the_sink_does_not_remember_the_bat
     monkeypatch.setattr(FileSink, "last_taken", lambda sink, app_id: Taken(None, whole=False))
     made = killed(query).clone()
     assert (made.repeats_empty, made.repeated_at_most) == (False, 4)
+
+
+def test_what_only_a_batch_without_a_proven_end_counts_does_not_come_again() -> None:
+    """A start is exact then: the batch is repeated empty."""
+    unproven = planned_row("a.o", 0, 6, Verdict.BOUNDED, position=Position.END, replay_at_most=3)
+    rows = [planned_row("a.o", 0, 3), unproven]
+    assert not has_replay(rows)
+    assert replay_sum(rows) == "at most 0 records"
+    assert has_replay([*rows, replace(unproven, position=Position.NEXT)])

@@ -29,7 +29,7 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
 from reconciler.failover.positions import jobs_to_check
-from reconciler.failover.totals import replay_sum
+from reconciler.failover.totals import has_replay, replay_sum
 from reconciler.failover.whereabouts import located
 from reconciler.failover.writing.moves import cancel, finish
 from reconciler.formats.decimal_text import counted
@@ -187,7 +187,7 @@ def _starts(plan: JobPlan, policy: StartPolicy) -> str:
         waits = f"the mirror is behind in {counted(len(behind), 'partition')}: its hook waits for that (--wait)"
         must = any(why_stopped(row, policy) is not None for row in behind)
         return waits if must else f"{waits}, or starts early, {again}"
-    return f"starts early, {again}" if any(row.replay_at_most for row in plan.partitions) else "starts exactly"
+    return f"starts early, {again}" if has_replay(plan.partitions) else "starts exactly"
 
 
 def _record(
