@@ -28,7 +28,7 @@ from reconciler.failover.recorded import (
     names_shared,
     number_in,
 )
-from reconciler.mirror.topics import checkpoints_topic
+from reconciler.mirror.commits import mirrors_to, of_any_mirror
 from reconciler.ports import ClusterInfo, LogReader, OffsetReader, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
@@ -37,7 +37,7 @@ from reconciler.state.moving import refuse_later
 from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
 from reconciler.tracking.beside import OutsideRecorder
 from reconciler.tracking.job import JobReport
-from reconciler.tracking.overwritten import OTHERS, of_any_mirror
+from reconciler.tracking.overwritten import OTHERS
 from reconciler.tracking.recorder import NONE_GIVEN, Position, positions_of
 from reconciler.tracking.source import Place, SourceLog
 
@@ -90,9 +90,7 @@ class StayJournal:
         naming, own = config.topics.naming, traits(job.store)
         self._job, self._located, self._reader = job, located, reader
         self._names = naming.by_name(job.streams, config.here)
-        self._others = [name for name in config.clusters if name != config.here]
-        self._marks = tuple(dict.fromkeys((config.topics.separator, ".")))
-        self._checkpoints = config.mirror.checkpoints_topic
+        self._mirrors = mirrors_to(config.here, config)
         self._source = SourceLog(lambda _: reader, lambda _: False, job.identity, now_ms)
         self._recorder = OutsideRecorder(located.state, located.here.stay, self._names, self._source, waits_s)
         shared = names_shared(naming, job.streams, config.here, list(config.clusters), own)
@@ -197,12 +195,7 @@ class StayJournal:
         }
         if not asked or not self._place.traits.holds_commits:
             return {}
-        names = [self._names_of_checkpoints(alias) for alias in self._others]
-        return of_any_mirror(asked, self._job.group, self._reader, names)
-
-    def _names_of_checkpoints(self, alias: str) -> tuple[str, ...]:
-        usual = tuple(dict.fromkeys(checkpoints_topic(alias, mark) for mark in self._marks))
-        return usual if self._checkpoints is None else (self._checkpoints, *usual)
+        return of_any_mirror(asked, self._job.group, self._reader, self._mirrors)
 
     def _judge(self) -> Mapping[StreamPartition, Recorded | Undecided]:
         assert self._gathered is not None

@@ -10,16 +10,14 @@ Only a topic's name tells whose copy it is, so this needs the default topic poli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
+from reconciler.mirror.commits import named_by_mirror
 from reconciler.mirror.topics import checkpoints_topic
 from reconciler.ports import LogReader, Row, TopicPartition
 from reconciler.stores.paired import NOTHING
 from reconciler.tracking.job import TrackedJob
 
-NAMED = "MirrorMaker's checkpoint names this offset, so its group sync may have put it over the corrected one"
-UNKNOWN = "MirrorMaker's group sync may have put this offset over the corrected one"
 OTHERS = "its anchor is another cluster's: a mirror has translated the offset, or it was imported and not corrected yet"
 
 
@@ -39,34 +37,6 @@ def put_by_mirror(tracked: TrackedJob, reader: LogReader, separators: Iterable[s
         if names:
             numbers = {key: tracked.rows[key].stored.offset for key in keys}
             found |= named_by_mirror(numbers, tracked.job.group, reader, names)
-    return found
-
-
-def of_any_mirror(
-    numbers: Mapping[TopicPartition, int], group: str, reader: LogReader, mirrors: Iterable[tuple[str, ...]]
-) -> dict[TopicPartition, str]:
-    """Those of a group's numbers that a mirror may have committed, each with the reason.
-
-    ``mirrors``: the names of each mirror's checkpoints, of which the first one that exists counts.
-    """
-    found: dict[TopicPartition, str] = {}
-    for names in mirrors:
-        found |= named_by_mirror(numbers, group, reader, names)
-    return found
-
-
-def named_by_mirror(
-    numbers: Mapping[TopicPartition, int], group: str, reader: LogReader, names: tuple[str, ...]
-) -> dict[TopicPartition, str]:
-    """As ``of_any_mirror``, for the mirror whose checkpoints are in the first of these topics that exists."""
-    wanted = {key: Wanted(key, key, None, group) for key in numbers}
-    known, found = read_pairs(reader, OwnTopics((), names), list(wanted.values())), dict[TopicPartition, str]()
-    for key, number in numbers.items():
-        checkpoints = [each for each in known.of(key, key).checkpoints if each.group == group]
-        if any(each.downstream == number for each in checkpoints):
-            found[key] = NAMED
-        elif doubt := known.doubt(wanted[key]):
-            found[key] = f"{UNKNOWN}: {doubt}"
     return found
 
 

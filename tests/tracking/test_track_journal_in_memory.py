@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY, Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NeedsPerson, Unreachable
+from reconciler.mirror.commits import NAMED
 from reconciler.ports import UNKNOWN_PARTITION, Change, Malformed, Row, TopicPartition
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
@@ -27,7 +28,6 @@ from reconciler.stores.registry import open_store
 from reconciler.tracking.asked import SourceSide
 from reconciler.tracking.beside import WAITS_S, OutsideRecorder
 from reconciler.tracking.journals import ELSEWHERE, Located
-from reconciler.tracking.overwritten import NAMED
 from reconciler.tracking.recorder import Moved, Position, StayRecorder
 from reconciler.tracking.source import SourceLog
 from reconciler.tracking.track import STATE, Tracker

@@ -11,9 +11,9 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
+from reconciler.mirror.commits import NAMED, UNKNOWN
 from reconciler.ports import ReadRequest, Row, TopicPartition
 from reconciler.tracking.job import JobReport
-from reconciler.tracking.overwritten import NAMED, UNKNOWN
 from tests.in_memory import GROUP, Memory, content, found
 from tests.mirror.written import CHECKPOINTS, limit_reading, write_checkpoints
 from tests.tracking.tracked import ANCHORED, GroupStore, Tracked
