@@ -3,6 +3,10 @@
 Theory of operation. A round reads the place, after the location that it is read for. So the place is not older than the
 location: at worst, its numbers are of a later stay, and go to the journal of one that is over, which nobody reads.
 
+A job without a location is read as living at its home, in stay 1: every first location is that one (``not_moved``). So
+its journal is there before its hook has started it. Entries that name another cluster's records stop it: its home, or
+that cluster, was another one when they were made.
+
 A number is noted only if what is recorded says that it is the job's (``failover.recorded``). So an entry adds the
 record before a number, and never changes what the number means: of a number that a mirror has committed, that a table
 has been put back to, or that a driver on another cluster may have written, it lifts no doubt.
@@ -17,6 +21,8 @@ from functools import partial
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
+from reconciler.core.errors import NeedsPerson
+from reconciler.core.visible import command
 from reconciler.failover.recorded import (
     Gathered,
     JobPlace,
@@ -32,7 +38,7 @@ from reconciler.mirror.commits import mirrors_to, of_any_mirror
 from reconciler.ports import ClusterInfo, LogReader, OffsetReader, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
-from reconciler.state.locations import Location, Phase
+from reconciler.state.locations import Location, Phase, Stamp, first
 from reconciler.state.moving import refuse_later
 from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
 from reconciler.tracking.beside import OutsideRecorder
@@ -53,6 +59,11 @@ class Located:
 
     state: JobState
     here: Location
+
+
+def not_moved(home: str) -> Location:
+    """Where a job lives of which nothing is recorded yet; it stands in no log."""
+    return first(home, Stamp("", 0))
 
 
 def can_keep(config: Config, job: Job, located: Located | None) -> bool:
@@ -130,6 +141,7 @@ class StayJournal:
             return
         lacking = {key: each.start for key, each in self._positions.items() if self._recorder.lacks(key, each)}
         cluster, rows = self._source.describe(self._names), self._rows
+        self._refuse_other_home(cluster.cluster_id)
         self._why = {key: OTHERS for key in lacking if _is_of_another(rows[key], cluster.cluster_id)}
         self._mirrored = self._of_mirror({key: number for key, number in lacking.items() if number is not None})
         self._why |= self._mirrored
@@ -174,6 +186,17 @@ class StayJournal:
         age_ms = now_ms - oldest_ms if lagging else None
         counted = replace(at, exact=exact, own=0, lagging=lagging, without=without, elsewhere=())
         return replace(counted, age_ms=age_ms, driver=driver or "")
+
+    def _refuse_other_home(self, cluster_id: str) -> None:
+        """Raise NeedsPerson if the job has no location, and its journal is of another cluster's records."""
+        here = self._located.here
+        records = [known.record for known in self._recorder.entries()[-1].numbers.values() if known.record is not None]
+        if here == not_moved(here.cluster) and any(each.cluster_id not in (None, cluster_id) for each in records):
+            raise NeedsPerson(
+                f'The journal of job "{self._job.name}" is of another cluster than {here.cluster}, its home, is now.',
+                hint="Correct its home. If it is right, let its offsets be found anew: "
+                + command("reconciler", "move", "--job", self._job.name, "--to", here.cluster),
+            )
 
     # ------------------------------------------------------------ what the place holds
 

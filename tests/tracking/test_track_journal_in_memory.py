@@ -27,7 +27,7 @@ from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from reconciler.tracking.asked import SourceSide
 from reconciler.tracking.beside import WAITS_S, OutsideRecorder
-from reconciler.tracking.journals import ELSEWHERE, Located
+from reconciler.tracking.journals import ELSEWHERE, Located, not_moved
 from reconciler.tracking.recorder import Moved, Position, StayRecorder
 from reconciler.tracking.source import SourceLog
 from reconciler.tracking.track import STATE, Tracker
@@ -118,6 +118,27 @@ def test_without_an_anchor_store_each_job_needs_a_location(without: Recorded) ->
         with pytest.raises(ConfigError, match="nowhere to keep anchors") as refused:
             Tracker(config, config.jobs, replace(without.side(), located=here))
         assert "be kept of clicks: start each by its hook" in (refused.value.hint or "")
+
+
+def test_a_job_without_a_location_is_at_its_home_and_its_journal_counts_once_it_has_one(world: Recorded) -> None:
+    job = JobState(world.job_state.store, "another")
+    located = Located(job, not_moved("a"))
+    config = world.config(ANCHORED)
+    world.job_stores(8)
+    assert world.track(Tracker(config, config.jobs, replace(world.side(), located={"clicks": located}))).exact == 1
+    job.move_on(None, locations.first("a", ANA))
+    assert [each.numbers[STREAM].record for each in job.newest(1)] == [named(7)]
+
+
+def test_a_journal_of_another_home_stops_a_job_without_a_location(world: Recorded) -> None:
+    known = Known(5, replace(named(4), cluster_id="b", topic_id="b/events"))
+    assert world.job_state.append_journal(1, 1, journal.opening({STREAM: known}, OUTSIDE, NOW))
+    world.here = not_moved("a")
+    world.job_stores(8)
+    (trouble,) = world.look().troubles.values()
+    assert isinstance(trouble, NeedsPerson)
+    assert "move --job clicks --to a" in (trouble.hint or "")
+    assert world.numbers() == [5]
 
 
 def test_a_job_whose_numbers_are_being_written_gets_no_entry(world: Recorded) -> None:

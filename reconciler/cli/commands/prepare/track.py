@@ -31,7 +31,7 @@ from reconciler.state.jobs import JobState
 from reconciler.tracking.asked import SourceSide
 from reconciler.tracking.beside import WAITS_S
 from reconciler.tracking.job import JobReport
-from reconciler.tracking.journals import Located
+from reconciler.tracking.journals import Located, not_moved
 from reconciler.tracking.track import Round, Tracker
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
@@ -109,10 +109,11 @@ class Trackers:
         self._trackers: list[Tracker] = []
         unusable: list[ReconcilerError] = []
         located: dict[str, Located] = {}
-        if any(self._locations.values()):
+        if self._config.state is not None:
             store = self._until.enter_context(closing(inputs.open_state_store(self._config)))
+            homes = {job.name: not_moved(job.home) for job in self._jobs}
             located = {
-                name: Located(JobState(store, name), here) for name, here in self._locations.items() if here is not None
+                name: Located(JobState(store, name), here or homes[name]) for name, here in self._locations.items()
             }
         waits_s = 0.0 if self._options.once else WAITS_S
         for config, names in context.by_direction(self._config, self._jobs, self._options.toward):
