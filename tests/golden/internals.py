@@ -40,7 +40,6 @@ from reconciler.stores.postgresql import own as postgresql_own
 from reconciler.stores.registry import open_store
 from reconciler.stores.sql_rows import to_columns
 from reconciler.stores.sqlite.store import SqliteStore
-from reconciler.stores.zookeeper import anchor_node as zookeeper_anchor
 from reconciler.stores.zookeeper import layouts as zookeeper_layouts
 from reconciler.stores.zookeeper import single_text as zookeeper_single
 from reconciler.watch import metrics
@@ -77,7 +76,6 @@ __all__ = [
     "run_main",
     "to_columns",
     "write_rows",
-    "zookeeper_anchor",
     "zookeeper_layouts",
     "zookeeper_single",
 ]

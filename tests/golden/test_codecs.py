@@ -111,15 +111,11 @@ def test_znodes_of_zookeeper(goldens: Goldens) -> None:
     listing = of.zookeeper_single.parse("0:7, 1 : 8").edited({1: 42, 2: 9})
     values: dict[str, bytes | str] = {
         "consumers, offset": consumers.offset(TOPIC, 3),
-        "consumers, anchor": consumers.anchor(TOPIC, 3),
         "consumers, members": consumers.members,
         "single, offset": single.offset(TOPIC, 3),
-        "single, anchor": single.anchor(TOPIC, 3),
         "single, text": listing.text,
         "single, text of a new znode": of.zookeeper_single.parse("").edited({1: 42}).text,
         "single, text without partition 0": listing.edited({0: None}).text,
-        **{f"anchor, {name}": of.zookeeper_anchor.encode(stored) for name, stored in ROWS.items()},
-        "anchor, of a change that was seen": of.zookeeper_anchor.encode(ROWS["whole"], seen_zxid=99),
     }
     goldens.check("formats/stores/zookeeper.txt", lines(values))
 

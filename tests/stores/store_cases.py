@@ -35,7 +35,9 @@ class Case:
     whole_history: bool = True
     """The history holds reasons and anchors."""
     dates_rows: bool = True
-    """A row without an anchor has a time."""
+    """A row has the time that its writer gives it."""
+    versions_recur: bool = False
+    """A row that is written back to what it was has its old version."""
 
     def key(self, partition: int = 0, topic: int = 0) -> TopicPartition:
         return TopicPartition(self.topics[topic], partition)
@@ -89,6 +91,7 @@ def kafka_case(bootstrap: str) -> Case:
         lambda: open_store("kafka-group:", kafka_client={"bootstrap.servers": bootstrap}, timeout_s=PATIENCE_S),
         topics_of_groups(bootstrap),
         real_compare_and_set=False,
+        versions_recur=True,
         any_topic_name=False,
         sentinels=False,
         deletes_single_rows=False,

@@ -19,7 +19,7 @@ _wrong = partial(wrong_address, "The address of a ZooKeeper store", EXAMPLE)
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
     """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single`` and, if need be, ``&saves=until|from``,
-    ``&number=next|last``, ``&anchors=beside|apart``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
+    ``&number=next|last``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
 
     Raises ConfigError for any other address. Nothing is contacted yet.
     """
@@ -34,7 +34,6 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     layout = parameters.choice("layout", "consumers", "single", required=True)
     parameters.choice("saves", "until", "from")  # either way the stored number is a boundary, as ``number`` says
     number = Number(parameters.choice(PARAMETER, *(each.value for each in Number)))
-    anchors_beside = parameters.choice("anchors", "beside", "apart") == "beside"
     of_group = parameters.text("of_group")
     timeout_s = parameters.timeout_s(TIMEOUT_S)
     parameters.check_all_known()
@@ -49,7 +48,6 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         credentials=_credentials(parts.user),
         of_group=of_group,
         number=number,
-        anchors_beside=anchors_beside,
         address=without_secrets(address),
         timeout_s=timeout_s,
     )

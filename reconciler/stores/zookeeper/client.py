@@ -20,7 +20,6 @@ from kazoo.security import ACL, Id, make_digest_acl_credential
 
 from reconciler.core.errors import Away, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.retry import insist
-from reconciler.stores.zookeeper.anchor_node import Znode
 from reconciler.waits import for_seconds, none_resolves, waiting
 
 SESSION_S = 10.0
@@ -47,6 +46,17 @@ _LOST = (
 _CREDENTIALS = (zk_errors.AuthFailedError, zk_errors.SessionClosedRequireSaslError)
 _RACES = (zk_errors.BadVersionError, zk_errors.NodeExistsError, zk_errors.NoNodeError)
 _NOT_THE_CAUSE = (zk_errors.RolledBackError, zk_errors.RuntimeInconsistency)
+
+
+@dataclass(frozen=True, slots=True)
+class Znode:
+    """One znode as the server describes it: its bytes, data version, zxids of creation and of change, epoch ms."""
+
+    data: bytes
+    version: int
+    czxid: int
+    mzxid: int
+    mtime_ms: int
 
 
 @dataclass(frozen=True, slots=True)

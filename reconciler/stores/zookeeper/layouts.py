@@ -5,13 +5,11 @@ A number in a znode is the next offset to read, or as the address says the last 
 ``consumers``, that of Kafka's own consumers before 0.9, which monitoring tools read::
 
     CHROOT/consumers/GROUP/offsets/TOPIC/PARTITION      the offset, in decimal
-    CHROOT/consumers/GROUP/anchors/TOPIC/PARTITION      its anchor (this product's)
     CHROOT/consumers/GROUP/ids/MEMBER                   a live consumer of Kafka's old client
 
 ``single``, one znode a topic, without groups::
 
     CHROOT/TOPIC                                        PARTITION:OFFSET,PARTITION:OFFSET,…
-    CHROOT/~anchors/TOPIC/PARTITION                     an anchor (no Kafka topic can be named ~anchors)
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ from reconciler.stores.numbers import Number
 from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.client import Ensemble
 from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
-
-ANCHORS = "~anchors"
 
 Edit: TypeAlias = int | str | None
 """The change to one offset: a new number, a text to restore, or None to remove it."""
@@ -53,15 +49,10 @@ class Layout(Protocol):
 
     base: str
     """The znode without which there is no store."""
-    anchors: str
-    """The znode above all anchors."""
-    folders: tuple[str, ...]
-    """The znodes below which topics' znodes are created: of offsets, and of anchors."""
+    folder: str
+    """The znode below which topics' znodes are created."""
 
     def offset(self, topic: str, partition: int) -> str: ...
-
-    def anchor(self, topic: str, partition: int) -> str:
-        return f"{self.anchors}/{topic}/{partition}"
 
     def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> Places | None:
         """The znodes that may hold offsets; None where ``base`` is missing."""
@@ -84,16 +75,15 @@ class Consumers(Layout):
     def __init__(self, chroot: str, group: str, number: Number = Number.NEXT) -> None:
         self.number = number
         self.base = f"{chroot}/consumers"
-        self.offsets, self.anchors, self.members = (f"{self.base}/{group}/{of}" for of in ("offsets", "anchors", "ids"))
-        self.folders = self.offsets, self.anchors
+        self.folder, self.members = f"{self.base}/{group}/offsets", f"{self.base}/{group}/ids"
 
     def offset(self, topic: str, partition: int) -> str:
-        return f"{self.offsets}/{topic}/{partition}"
+        return f"{self.folder}/{topic}/{partition}"
 
     def znodes(self, ensemble: Ensemble, topics: Iterable[str] | None) -> Places | None:
         if topics is None:
-            topics = ensemble.children([self.offsets])[self.offsets] or []
-        folders = {f"{self.offsets}/{topic}": topic for topic in topics}
+            topics = ensemble.children([self.folder])[self.folder] or []
+        folders = {f"{self.folder}/{topic}": topic for topic in topics}
         found = ensemble.children(folders) if folders else {}
         if not any(found.values()) and not ensemble.existing([self.base]):
             return None
@@ -131,8 +121,7 @@ class Single(Layout):
 
     def __init__(self, chroot: str, number: Number = Number.NEXT) -> None:
         self.number = number
-        self.base, self.anchors = chroot or "/", f"{chroot}/{ANCHORS}"
-        self.folders = self.base, self.anchors
+        self.base = self.folder = chroot or "/"
         self._chroot = chroot
 
     def offset(self, topic: str, partition: int) -> str:
@@ -147,7 +136,7 @@ class Single(Layout):
             wanted = set(topics)
             return {self.offset(topic, 0): (topic, None) for topic in names if topic in wanted}
         # Other znodes below the chroot may be another program's.
-        paths = {self.offset(name, 0): name for name in names if name != ANCHORS}
+        paths = {self.offset(name, 0): name for name in names}
         found = ensemble.get(paths)
         return {
             path: (name, None)
@@ -219,8 +208,7 @@ def problem_of(name: str) -> str | None:
 def check_name(what: str, name: str) -> None:
     """Raise ConfigError for a name that no znode can have. No encoding is tried: other programs would not find it."""
     common.check_name(what, name)
-    problem = "is the name of this product's own znode" if name == ANCHORS else problem_of(name)
-    if problem:
+    if problem := problem_of(name):
         raise ConfigError(
             f"The {what} {name!a} {problem}.", hint="Such a name cannot be kept in ZooKeeper: use another store."
         )

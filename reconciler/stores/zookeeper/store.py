@@ -1,7 +1,4 @@
-"""Offsets that jobs keep in ZooKeeper, with their anchors in znodes beside them.
-
-``layouts`` draws the znodes, ``anchor_node`` says when an offset and an anchor belong together, and ``writing`` changes
-both.
+"""Offsets that jobs keep in ZooKeeper: bare numbers. ``layouts`` draws the znodes, and ``writing`` changes them.
 
 A stored number is the next offset to read, or with ``number=last`` the one before it; and whichever end of the last
 batch it is (``saves``), a job reads from there on when it starts. With ``saves=from`` it reads its last batch again at
@@ -10,28 +7,21 @@ every start, and after a failover too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from reconciler.core.errors import Refused
-from reconciler.formats import decimal_text
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.numbers import Number
-from reconciler.stores.zookeeper import single_text, writing
+from reconciler.stores.zookeeper import writing
 from reconciler.stores.zookeeper.client import ANY_VERSION, AT_ONCE, PROBE, Create, Ensemble, Operation, Set, ancestors
 from reconciler.stores.zookeeper.layouts import Consumers, Layout, Places, Single, check_name
-from reconciler.stores.zookeeper.writing import Snapshot
 
 TIMEOUT_S = 5.0
-_SETTLING = 3
-"""Extra reads of a pair that another program may be changing."""
 
 
 class ZookeeperStore:
     """The offsets below ``chroot``. With ``of_group``, a caller may read a store without groups only for that group.
-
-    ``anchors_beside`` False: no anchor is read or written here. The znodes beside offsets then hold times alone.
 
     Every method raises Unreachable without an answer in ``timeout_s``, and Refused where the servers refuse, where
     there is no store, and where a znode that should hold an offset holds something else.
@@ -46,7 +36,6 @@ class ZookeeperStore:
         credentials: str | None = None,
         of_group: str | None = None,
         number: Number = Number.NEXT,
-        anchors_beside: bool = True,
         address: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
@@ -55,8 +44,7 @@ class ZookeeperStore:
         self._kind = layout
         self._of_group = of_group
         self._number = number
-        self._anchors_beside = anchors_beside
-        self.capabilities = Capabilities(keeps_anchors=anchors_beside, numbers_last=number is Number.LAST)
+        self.capabilities = Capabilities(keeps_anchors=False, numbers_last=number is Number.LAST)
         self.address = address or f"zookeeper://{hosts}{chroot}?layout={layout}"
         self._ensemble = Ensemble(hosts, credentials, timeout_s=timeout_s)
 
@@ -68,15 +56,15 @@ class ZookeeperStore:
             check_name("topic's name", topic)
         if wanted is not None and not wanted:
             return []
-        found = self._settled(layout, wanted)
+        places = self._places(layout, wanted)
+        keys = [TopicPartition(topic, partition or 0) for topic, partition in places.values()]
+        found = writing.snapshot(self._ensemble, layout, keys, to_write=False)
         rows = [row.row(key) for key, row in found.rows.items()]
-        if not self._anchors_beside:
-            rows = [replace(row, stored=replace(row.stored, anchor=None), anchor_lag=None, note="") for row in rows]
         rows += [common.unread(key, error) for key, error in found.faults.items()]
         return sorted(rows, key=lambda row: row.key)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Compare-and-set each change, in as few transactions as their size allows. ``reason`` is not kept.
+        """Compare-and-set each number, in as few transactions as their size allows. Nothing else is kept.
 
         Raises OutcomeUnknown without an answer, or where a part was written before an error.
         """
@@ -84,12 +72,7 @@ class ZookeeperStore:
         layout = self._layout(group)
         for change in changes:
             check_name("topic's name", change.key.topic)
-        if not self._anchors_beside:
-            changes = [
-                change if change.new is None else replace(change, new=replace(change.new, anchor=None))
-                for change in changes
-            ]
-        return writing.write(self._ensemble, layout, changes, now_ms)
+        return writing.write(self._ensemble, layout, changes)
 
     def create(self) -> None:
         """Create the store's base znode, and those above it, unless they exist."""
@@ -107,9 +90,8 @@ class ZookeeperStore:
             self._refuse_live_members(group, layout)
         places = self._places(layout, None)
         # Nothing is written, so neither their content nor their version is read: permissions are asked of names.
-        operations: list[Operation] = [Set(path, b"", ANY_VERSION) for path in self._written(layout, places)]
-        topics = {topic for topic, _ in places.values()}
-        operations += [Create(f"{folder}/{PROBE}") for folder in self._lowest_folders(layout, topics)]
+        operations: list[Operation] = [Set(path, b"", ANY_VERSION) for path in places]
+        operations += [Create(f"{folder}/{PROBE}") for folder in self._lowest_folders(layout, places)]
         for first in range(0, len(operations), AT_ONCE):
             self._ensemble.check_permission(operations[first : first + AT_ONCE])
 
@@ -125,55 +107,17 @@ class ZookeeperStore:
         common.check_group(group, self._of_group, f"the store {self.address}", why=": this layout has no groups")
         return Single(self._chroot, self._number)
 
-    def _settled(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:
-        """All rows of some topics, read again where another program may have changed half of a pair."""
-        current = self._snapshot(layout, topics)
-        for _ in range(_SETTLING):
-            if not any(row.pair.lag is not None for row in current.rows.values()):
-                break
-            before, current = current, self._snapshot(layout, topics)
-            if before.nodes == current.nodes:
-                break
-        return current
-
     def _places(self, layout: Layout, topics: Iterable[str] | None) -> Places:
         places = layout.znodes(self._ensemble, topics)
         if places is None:
             raise writing.missing(self._ensemble, layout)
         return places
 
-    def _written(self, layout: Layout, places: Places) -> list[str]:
-        """The existing znodes that writing the rows of ``places`` changes: of offsets, and of anchors."""
-        if layout.shared:
-            nodes = self._ensemble.get(places)
-            numbers = {
-                topic: single_text.partitions(node.data)
-                for path, (topic, _) in places.items()
-                if (node := nodes[path]) is not None
-            }
-        else:
-            numbers = {}
-            for topic, partition in places.values():
-                numbers.setdefault(topic, set()).add(partition or 0)
-        below = self._ensemble.children([f"{layout.anchors}/{topic}" for topic in numbers])
-        anchors = [
-            layout.anchor(topic, number)
-            for topic, known in numbers.items()
-            for name in below[f"{layout.anchors}/{topic}"] or ()
-            if (number := decimal_text.partition_of(name)) in known
-        ]
-        return [*places, *anchors]
-
-    def _snapshot(self, layout: Layout, topics: Iterable[str] | None) -> Snapshot:
-        places = self._places(layout, topics)
-        keys = [TopicPartition(topic, partition or 0) for topic, partition in places.values()]
-        return writing.snapshot(self._ensemble, layout, keys, to_write=False)
-
-    def _lowest_folders(self, layout: Layout, topics: Collection[str]) -> list[str]:
+    def _lowest_folders(self, layout: Layout, places: Places) -> list[str]:
         """The lowest existing znodes below which a write may have to create others."""
-        parents = layout.folders[1:] if layout.shared else layout.folders
-        places = [*layout.folders, *(f"{folder}/{topic}" for folder in parents for topic in topics)]
-        lineages = [[place, *reversed(ancestors(place))] for place in places]
+        topics = set() if layout.shared else {topic for topic, _ in places.values()}
+        folders = [layout.folder, *(f"{layout.folder}/{topic}" for topic in topics)]
+        lineages = [[folder, *reversed(ancestors(folder))] for folder in folders]
         existing = self._ensemble.existing({path for lineage in lineages for path in lineage})
         found = (next((path for path in lineage if path in existing), None) for lineage in lineages)
         return sorted({path if path != "/" else "" for path in found if path is not None})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,14 +59,13 @@ def kazoo(zookeeper: ZooKeeperServer) -> Iterator[Any]:
     client.close()
 
 
-def zookeeper_case(
-    server: ZooKeeperServer, chroot: str, layout: str, anchors: str | None = None, **guards: bool
-) -> Case:
+def zookeeper_case(server: ZooKeeperServer, chroot: str, layout: str, **guards: bool) -> Case:
     address = f"zookeeper://{server.hosts}{chroot}?layout={layout}&timeout={PATIENT_S}"
-    store = open_store(address, anchors=anchors)
+    store = open_store(address)
     store.create()
     store.close()
-    return Case(lambda: open_store(address, anchors=anchors), ("events", "a.events"), any_topic_name=False, **guards)
+    topics = ("events", "a.events")
+    return Case(lambda: open_store(address), topics, any_topic_name=False, dates_rows=False, **guards)
 
 
 @pytest.fixture
@@ -77,13 +75,7 @@ def zookeeper_consumers_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
 
 @pytest.fixture
 def zookeeper_single_case(zookeeper: ZooKeeperServer, chroot: str) -> Case:
-    return zookeeper_case(zookeeper, chroot, "single", groups=False)
-
-
-@pytest.fixture
-def zookeeper_apart_case(zookeeper: ZooKeeperServer, chroot: str, tmp_path: Path) -> Case:
-    anchors = f"sqlite:///{tmp_path}/anchors.db"
-    return zookeeper_case(zookeeper, chroot, "consumers&anchors=apart", anchors)
+    return zookeeper_case(zookeeper, chroot, "single", groups=False, versions_recur=True)
 
 
 # ---------------------------------------------------------------- for this store's own tests

@@ -12,7 +12,6 @@ from reconciler.stores.registry import open_store
         ("zookeeper://h/kafka", "it has no layout=, which is one of consumers, single"),
         ("zookeeper://h/kafka?layout=singel", "layout='singel' is not one of consumers, single"),
         ("zookeeper://h?layout=consumers&saves=last", "saves='last' is not one of until, from"),
-        ("zookeeper://h?layout=consumers&anchors=none", "anchors='none' is not one of beside, apart"),
         ("zookeeper://h?layout=consumers&save=from", "'save' is not one of its parameters"),
         ("zookeeper://h?layout", "its parameters are not NAME=VALUE&NAME=VALUE"),
         ("zookeeper:///kafka?layout=consumers", "it names no host"),
@@ -52,5 +51,4 @@ def test_the_end_of_a_password_with_a_bare_slash_is_not_taken_for_a_znode(login)
 
 def test_capabilities_need_no_server():
     able = open_store("zookeeper://no-such-host/?layout=single").capabilities
-    assert not open_store("zookeeper://h/?layout=single&anchors=apart").capabilities.keeps_anchors
-    assert (able.writable, able.keeps_anchors, able.keeps_history, able.atomic_batches) == (True, True, False, False)
+    assert (able.writable, able.keeps_anchors, able.keeps_history, able.atomic_batches) == (True, False, False, False)

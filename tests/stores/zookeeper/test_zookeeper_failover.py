@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back
+from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, fail_over_and_back
 from tests.stores.bare_store import bare_scheme
 from tests.world import World
 
@@ -42,7 +42,7 @@ class Place:
             path = f"{self._folder}/{topic}"
             if self._layout == "consumers":
                 found |= {f"{path}/{n}": self._client.get(f"{path}/{n}")[0] for n in self._client.get_children(path)}
-            elif not topic.startswith("~"):
+            else:
                 found[path] = self._client.get(path)[0]
         return {path: data for path, data in found.items() if data}
 
@@ -55,21 +55,12 @@ def expected(job: BareJob, place: Place) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("apart", [True, False], ids=["anchors apart", "anchors beside"])
 def test_a_job_fails_over_exactly_and_back(
-    world: World, clusters, zookeeper, kazoo, chroot, apart: bool, layout: str, policy: str
+    world: World, clusters, zookeeper, kazoo, chroot, layout: str, policy: str
 ) -> None:
-    anchors = "&anchors=apart&saves=until" if apart else ""
-    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}{anchors}&{PATIENT}"
+    world.address = f"zookeeper://{zookeeper.hosts}{chroot}?layout={layout}&{PATIENT}"
     job, place = BareJob(world, clusters.source, policy), Place(kazoo, chroot, layout, world.group)
     place.save(job.topic, job.stored)
-    config = job.config(anchors=apart)
-    if apart:
-        job.track(config)
-    else:
-        alone = exits(world.run("check", "-c", config), 4)
-        assert "anchors=apart" in alone.out
-        before = place.look()
-        exits(world.run("anchors", "import", "-c", config, "--replace", job.lines()), 0)
-        assert place.look() == before
+    config = job.config()
+    job.track(config)
     fail_over_and_back(job, config, place.look, expected(job, place))

@@ -72,7 +72,7 @@ def test_created_znodes_have_the_jobs_access_list(open_zookeeper, kazoo, guarded
     assert len(store.read("g")) == 2
     kazoo.add_auth("digest", "job:s3cret:x")
     made = kazoo.get_acls(f"{guarded}/offsets/a.events/0")[0]
-    assert made == kazoo.get_acls(f"{guarded}/anchors/a.events")[0] == kazoo.get_acls(guarded)[0]
+    assert made == kazoo.get_acls(guarded)[0]
 
 
 def test_a_user_who_may_not_read_is_refused(open_zookeeper, kazoo, chroot):
@@ -192,7 +192,7 @@ def test_a_frozen_server_gives_an_unknown_outcome_and_a_second_write_completes_i
     patiently(fragile)
     if only(fragile).stored.offset == 1:  # the request had not arrived when the server froze
         assert fragile.write("g", changes, reason="test", now_ms=NOW).written == (KEY,)
-    assert only(fragile).stored == StoredOffset(2, ANCHOR, NOW)
+    assert only(fragile).stored.offset == 2
 
 
 def test_an_expired_session_is_replaced(zookeeper, store):

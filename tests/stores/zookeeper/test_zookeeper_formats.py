@@ -1,17 +1,13 @@
-"""Offsets in ZooKeeper, byte for byte: other programs' text is read right, edits keep the rest of it, and no offset
-gets another's anchor."""
-
-import re
+"""Offsets in ZooKeeper, byte for byte: other programs' text is read right, and edits keep the rest of it."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, Names, StoredOffset, fingerprint
+from reconciler.core.anchors import UNKNOWN_PARTITION
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
-from reconciler.stores.zookeeper import anchor_node, single_text
-from reconciler.stores.zookeeper.anchor_node import AnchorNode, Znode
+from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.layouts import Consumers, Single, problem_of
 from reconciler.stores.zookeeper.single_text import NotAListing, parse, parse_entry
 
@@ -75,13 +71,11 @@ def test_a_partition_is_its_plain_number(name, partition):
 def test_the_paths_are_those_of_kafkas_old_consumers():
     at = Consumers("/kafka", "spark-consumer")
     assert at.offset("beacon_raw-bb17", 18) == "/kafka/consumers/spark-consumer/offsets/beacon_raw-bb17/18"
-    assert at.anchor("beacon_raw-bb17", 18) == "/kafka/consumers/spark-consumer/anchors/beacon_raw-bb17/18"
     assert Consumers("", "g").offset("t", 0) == "/consumers/g/offsets/t/0"
 
 
 def test_a_topic_has_one_znode_in_layout_single():
     assert Single("/offsets").offset("t", 3) == Single("/offsets").offset("t", 0) == "/offsets/t"
-    assert Single("/offsets").anchor("t", 3) == "/offsets/~anchors/t/3"
     assert (Single("").base, Single("").offset("t", 0)) == ("/", "/t")
 
 
@@ -194,129 +188,6 @@ def test_one_entry_is_all_of_its_text():
     for text in ("3:5,", " 3:5", "3:5,4:6", ""):
         with pytest.raises(NotAListing):
             parse_entry(text)
-
-
-# ---------------------------------------------------------------- the anchor beside
-
-
-def znode(data: bytes = b"", *, at: int = 5, mtime_ms: int = 1000) -> Znode:
-    return Znode(data, 0, 1, at, mtime_ms)
-
-
-AT = Anchor(9, 5, b"i", names=Names.NEXT)
-LAST = Anchor(8, 1700000000000, b"\x00id", "0" * 32, "cluster", "topic")
-
-
-def test_the_anchors_format_is_fixed():
-    data = anchor_node.encode(StoredOffset(9, LAST, 1700000000001), seen_zxid=77)
-    assert data == (
-        b'{"v":1,"w":1700000000001,"a":{"o":8,"t":1700000000000,"i":"AGlk",'
-        b'"f":"00000000000000000000000000000000","c":"cluster","p":"topic"},"s":9,"z":77}'
-    )
-    assert anchor_node.decode(data) == AnchorNode(LAST, 1700000000001, 9, 77)
-
-
-@given(INT64, st.none() | st.integers(0, 2**63 - 1), st.none() | INT64, st.binary(max_size=40), st.sampled_from(Names))
-def test_every_anchor_reads_back(offset, seen, written, id_bytes, names):
-    anchor = Anchor(max(offset, 0), 7, id_bytes, fingerprint(None, id_bytes), "c", "t", names)
-    data = anchor_node.encode(StoredOffset(offset, anchor, written), seen_zxid=seen)
-    assert anchor_node.decode(data) == AnchorNode(anchor, written, offset, seen)
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "no metadata"),
-        (b"\xff", "does not hold text"),
-        (b"17", "is not a JSON object"),
-        (b'{"v":2,"s":5}', "newer release"),
-        (b'{"v":1,"s":"5"}', "without an anchor"),
-        (b'{"v":1,"a":{"o":1},"s":"5"}', "field 's' of the anchor's znode is not a whole number"),
-    ],
-)
-def test_a_znode_without_an_anchor_has_a_reason(data, reason):
-    found = anchor_node.decode(data)
-    assert found.anchor is None
-    assert re.search(reason, found.reason)
-
-
-def read(offset, node, beside, *, shared=False):
-    found = anchor_node.pair(offset, node, beside, shared=shared)
-    return found.stored, found.lag
-
-
-def written(stored, *, at, seen=None):
-    return znode(anchor_node.encode(stored, seen_zxid=seen), at=at, mtime_ms=2000)
-
-
-def test_an_offset_and_anchor_of_one_transaction_belong_together():
-    stored = StoredOffset(9, LAST, 1234)
-    assert read(9, znode(at=7), written(stored, at=7)) == (stored, None)
-
-
-def test_an_anchor_written_beside_an_offset_belongs_to_that_very_znode():
-    stored = StoredOffset(9, LAST, 1234)
-    assert read(9, znode(at=7), written(stored, at=20, seen=7)) == (stored, None)
-    assert read(9, znode(at=8), written(stored, at=20, seen=7)) == (StoredOffset(9, LAST, 1000), 0)
-
-
-@pytest.mark.parametrize(("now", "lag"), [(9, 0), (10, 1), (509, 500), (8, -1), (3, -6)])
-def test_an_offset_that_the_job_wrote_later_has_a_lagging_anchor(now, lag):
-    """A lag below zero means that the two contradict each other; the caller then uses neither."""
-    beside = written(StoredOffset(9, LAST, 1234), at=7)
-    assert read(now, znode(at=8), beside) == (StoredOffset(now, LAST, 1000), lag)
-    assert anchor_node.pair(now, znode(at=8), beside, shared=False).anchored_ms == 1234  # and not the offset's 1000
-
-
-@pytest.mark.parametrize(
-    "anchor",
-    [
-        AT,
-        Anchor(None, 5, names=Names.MAX_TIME),
-        Anchor(None, 5, b"id without a place"),
-        None,
-    ],
-)
-def test_an_anchor_that_cannot_lag_is_dropped_with_its_offset(anchor):
-    beside = written(StoredOffset(9, anchor, 1234), at=7)
-    assert read(9, znode(at=7), beside) == (StoredOffset(9, anchor, 1234), None)
-    assert read(10, znode(at=8), beside) == (StoredOffset(10, None, 1000), None)
-
-
-def test_a_time_stored_beside_an_offset_replaces_the_znodes_own():
-    kept = written(StoredOffset(9, None, 500), at=7)
-    assert read(9, znode(at=7), kept) == (StoredOffset(9, None, 500), None)
-    assert read(9, znode(at=8), kept) == (StoredOffset(9, None, 1000), None)
-    assert read(9, znode(at=8), None) == (StoredOffset(9, None, 1000), None)
-
-
-def test_in_a_shared_znode_offset_and_anchor_belong_together_by_the_number():
-    stored = StoredOffset(9, AT, 1234)
-    assert read(9, znode(at=99), written(stored, at=7), shared=True) == (stored, None)
-    assert read(10, znode(at=7), written(stored, at=7), shared=True) == (StoredOffset(10, None, 1000), None)
-
-
-def test_the_empty_znode_of_a_deleted_row_is_no_anchor():
-    assert read(9, znode(at=8), znode(b"", at=7)) == (StoredOffset(9, None, 1000), None)
-
-
-@pytest.mark.parametrize(
-    ("data", "note"),
-    [
-        (b"", "for a job that writes bare offsets let track keep anchors"),
-        (anchor_node.encode(StoredOffset(9, None, 5)), ""),
-        (
-            anchor_node.encode(StoredOffset(9, Anchor(9, 5, b"i", names=Names.NEXT))),
-            "does not say how far it lags",
-        ),
-        (b"consumer-1", "is not JSON"),
-        (b'{"v":2}', "newer release"),
-    ],
-)
-def test_a_row_without_an_anchor_has_a_note_where_a_znode_is_beside_it(data, note):
-    found = anchor_node.pair(10, znode(at=8), znode(data, at=7), shared=False)
-    assert found.stored == StoredOffset(10, None, 1000)
-    assert re.search(note or "^$", found.note)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The ZooKeeper store with a real server: other programs' znodes keep their bytes, no offset gets another's anchor, and
-races end in a conflict or an error."""
+"""The ZooKeeper store with a real server: other programs' znodes keep their bytes, and races end in a conflict or an
+error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from reconciler.core.anchors import UNKNOWN_PARTITION, Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.zookeeper import anchor_node, writing
+from reconciler.stores.zookeeper import writing
 from reconciler.stores.zookeeper.store import ZookeeperStore
 from tests.stores.store_cases import NOW, put
 from tests.stores.zookeeper.fixtures import PATIENT_S, change, only
@@ -37,21 +37,15 @@ def offset_path(chroot) -> str:
     return f"{chroot}/consumers/g/offsets/events/0"
 
 
-@pytest.fixture
-def anchor_path(chroot) -> str:
-    return f"{chroot}/consumers/g/anchors/events/0"
-
-
 # ---------------------------------------------------------------- consumers
 
 
 @system
-def test_an_offset_is_the_plain_number_and_its_anchor_has_the_same_transaction(store, kazoo, offset_path, anchor_path):
+def test_an_offset_is_the_plain_number_and_nothing_is_beside_it(store, kazoo, offset_path):
     put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
     assert kazoo.get(offset_path)[0] == b"42"
-    assert kazoo.get(anchor_path)[0] == anchor_node.encode(StoredOffset(42, ANCHOR, NOW))
-    assert kazoo.get(offset_path)[1].mzxid == kazoo.get(anchor_path)[1].mzxid
-    assert kazoo.get_children(offset_path.rpartition("/offsets")[0]) == ["anchors", "offsets"]
+    assert only(store).stored == StoredOffset(42, None, kazoo.get(offset_path)[1].mtime)
+    assert kazoo.get_children(offset_path.rpartition("/offsets")[0]) == ["offsets"]
 
 
 @system
@@ -65,38 +59,14 @@ def test_a_jobs_offset_is_read_replaced_and_restored_byte_for_byte(store, kazoo,
     assert kazoo.get(offset_path)[0] == b"99"
     change(store, before.stored, text=before.text)
     assert kazoo.get(offset_path)[0] == data
-    # With its old time, though its znode is newer: nothing has been processed since.
-    assert only(store).stored == before.stored
 
 
 @system
-def test_an_unchanged_offset_is_not_written_with_its_anchor(store, kazoo, offset_path):
+def test_an_unchanged_offset_is_not_written(store, kazoo, offset_path):
     kazoo.create(offset_path, b" 42", makepath=True)
     before = kazoo.get(offset_path)
     change(store, StoredOffset(42, ANCHOR, NOW))
     assert kazoo.get(offset_path) == before
-    assert only(store).stored == StoredOffset(42, ANCHOR, NOW)
-    assert only(store).anchor_lag is None
-
-
-@system
-def test_after_a_job_continued_the_row_has_the_anchors_lag(store, kazoo, offset_path):
-    put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
-    version = only(store).version
-    kazoo.set(offset_path, b"542")
-    row = only(store)
-    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (542, ANCHOR, 500)
-    assert row.stored.written_at_ms == kazoo.get(offset_path)[1].mtime
-    assert row.version != version
-
-
-@system
-def test_a_row_that_a_job_recreates_has_no_anchor(store, kazoo, offset_path):
-    put(store, "g", {KEY: StoredOffset(42, ANCHOR)})
-    change(store, None)
-    assert kazoo.exists(offset_path) is None
-    kazoo.create(offset_path, b"42")
-    assert only(store).stored.anchor is None
 
 
 @system
@@ -125,18 +95,6 @@ def test_a_znode_that_holds_no_offset_is_malformed_hides_no_other_and_is_not_wri
 
 
 @system
-@pytest.mark.parametrize("data", [b"", b"\xff", b"17", b'{"v":1,"a":{"o":"x"}}', b'{"v":99}'])
-def test_a_foreign_znode_in_the_anchors_place_is_no_anchor_and_is_replaced(
-    store, kazoo, offset_path, anchor_path, data
-):
-    kazoo.create(offset_path, b"3", makepath=True)
-    kazoo.create(anchor_path, data, makepath=True)
-    assert only(store).stored.anchor is None
-    change(store, StoredOffset(4, ANCHOR, NOW))
-    assert only(store).stored == StoredOffset(4, ANCHOR, NOW)
-
-
-@system
 @pytest.mark.parametrize("topic", ["thème", "主題", "a b", "x" * 400, "'; DROP TABLE--", "%s?#", "a%2Fb"])
 def test_odd_topic_names_are_znodes_of_the_same_name(store, kazoo, chroot, topic):
     put(store, "g", {TopicPartition(topic, 7): StoredOffset(1, ANCHOR)})
@@ -146,7 +104,7 @@ def test_odd_topic_names_are_znodes_of_the_same_name(store, kazoo, chroot, topic
 
 @system
 @pytest.mark.parametrize("layout", ["consumers", "single"])
-@pytest.mark.parametrize("name", ["a/b", "..", "a\nb", "😀", "~anchors"])
+@pytest.mark.parametrize("name", ["a/b", "..", "a\nb", "😀"])
 def test_a_name_that_no_znode_can_have_is_a_configuration_error(open_zookeeper, layout, name):
     store = open_zookeeper(layout)
     for attempt in (
@@ -227,23 +185,6 @@ def test_a_job_that_writes_between_read_and_transaction_is_a_conflict(store, kaz
 
 
 @system
-def test_a_row_that_was_recreated_in_between_is_a_conflict_though_its_znode_has_the_same_version(
-    store, open_zookeeper, monkeypatch
-):
-    put(store, "g", {KEY: StoredOffset(1)})
-    row = only(store)
-    other = open_zookeeper()
-
-    def recreate() -> None:
-        change(other, None)
-        put(other, "g", {KEY: StoredOffset(1)})
-
-    before_next_transaction(store, monkeypatch, recreate)
-    result = store.write("g", [Change(KEY, row.version, StoredOffset(2))], reason="test", now_ms=NOW)
-    assert (result.written, result.conflicts) == ((), (KEY,))
-
-
-@system
 def test_folders_that_another_program_creates_in_between_are_no_conflict(store, kazoo, chroot, monkeypatch):
     path = f"{chroot}/consumers/g/offsets/events/5"
     before_next_transaction(store, monkeypatch, lambda: kazoo.create(path, b"1", makepath=True))
@@ -284,13 +225,10 @@ def test_a_topics_znode_is_read_edited_and_restored_byte_for_byte(single, kazoo,
     changes = [Change(row.key, row.version, StoredOffset(row.stored.offset * 10, ANCHOR)) for row in before[:2]]
     assert len(single.write("g", changes, reason="test", now_ms=NOW).written) == 2
     assert kazoo.get(f"{chroot}/events")[0].decode() == text.replace("5", "50").replace("6", "60")
-    untouched = single.read("g")[2]
-    assert untouched.stored == before[2].stored  # it keeps its time
     now = {row.key: row.version for row in single.read("g")}
     back = [Change.restoring(row.key, now[row.key], row.stored, row.text) for row in before[:2]]
     single.write("g", back, reason="rollback", now_ms=NOW)
     assert kazoo.get(f"{chroot}/events")[0].decode() == text
-    assert [row.stored for row in single.read("g")] == [row.stored for row in before]
 
 
 @system
@@ -301,15 +239,6 @@ def test_a_new_topic_has_the_jobs_form_and_is_deleted_with_its_last_row(single, 
     gone = [Change(row.key, row.version, None) for row in single.read("g")]
     single.write("g", gone, reason="rollback", now_ms=NOW)
     assert kazoo.exists(f"{chroot}/a.events") is None
-
-
-@system
-def test_after_a_job_rewrote_its_znode_unchanged_offsets_keep_their_anchors(single, kazoo, chroot):
-    put(single, "g", {TopicPartition("events", n): StoredOffset(42, ANCHOR, NOW) for n in range(2)})
-    kazoo.set(f"{chroot}/events", b"1:49,0:42")
-    still, moved = single.read("g")
-    assert (still.stored, still.anchor_lag) == (StoredOffset(42, ANCHOR, NOW), None)
-    assert (moved.stored.offset, moved.stored.anchor, moved.anchor_lag) == (49, ANCHOR, 7)
 
 
 @system
@@ -333,18 +262,3 @@ def test_in_a_shared_znode_a_malformed_entry_hides_no_other(single, kazoo, chroo
     assert {row.key.partition: row.malformed is None for row in rows} == {0: True, 1: False, 2: True}
     with pytest.raises(Refused, match="should hold PARTITION:OFFSET"):
         put(single, "g", {TopicPartition("events", 0): StoredOffset(6)})
-
-
-# ---------------------------------------------------------------- anchors in another store
-
-
-@system
-@pytest.mark.parametrize("layout", ["consumers", "single"])
-def test_with_anchors_apart_no_anchor_is_written_here_and_none_is_read(open_zookeeper, kazoo, chroot, layout):
-    apart, beside = open_zookeeper(layout, anchors_beside=False), open_zookeeper(layout)
-    put(apart, "g", {KEY: StoredOffset(42, ANCHOR, NOW)})
-    assert only(beside).stored == only(apart).stored == StoredOffset(42, None, NOW)
-    change(beside, StoredOffset(43, ANCHOR, NOW))
-    assert only(beside).stored.anchor == ANCHOR
-    assert only(apart).stored == StoredOffset(43, None, NOW)
-    assert not apart.capabilities.keeps_anchors
