@@ -162,7 +162,7 @@ class Traits:
     corrected_in_copy: bool = False
     """The store is a Structured Streaming checkpoint: a correction is a copy of it, never a write to it."""
     corrected_by_job: bool = False
-    """Only its job writes to it: a correction is handed to the job at its start (``HandsOver``)."""
+    """Only its job writes to it: until it does, the plan in the state store has the number that counts."""
 
     @property
     def corrected_by_apply(self) -> bool:
@@ -308,17 +308,6 @@ class KeepsHistory(Protocol):
 
     def history(self, group: str) -> list[HistoryEntry]:
         """The changes to the group's rows, oldest first; a store may forget the oldest ones."""
-
-
-@runtime_checkable
-class HandsOver(Protocol):
-    """A store whose corrections the job writes itself, with the [anchors] store that keeps their anchors."""
-
-    def unkept(self, group: str, changes: Sequence[Change]) -> list[Change]:
-        """The changes whose new offset is not kept yet with its anchor."""
-
-    def hand_over(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Keep the offsets that the job is about to start at, with their anchors. The job's own rows do not change."""
 
 
 @runtime_checkable

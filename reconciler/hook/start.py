@@ -220,7 +220,7 @@ class Start:
 
     def _require_signature(self, plan: Plan, path: Path) -> None:
         """Raises as ``trust.require_signature`` does."""
-        by_person = partial(trust.by_person, self.job, path, self.config_file)
+        by_person = partial(trust.by_person, path, self.config_file)
         trust.require_signature(self.config.trust, plan, path, self.key, by_person)
 
     def _anchor(self, plan: Plan, path: Path, outside: Outside) -> None:
@@ -235,7 +235,7 @@ class Start:
         """Write the numbers; the location afterwards."""
         from reconciler.failover.writing.apply import prepare, refuse, replaced_by  # most starts have nothing to write
 
-        changes = prepare(plan, self.config, outside, hands_over=True)
+        changes = prepare(plan, self.config, outside)
         for change in changes:
             refuse(change)
         count = sum(len(change.intended) for change in changes)
@@ -266,15 +266,11 @@ class Start:
         from reconciler.failover.writing.apply import write
 
         count = sum(len(change.intended) for change in changes)
-        if traits(self.job.store).corrected_by_job and count:
-            from reconciler.failover.writing.handed import hand_over
-
-            hand_over(changes, plan, path, outside, on_writing=begin_stay)
-            offsets = "1 offset is" if count == 1 else f"{count:,} offsets are"
-            words = "%s handed to the job, which stores them with its next transaction; %s"
-            log.info(words, offsets, outcome(plan))
-            return
         write(changes, plan, path, outside, on_writing=begin_stay)
+        if traits(self.job.store).corrected_by_job and count:
+            words = "%s recorded: the job begins there, and stores its own with its next transaction; %s"
+            log.info(words, counted(count, "offset"), outcome(plan))
+            return
         if not count:
             log.info("every offset is right as it is; %s", outcome(plan))
             return

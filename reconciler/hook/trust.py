@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.visible import command
-from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
-    from reconciler.config.file import Job
     from reconciler.config.settings import TrustSettings
     from reconciler.formats.plan import Plan
     from reconciler.trust.ed25519 import PrivateKey
@@ -69,18 +67,8 @@ def require_signature(
         signing.check(path, content, plan.sha256, trust)
 
 
-def by_person(job: Job, path: Path, config: object) -> str:
-    """What a person does with the hook's plan of the job, at ``path``; ``config``: the configuration's file.
-
-    ``apply`` writes to no table of the job's own.
-    """
-    if traits(job.store).corrected_by_job:
-        return (
-            f"Look at it: {command('reconciler', 'show', path)}. Only the job stores its offsets, and only the hook "
-            "hands it new ones: give it a [trust] signing_key, and start again. Or start the job once by hand, at what "
-            f"{command('reconciler', 'show', path, '--starting-offsets')} prints, and let track "
-            "keep anchors of what it stores there before its next start by the hook."
-        )
+def by_person(path: Path, config: object) -> str:
+    """What a person does with the hook's plan, at ``path``; ``config``: the configuration's file."""
     sign = command("reconciler", "sign", path, "--key", "FILE")
     write = command("reconciler", "apply", path, "-c", config)
     return f"Look at it: {sign}; then {write}, and start again."

@@ -88,7 +88,6 @@ def job_store(
     with_anchors: bool,
 ) -> None:
     subject, anchors = f"job {job.name}", config.anchor_store if with_anchors else None
-    unmovable(config, job, trials)
     doubtful_number(job, trials)
     with (
         trials.trying(subject),
@@ -114,18 +113,6 @@ def _unlisted(config: Config, job: Job, store: OffsetStore, trials: Trials) -> N
         trials.ok(subject, f"the store has {offsets_of(found.ignored)}, which the job ignores (ignore_topics)")
     if found.unknown:
         trials.warn(subject, f"Whether it has offsets of topics that it does not list is unknown: {found.unknown}")
-
-
-def unmovable(config: Config, job: Job, trials: Trials) -> None:
-    """Warn of a job that the hook could not move: only it writes its offsets, and a topic keeps its name."""
-    one_name = next((topic for topic in job.topics if config.topics.destination_of(topic) == topic), None)
-    if traits(job.store).corrected_by_job and one_name is not None:
-        message = (
-            f'Topic "{one_name}" has one name on both sides, and only the job writes its offsets: after a failover '
-            "nothing tells whose numbers they are, so the hook refuses to correct them."
-        )
-        next_step = "Plan for another place of its offsets at the destination: a property, app id or table of its own."
-        trials.warn(f"job {job.name}", message, next_step)
 
 
 def doubtful_number(job: Job, trials: Trials) -> None:

@@ -83,7 +83,7 @@ def _store_can(config: Config, job: Job, able: Capabilities) -> str:
     if traits(job.store).corrected_in_copy:
         correction = "That is a checkpoint, and only read: a correction is made in a copy of it"
     elif traits(job.store).corrected_by_job:
-        correction = "Only the job writes to that table: the hook hands it a correction, which it stores itself"
+        correction = "Only the job writes to that table: a correction is recorded, and the job begins there"
     elif not able.writable:
         correction = "That store is only read"
     elif able.atomic_batches:

@@ -78,8 +78,7 @@ def written_by_job(place: str) -> Refused:
     """The error for a write to ``place``, to which only its job writes."""
     return Refused(
         f"{place} is the job's own, and read-only here; nothing was written.",
-        hint="Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
-        "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets.",
+        hint="Start the job by reconciler hook: it begins at the plan's offsets, and stores its own.",
     )
 
 

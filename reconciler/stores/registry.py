@@ -149,10 +149,8 @@ def open_store(
     if anchors is None or one_store(address, anchors):
         return store
     other = partial(open_store, anchors, kafka_client=kafka_client, timeout_s=timeout_s)
-    from reconciler.stores.paired import HandedPair, ServedStore, paired
+    from reconciler.stores.paired import ServedStore, paired
 
-    if traits(address).corrected_by_job:
-        return HandedPair(store, other())
     if not store.capabilities.needs_tracking:
         return ServedStore(store, other)
     return paired(store, other(), kafka_client, timeout_s=timeout_s)

@@ -66,8 +66,6 @@ class JobReport:
 class TrackedJob:
     """``aside``: these rows are the end of a running batch; their anchors are set aside until it is committed.
 
-    ``awaiting``: rows in whose place an offset was handed to the job, which has stored nothing since.
-    ``spent``: the changes to rows laid aside at a hand-over that the job has gone on from.
     ``one_name``: the topics with one name on both sides. ``certain``: whatever is kept for a row, its number is the
     source's (a group's commits there). ``of_mirror``: numbers that may be a mirror's, each with the reason.
     """
@@ -77,8 +75,6 @@ class TrackedJob:
     kept: dict[TopicPartition, AnchorRows]
     cluster: ClusterInfo | None = None
     aside: bool = False
-    awaiting: Collection[TopicPartition] = ()
-    spent: Mapping[TopicPartition, Change] = field(default_factory=dict)
     one_name: Collection[str] = ()
     certain: bool = False
     of_mirror: Mapping[TopicPartition, str] = field(default_factory=dict)
@@ -144,14 +140,6 @@ class TrackedJob:
                 changes.append(Change(aside_of(key), aside.version, None))
         return changes
 
-    def first(self, changes: Collection[Change]) -> list[Change]:
-        """The changes that must be made before ``changes``. A row is removed only with a change of its own.
-
-        Else it may be that of a hand-over that is under way.
-        """
-        keys = {change.key for change in changes}
-        return [change for key, change in self.spent.items() if change.new is not None or key in keys]
-
     def saved(self, keys: Collection[TopicPartition]) -> None:
         """Take note of the rows that were written; the removal of one that was left behind saves no anchor."""
         for key, looked in self.looked.items():
@@ -207,8 +195,6 @@ class TrackedJob:
         """True if the row's number may be another cluster's: it was handed over, or is being handed over now."""
         if self.cluster is None:
             return False
-        if key in self.awaiting:
-            return True
         numbers = self.rows[key].numbering
         if numbers is not None:
             return numbers.cluster_id != self.cluster.cluster_id

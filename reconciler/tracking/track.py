@@ -6,7 +6,7 @@ before each offset that has no anchor yet; and saves that record as the anchor m
 No step has to be undisturbed. A saved anchor states a fact about the source's log alone: "the last record before offset
 X of this partition is this one". It stays true whatever the job does meanwhile, and is used only together with the
 stored offset X, or as older than a later one (``stores.paired.rules``). So if a store moves on between the read and the
-save, the only cost is lag. Five rules all the same:
+save, the only cost is lag. Four rules all the same:
 
 - A save is a compare-and-set on the anchor that was read. Of two trackers, or a tracker and an ``apply``, one loses.
 - Where the kept anchor is another cluster's, the job was handed over, and its number may be that cluster's (one topic
@@ -16,7 +16,6 @@ save, the only cost is lag. Five rules all the same:
 - A row that an interrupted write left (``stores.paired``) is removed once the job has gone on. If it is of another
   cluster than the row that it was to replace, the job's number may be either's: it is not looked up, and the row stays,
   until a person says where the job runs. The same holds for the row of a rollback that put such a number back.
-- A row that was laid aside at a hand-over is marked first, once the job has gone on (``stores.paired.handed``).
 
 ``kafka-group:`` jobs: their commits at the source are lost with it, so the row itself is kept. An anchor in a commit's
 metadata is kept as it is. A number that a mirror may have put over a correction is not looked up (``overwritten``).
@@ -52,17 +51,14 @@ from reconciler.failover.positions import tracked_ends
 from reconciler.failover.unlisted import Unlisted, find_unlisted
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.paired import (
-    NOTHING,
     AnchorRows,
-    awaits_job,
     lacks_anchor,
     of_anchors,
-    outlived,
     read_kept,
     refuse_unable,
     without_aside,
 )
-from reconciler.stores.registry import is_end_of_batch, traits
+from reconciler.stores.registry import is_end_of_batch
 from reconciler.tracking.asked import ANCHORS, Asked, SourceSide
 from reconciler.tracking.job import JobReport, TrackedJob
 from reconciler.tracking.journals import StayJournal, can_keep, read_ends
@@ -215,19 +211,11 @@ class Tracker:
         is_end = job.name in self._ends
         if is_end:
             kept = {key: AnchorRows(each.aside) for key, each in kept.items()}
-        awaiting: set[TopicPartition] = set()
-        spent: dict[TopicPartition, Change] = {}
-        if traits(job.store).corrected_by_job:  # there a row laid aside is that of a hand-over
-            awaiting = {row.key for row in sound if awaits_job(row, kept.get(row.key, NOTHING))}
-            spent = {row.key: each for row in sound if (each := outlived(row, kept.get(row.key, NOTHING)))}
-            kept = {key: AnchorRows(each.main) for key, each in kept.items()}
         tracked = TrackedJob(
             job,
             _lowest_of_each(sound),
             kept,
             aside=is_end,
-            awaiting=awaiting,
-            spent=spent,
             one_name=self._one_name,
             certain=job.name in self._certain,
         )
@@ -330,13 +318,11 @@ class Tracker:
 
     def _save(self, tracked: TrackedJob) -> None:
         changes = tracked.changes()
-        first = tracked.first(changes)
-        if not changes and not first:
+        if not changes:
             return
         with of_anchors(), written.writing(f'anchors of job "{tracked.job.name}"'):
             try:
-                lost = set(map(without_aside, self._put(tracked.job.group, first).conflicts))
-                result = self._put(tracked.job.group, [change for change in changes if change.key not in lost])
+                result = self._put(tracked.job.group, changes)
             except ReconcilerError:
                 self._asked.drop(ANCHORS)
                 raise

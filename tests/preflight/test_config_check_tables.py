@@ -8,29 +8,11 @@ import pytest
 
 from reconciler.config.file import Config, load_config
 from reconciler.preflight.results import Level, Trials
-from reconciler.preflight.stores import doubtful_number, unmovable
+from reconciler.preflight.stores import doubtful_number
 from reconciler.preflight.words import explained
 from reconciler.stores.registry import open_store
 
 TABLE = "delta:/srv/clicks?layout=commit&number=next"
-
-
-@pytest.mark.parametrize(
-    ("policy", "store", "is_told"),
-    [("default", TABLE, False), ("identity", TABLE, True), ("identity", "sqlite:////srv/offsets.db", False)],
-)
-def test_a_job_that_the_hook_could_not_move_is_told(tmp_path: Path, policy: str, store: str, is_told: bool) -> None:
-    path = tmp_path / "reconciler.toml"
-    path.write_text(
-        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:1"\n[topics]\npolicy = "{policy}"\n'
-        f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "g"\ntopics = ["events"]\noffsets = "{store}"\n'
-    )
-    config = load_config(path)
-    trials = Trials()
-    unmovable(config, config.jobs[0], trials)
-    found = trials.found
-    assert [each.level for each in found] == ([Level.WARN] if is_told else [])
-    assert all('Topic "events" has one name on both sides' in each.message for each in found)
 
 
 JOURNAL = "postgresql://h/db?table=journal&topic=topic&partition=partition&offset=last_processed_offset"

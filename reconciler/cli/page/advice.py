@@ -103,15 +103,15 @@ def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
 
 def _to_write(jobs: Sequence[JobPlan], files: Files, *, is_all: bool) -> list[NextStep]:
     steps = []
-    if by_apply := [job.name for job in jobs if traits(job.store).corrected_by_apply]:
+    if by_apply := [job.name for job in jobs if not traits(job.store).corrected_in_copy]:
         which = "" if is_all else f" for {some(by_apply)}, which need no decision"
         text = f"Write the offsets{which}. It asks first; --dry-run writes nothing:"
         steps.append(NextStep(text, apply_command(files)))
-    return [*steps, *_ways_of_their_own(jobs, files)]
+    return [*steps, *_copies(jobs, files)]
 
 
-def _ways_of_their_own(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
-    """The steps for the jobs whose stores no command writes. A copy brings the ends of its batch, too."""
+def _copies(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
+    """The steps for the jobs whose checkpoints are copied. A copy brings the ends of its batch, too."""
     steps = []
     ends = {end_of_batch(job.store) for job in jobs if traits(job.store).corrected_in_copy}
     for job in jobs:
@@ -120,16 +120,13 @@ def _ways_of_their_own(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
         if traits(job.store).corrected_in_copy:
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
             steps.append(NextStep(text, clone_command(job, files)))
-        elif traits(job.store).corrected_by_job:
-            text = f"Start job {job.name} by the hook, which hands it the offsets; the job stores them itself:"
-            steps.append(NextStep(text, hook_command(job, files)))
     return steps
 
 
 def job_commands(jobs: Sequence[JobPlan], files: Files) -> list[str]:
-    """The commands that correct these jobs: ``apply`` for all whose stores it writes, and one for each other job."""
-    by_apply = [apply_command(files)] if any(traits(job.store).corrected_by_apply for job in jobs) else []
-    return [*by_apply, *(step.command for step in _ways_of_their_own(jobs, files) if step.command)]
+    """The commands that correct these jobs: ``apply``, and one for each checkpoint that is copied."""
+    by_apply = [] if all(traits(job.store).corrected_in_copy for job in jobs) else [apply_command(files)]
+    return [*by_apply, *(step.command for step in _copies(jobs, files) if step.command)]
 
 
 def apply_command(files: Files) -> str:
@@ -142,11 +139,6 @@ def clone_command(job: JobPlan, files: Files) -> str:
     path = checkpoint_path(job.store).partition("?")[0]
     clone = ("reconciler", "checkpoint", "clone", path, "NEW_PATH", "--plan", files.plan)
     return command(*clone, "--job", job.name, "-c", files.config)
-
-
-def hook_command(job: JobPlan, files: Files) -> str:
-    """Starts a job that stores the plan's offsets itself."""
-    return command("reconciler", "hook", "-c", files.config, "--job", job.name, "--", "COMMAND")
 
 
 def _to_decide(plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], files: Files) -> list[NextStep]:

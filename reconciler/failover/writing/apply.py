@@ -27,7 +27,7 @@ from reconciler.failover.writing.plan_checks import (
     check_destination,
     check_time,
 )
-from reconciler.failover.writing.refusals import Refusal, of_store
+from reconciler.failover.writing.refusals import Refusal
 from reconciler.failover.writing.reread import anchors_for, check_in_place
 from reconciler.failover.writing.snapshots import keep_snapshot
 from reconciler.fileio import locked
@@ -37,6 +37,7 @@ from reconciler.formats.plan_sinks import why_sink_stops
 from reconciler.formats.snapshot import seen_of
 from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.state.stored import Stored
+from reconciler.stores.registry import traits
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""
@@ -100,11 +101,14 @@ class JobChanges:
     def is_refused(self) -> bool:
         return bool(self.refused)
 
+    @property
+    def is_by_job(self) -> bool:
+        """True where only the job writes its numbers: until it does, those of its plan in the state store count."""
+        return traits(self.job.store).corrected_by_job
 
-def prepare(plan: Plan, config: Config, outside: Outside, *, hands_over: bool = False) -> list[JobChanges]:
+
+def prepare(plan: Plan, config: Config, outside: Outside) -> list[JobChanges]:
     """Read stores and destination again, and return the rows to write. Writes nothing.
-
-    ``hands_over``: the caller starts the job, which then stores the offsets that no other may write.
 
     Raises ``Changed`` if the plan has expired or is for another configuration, or if the destination or a store is no
     longer as it was when the plan was made.
@@ -119,7 +123,7 @@ def prepare(plan: Plan, config: Config, outside: Outside, *, hands_over: bool = 
     for job_plan in plan.jobs:
         with one_of(plan.jobs, OTHERS, (Changed,)):
             change = _prepare_job(job_plan, plan, config, cluster, outside)
-        changes.append(change if hands_over else _without_foreign(change))
+        changes.append(_without_copied(change))
     # A topic that was recreated in between may hold such a record too, or no record was read.
     check_destination(plan, outside.reader.describe(topics))
     return changes
@@ -239,16 +243,12 @@ def _intended(row: PartitionPlan, selected: Selected, anchor: Anchor, now_ms: in
     return Intended(row, row.key, selected.replaced, new, selected.row, selected.left)
 
 
-def _without_foreign(change: JobChanges) -> JobChanges:
-    """The change; refused if it is of a store that only the job itself changes."""
-    refusal = of_store(change.job)
-    if refusal is None or not change.intended:
+def _without_copied(change: JobChanges) -> JobChanges:
+    """The change; refused if it is of a checkpoint, which is corrected in a copy."""
+    if not traits(change.job.store).corrected_in_copy or not change.intended:
         return change
-    return _refused(change.job, [each.row for each in change.intended], refusal)
-
-
-def _refused(job: Job, rows: Iterable[PartitionPlan], refusal: Refusal) -> JobChanges:
-    return JobChanges(job, refused=tuple((row, refusal.value) for row in rows), refusal=refusal)
+    rows = tuple((each.row, Refusal.COPIED.value) for each in change.intended)
+    return JobChanges(change.job, refused=rows, refusal=Refusal.COPIED)
 
 
 def _refuse_unplanned(job_plan: JobPlan, stored: JobRows, cluster_id: str) -> None:
@@ -325,7 +325,7 @@ def write(
     Raises ``Refused`` before anything is written, ``Changed`` if a store has changed and nothing was written,
     ``OutcomeUnknown`` if only a part was.
     """
-    writing = [change for change in changes if change.intended and not change.is_refused]
+    writing = [change for change in changes if change.intended and not (change.is_refused or change.is_by_job)]
     batches = [(change.job, [item.change for item in change.intended]) for change in writing]
     written.intend(*(name_of(job, len(changes)) for job, changes in batches))
     with ExitStack() as closing_stores:

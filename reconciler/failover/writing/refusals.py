@@ -1,6 +1,6 @@
 """Why ``apply`` writes nothing of a job, and writes the others.
 
-A partition needs a decision, a row cannot be read, or only the job itself changes its offsets.
+A partition needs a decision, a row cannot be read, or the offsets are in a checkpoint.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from reconciler.config.file import Job
 from reconciler.failover.selection import Selected
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, Row, TopicPartition
-from reconciler.stores.registry import traits
 
 
 class Refusal(StrEnum):
@@ -21,36 +19,18 @@ class Refusal(StrEnum):
     UNDECIDED = "a partition needs a decision"
     UNREADABLE = "a row that the plan is about cannot be read any more"
     COPIED = "a checkpoint is only read, and corrected in a copy"
-    STORED_BY_JOB = "its offsets are in a table, which only the job writes"
 
     @property
     def hint(self) -> str:
         """What to do for such a job, in sentences."""
         return HINTS[self]
 
-    @property
-    def is_of_store(self) -> bool:
-        """True if it is for the kind of store, and for no single partition."""
-        return self in (Refusal.COPIED, Refusal.STORED_BY_JOB)
-
 
 HINTS = {
     Refusal.UNDECIDED: "Make a new plan with --set or --accept once it is decided.",
     Refusal.UNREADABLE: "Make a new plan once that is done.",
     Refusal.COPIED: "Copy it to the plan's offsets: reconciler checkpoint clone PATH NEW_PATH --plan PLAN --job JOB.",
-    Refusal.STORED_BY_JOB: (
-        "Start the job by reconciler hook: it hands the offsets over, and the job stores them with its next "
-        "transaction. Or give them to it by hand: reconciler show PLAN --starting-offsets."
-    ),
 }
-
-
-def of_store(job: Job) -> Refusal | None:
-    """Why no command writes to the job's store; None if ``apply`` does."""
-    way = traits(job.store)
-    if way.corrected_in_copy:
-        return Refusal.COPIED
-    return Refusal.STORED_BY_JOB if way.corrected_by_job else None
 
 
 def unreadable(row: PartitionPlan, selected: Selected, rows: Mapping[TopicPartition, Row]) -> Malformed | None:

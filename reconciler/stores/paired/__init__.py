@@ -6,7 +6,6 @@ Other rooms import the names below.
 
 from __future__ import annotations
 
-from reconciler.stores.paired.handed import HandedPair, awaits_job, outlived
 from reconciler.stores.paired.kept import of_anchors, read_kept, refuse_unable
 from reconciler.stores.paired.rules import AnchorRows, anchor_of, lacks_anchor
 from reconciler.stores.paired.served import ServedStore
@@ -16,14 +15,11 @@ from reconciler.stores.paired.store import paired
 __all__ = [
     "NOTHING",
     "AnchorRows",
-    "HandedPair",
     "ServedStore",
     "anchor_of",
     "aside_of",
-    "awaits_job",
     "lacks_anchor",
     "of_anchors",
-    "outlived",
     "paired",
     "read_kept",
     "refuse_unable",

@@ -225,7 +225,7 @@ class MappedStore:
             raise Refused(
                 f"{place} is a view, or a foreign table, and is only read here; nothing was written.",
                 hint="Name the table itself in the store's address. Or add &written_by=job to it, and start the job by "
-                "reconciler hook: that hands the offsets over, and the job stores them itself.",
+                "reconciler hook: it begins at the plan's offsets, and stores its own.",
             )
 
     def _check_table(self, db: Session) -> None:

@@ -258,12 +258,6 @@ def test_beside_a_start_that_needs_a_person_the_end_of_a_batch_asks_for_no_decis
     assert "--accept bounded" not in said
 
 
-def test_a_job_that_stores_its_offsets_itself_is_started_by_the_hook() -> None:
-    (hook,) = commands(plan(job(row(0), store="delta:/srv/clicks?layout=commit&number=next")))
-    assert hook[:4] == ["reconciler", "hook", "-c", "reconciler.toml"]
-    assert hook[4:] == ["--job", "clicks", "--", "COMMAND"]
-
-
 @pytest.mark.parametrize(
     ("stopped", "options"),
     [

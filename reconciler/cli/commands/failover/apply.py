@@ -54,8 +54,7 @@ HELP = Help(
         ExitCode.OK: "written and read back, or there was nothing to write",
         ExitCode.USAGE: "usage or configuration, or not confirmed: nothing was written",
         ExitCode.NEEDS_PERSON: "a job was refused: a partition needs a decision, a row of the source is dated far "
-        "ahead, a row cannot be read, only the job changes its offsets (a checkpoint, a table), or the plan could not "
-        "judge it; the other jobs were written",
+        "ahead, a row cannot be read, or the plan could not judge it; the other jobs were written",
         ExitCode.CHANGED: "",
         ExitCode.UNREACHABLE: "",
         ExitCode.UNKNOWN_OUTCOME: "",
@@ -237,6 +236,8 @@ def _say_result(changes: Sequence[JobChanges], count: int, chosen: Plan, options
         say(f"Dry run: {counted(count, 'offset')} would be written, nothing was.")
     elif count:
         say(f"{counted(count, 'offset')} written and read back.")
+        if by_job := [change.job.name for change in changes if change.is_by_job and change.intended]:
+            say(f"Start {', '.join(by_job)} by the hook: it begins at the plan's offsets, and stores its own itself.")
         undo = command("reconciler", "rollback", options.plan, "-c", options.config)
         say(f"To undo: {undo}")  # one line, to be copied
     elif already:
@@ -255,9 +256,9 @@ def changes_text(changes: Sequence[JobChanges], *, makes_copies: bool = False) -
     """Each stored offset, the row that is replaced, the new offset and what it rests on; or why a job is refused."""
     lines: list[Shown] = []
     for change in changes:
-        if change.refusal.is_of_store:
+        if change.refusal is Refusal.COPIED:
             offsets = counted(len(change.refused), "offset")
-            if makes_copies and change.refusal is Refusal.COPIED:
+            if makes_copies:
                 lines.append(wrap(f"{change.job.name}: {offsets} to correct, in a copy of its checkpoint."))
                 continue
             lines.append(wrap(f"{change.job.name}: {offsets} to correct, not by apply: {change.refusal}."))

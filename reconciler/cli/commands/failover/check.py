@@ -127,12 +127,8 @@ def _to_correct(checked: Checked) -> str:
 def _then(checked: Checked, plan: str) -> str:
     """How the offsets are corrected; the plan names the command of each job if there is more than one way."""
     names = {name for name, _ in checked.to_write}
-    found = (traits(job.store) for job in checked.plan.jobs if job.name in names)
-    ways = {(way.corrected_by_job, way.corrected_in_copy) for way in found}
+    ways = {traits(job.store).corrected_in_copy for job in checked.plan.jobs if job.name in names}
     if len(ways) > 1:
         return f"{plan}, then the commands that it names"
-    ((by_job, in_copy),) = ways
-    if by_job:
-        move = command("reconciler", "move", "--to", checked.plan.destination_name)
-        return f"{move}; its hook starts the job with them"
+    (in_copy,) = ways
     return f"{plan}, then {'checkpoint clone' if in_copy else 'apply'}"

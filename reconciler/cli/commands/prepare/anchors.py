@@ -33,7 +33,7 @@ from reconciler.failover.writing.apply import confirm, name_of, put
 from reconciler.fileio import making, refuse_unwritable, why, write_whole
 from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
-from reconciler.ports import UNKNOWN_PARTITION, Change, HandsOver, OffsetStore, Row
+from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row
 
 MOST_NAMED = 20
 """Rows that could not be exported and are named, one a line."""
@@ -233,7 +233,7 @@ def _changes(
     """One job's changes. Creates the store if it is missing; writes no row."""
     store.create()
     rows = by_key(store.read(job.group, job_topics(config, job)))
-    changes, keep_offsets = [], True
+    changes = []
     for line in lines:
         key = line.key
         there = rows.get(key)
@@ -248,9 +248,7 @@ def _changes(
         # Nothing tells how far such a job was; by the time of the import, row-time would skip all records until then.
         undated = line.stored.anchor is None and line.stored.written_at_ms is None
         changes.append(Change(key, there.version if there else None, line.stored, undated=undated, may_lag=True))
-        keep_offsets &= there is not None and there.stored.offset == line.stored.offset
-    # A store of the job's own allows one write: an anchor for the offset that is there.
-    if changes and not (isinstance(store, HandsOver) and keep_offsets):
+    if changes:
         store.check_writable(job.group)
     return changes
 
