@@ -1,7 +1,8 @@
 """The demo's PySpark job: streaming queries on a Kafka topic. Some write ids, some keep counts in state.
 
-It runs as a separate program, like a team's own job. A failover changes only its input: the plan gives the options of
-the ids query, the copied checkpoint the start of the counts query.
+It runs as a separate program, like a team's own job. A failover changes only its input: the hook's start for the ids
+query, which tracks itself, and the options and the checkpoint's copy for the counts query, which knows nothing of this
+product.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,15 +19,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from reconciler.demo.counts import WINDOW_MINUTES
 from reconciler.lab.traffic import ID_HEADER
+from reconciler.spark.started import Job, job
+from reconciler.state.start import load
 
 KILLED = 75
 """The exit code of a job that died within a batch on purpose."""
 MEETING_S = 300.0
 """Time for all queries of a round to reach the same batch. After it this query fails, as another one has before."""
+WORK_S = 2.0
+"""How long the batch works in which the job dies: longer than it takes until its end is in the journal."""
 IDS, COUNTS = "ids", "counts"
 
 
@@ -33,12 +39,14 @@ IDS, COUNTS = "ids", "counts"
 class Query:
     """One query: its kind, its folder (checkpoint, and a directory per batch), and its source's options.
 
-    ``copy``: the checkpoint that it goes on in, if that is another.
+    ``start``: the file of the hook's start, for a query that reads it. ``copy``: the checkpoint that another one goes
+    on in, if that is not its folder's.
     """
 
     kind: str
     folder: str
     options: dict[str, str]
+    start: str = ""
     copy: str = ""
 
     @property
@@ -53,9 +61,6 @@ class Work:
     ``die_at_batch``: in the first round, once every query is in the middle of this batch.
     """
 
-    bootstrap: str
-    store: str
-    group: str
     rounds: list[list[Query]]
     die_at_batch: int = -1
 
@@ -77,9 +82,10 @@ def run(work: Work) -> None:
         def die(batch_id: int, meeting: threading.Barrier = meeting) -> None:
             if batch_id == work.die_at_batch:
                 meeting.wait(MEETING_S)
+                time.sleep(WORK_S)
                 os._exit(KILLED)  # like a lost machine: nothing of this batch is done
 
-        for running in [_start(spark, query, work, die) for query in queries]:
+        for running in [_start(spark, query, die) for query in queries]:
             running.awaitTermination()
     spark.stop()
 
@@ -104,31 +110,28 @@ def _session(home: Path) -> SparkSession:
     return spark
 
 
-def _start(spark: SparkSession, query: Query, work: Work, die: Callable[[int], None]) -> StreamingQuery:
-    stream = spark.readStream.format("kafka").options(**query.options).load()
-
+def _start(spark: SparkSession, query: Query, die: Callable[[int], None]) -> StreamingQuery:
     def write(batch: DataFrame, batch_id: int) -> None:
         die(batch_id)
         shown = _seen(batch) if query.kind == IDS else _counted(batch)
         shown.write.mode("overwrite").csv(str(Path(query.folder, f"batch-{batch_id:04d}")))
 
-    if query.kind == IDS:
-        writer = stream.writeStream.foreachBatch(_recorded(write, work))
-    else:
-        writer = _counts(stream).writeStream.outputMode("update").foreachBatch(write)
-    return writer.option("checkpointLocation", str(query.checkpoint)).trigger(availableNow=True).start()
+    if query.start:
+        own = started(query.start)
+        running = _begin(own.read(spark, query.options).writeStream.foreachBatch(write), own.checkpoint)
+        own.track(running)
+        return running
+    stream = spark.readStream.format("kafka").options(**query.options).load()
+    return _begin(_counts(stream).writeStream.outputMode("update").foreachBatch(write), str(query.checkpoint))
 
 
-def _recorded(write: Callable[[DataFrame, int], None], work: Work) -> Callable[[DataFrame, int], None]:
-    from reconciler.spark.recording.foreach_batch import recording
+def started(start: str) -> Job:
+    """The job of a start's file. A job of its own takes it from its environment, by ``job()``."""
+    return job(start=load(Path(start).read_text(encoding="utf-8"), start))
 
-    return recording(
-        write,
-        store=work.store,
-        group=work.group,
-        bootstrap_servers=work.bootstrap,
-        id=f"header:{ID_HEADER}",
-    )
+
+def _begin(writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
+    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 
 def _seen(batch: DataFrame) -> DataFrame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from reconciler.artifacts import kafka_jars, spark_kafka_connector
 from reconciler.clock import clock_ms
@@ -31,7 +30,7 @@ from reconciler.formats.plan import parse_plan
 from reconciler.lab import traffic
 from reconciler.lab.kafka import Broker
 from reconciler.lab.mirror import MirrorMaker
-from reconciler.state.start import CHECKPOINT_VARIABLE, OFFSETS_VARIABLE
+from reconciler.state.start import CHECKPOINT_VARIABLE, START_VARIABLE
 
 DELETED, PRODUCED, LATER, REPORTED = 3_000, 22_000, 2_000, 2_000
 """``LATER``: records that are produced before the way back. ``REPORTED``: those that group ``reports`` has processed in
@@ -90,7 +89,7 @@ class Demo:
         self._events = self._all[:PRODUCED]
         self._reported: set[str] = set()
         self._copy = ""
-        self._offsets = Path()
+        self._on_b = Query(IDS, "", {})
 
     def play(self) -> DemoResult:
         """Run the whole failover, and the way back. Both clusters run afterwards."""
@@ -137,28 +136,33 @@ class Demo:
         self.mirror.start()
 
     def _run_on_source(self) -> None:
-        say, a = self.stage.say, self.a
-        say("3  the PySpark job runs on a: one query writes ids, one counts clicks by user and window, in state")
+        stage, a, config = self.stage, self.a, self.stage.config
+        stage.say("3  the PySpark job runs on a: one query writes ids, one counts clicks by user and window, in state")
+        self._configure()
+        stage.say("   a state store records where jobs live; it is made once")
+        stage.expect(0, "init", "-c", config)
+        stage.say("   the first query is started by the hook, and tracks itself")
+        ids = self._ids(IDS_ON_A, {"maxOffsetsPerTrigger": str(PER_BATCH)})
         options = {
             "kafka.bootstrap.servers": a.bootstrap,
             "subscribe": TOPIC,
             "startingOffsets": "earliest",
-            "includeHeaders": "true",
             "maxOffsetsPerTrigger": str(PER_BATCH),
         }
-        ids = self.stage.path(IDS_ON_A)
-        queries = [Query(IDS, str(ids), options), stateful.on_a(self.stage, options)]
-        work = Work(a.bootstrap, self.stage.store, GROUP, [queries], die_at_batch=BATCHES)
-        self.stage.run_job("job-a", work)
-        say(f"   it died in the middle of its batch {BATCHES}, after {len(proof.ids_in(ids)):,} records")
-        self._configure()
-        say("   a state store records where jobs live; it is made once")
-        self.stage.expect(0, "init", "-c", self.stage.config)
-        say("   the second query's checkpoint holds bare offsets, and so does a consumer group, billing: track keeps")
-        say("   their anchors, while a is alive")
-        self.stage.expect(0, "track", "-c", self.stage.config, "--job", COUNTS_JOB, "--job", BILLING, "--once")
-        say("   these jobs have run on a before the store was made: that they live there is said once")
-        self.stage.expect(0, "move", "-c", self.stage.config, "--to", "a", "--yes")
+        stage.run_job("job-a", Work([[ids, stateful.on_a(stage, options)]], die_at_batch=BATCHES))
+        found = len(proof.ids_in(stage.path(IDS_ON_A)))
+        stage.say(f"   it died in the middle of its batch {BATCHES}, after {found:,} records")
+        stage.say(
+            "   the second query and a consumer group, billing, know nothing of this: that they live on a is said"
+        )
+        stage.say("   said once, and track keeps the anchors of their offsets, while a is alive")
+        others = ("--job", COUNTS_JOB, "--job", BILLING)
+        stage.expect(0, "move", "-c", config, *others, "--to", "a", "--yes")
+        stage.expect(0, "track", "-c", config, *others, "--once")
+
+    def _ids(self, folder: str, options: dict[str, str] | None = None) -> Query:
+        """The first query, as its hook starts it where it lives now."""
+        return Query(IDS, str(self.stage.path(folder)), options or {}, start=self.stage.hook(GROUP)[START_VARIABLE])
 
     def _configure(self) -> None:
         self.stage.config.write_text(
@@ -174,7 +178,7 @@ store = "sqlite:///{self.stage.path("state.db")}"
 name = "{GROUP}"
 home = "a"
 topics = ["{TOPIC}"]
-offsets = "{self.stage.store}"
+offsets = "checkpoint:{self.stage.path(IDS_ON_A)}/checkpoint"
 [jobs.identity]
 id = "header:{traffic.ID_HEADER}"
 {stateful.configuration(self.stage)}{restarted.configuration()}"""
@@ -192,21 +196,19 @@ id = "header:{traffic.ID_HEADER}"
         stage.expect(3, "check", *ids)
         stage.say("7  all jobs move to b: each is checked there, and its hook moves it at its next start")
         stage.expect(0, "move", "-c", stage.config, "--to", "b", "--yes")
-        stage.say("8  the hooks of both queries: offsets are written by compare-and-set, and read back; the stateful")
-        stage.say("   one's checkpoint is copied, with its state, to continue at b's offsets")
-        self._offsets = Path(stage.hook(GROUP)[OFFSETS_VARIABLE])
+        stage.say("8  the hooks of both queries: each checkpoint is copied, with its state, to continue at b's offsets")
+        self._on_b = self._ids(IDS_ON_B)
         self._copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
         stage.say("9  the same check again, now that the job lives on b: every stored offset is right")
         stage.expect(0, "check", *ids, "--to", "b")
 
     def _run_on_destination(self) -> None:
         stage, b = self.stage, self.b.bootstrap
-        stage.say("10 both queries continue on b, from the plan's startingOffsets and from the copy;")
+        stage.say("10 both queries continue on b, from their checkpoints' copies;")
         stage.say("   beside them, for comparison, the stateful one without its state, and with its old offsets")
-        ids = Query(IDS, str(stage.path(IDS_ON_B)), _options(b, MIRRORED, self._offsets))
-        at_once = [ids, stateful.on_b(stage, b, self._copy), stateful.with_new_checkpoint(stage)]
+        at_once = [self._on_b, stateful.on_b(stage, b, self._copy), stateful.with_new_checkpoint(stage)]
         # The old checkpoint has the copy's query id, and Spark runs only one query per id at a time.
-        stage.run_job("job-b", Work(b, stage.store, GROUP, [at_once, [stateful.renamed(stage, b)]]))
+        stage.run_job("job-b", Work([at_once, [stateful.renamed(stage, b)]]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_ON_B))):,} more records")
 
     def _go_back(self) -> None:
@@ -218,18 +220,16 @@ id = "header:{traffic.ID_HEADER}"
         stage.expect(0, "track", "-c", stage.config, "--job", COUNTS_JOB, "--once")
         both = ("--job", GROUP, "--job", COUNTS_JOB)
         stage.expect(0, "move", "-c", stage.config, *both, "--to", "a", "--yes")
-        offsets = Path(stage.hook(GROUP)[OFFSETS_VARIABLE])
+        ids = self._ids(IDS_BACK)
         copy = stage.hook(COUNTS_JOB)[CHECKPOINT_VARIABLE]
-        ids = Query(IDS, str(stage.path(IDS_BACK)), _options(self.a.bootstrap, TOPIC, offsets))
-        counts = stateful.back_on_a(stage, self.a.bootstrap, copy)
-        stage.run_job("job-back", Work(self.a.bootstrap, stage.store, GROUP, [[ids, counts]]))
+        stage.run_job("job-back", Work([[ids, stateful.back_on_a(stage, self.a.bootstrap, copy)]]))
         stage.say(f"   {len(proof.ids_in(stage.path(IDS_BACK))):,} more records")
 
     def _result(self, began: float) -> DemoResult:
         stage, b = self.stage, self.b
         outputs = [stage.path(IDS_ON_A), stage.path(IDS_ON_B)]
         there, processed = proof.copies(b, MIRRORED), set(proof.ids_in(outputs[0]))
-        rows = parse_plan(stage.plan(GROUP).read_text()).job().partitions
+        rows = parse_plan(stage.plan(GROUP).read_text()).starts.job().partitions
         stored = {row.partition: row.stored_offset or 0 for row in rows}
         return DemoResult(
             by_ids=proof.prove((event.id for event in self._events), outputs),
@@ -240,13 +240,3 @@ id = "header:{traffic.ID_HEADER}"
             restarted=self._payments.outcome(),
             seconds=time.monotonic() - began,
         )
-
-
-def _options(bootstrap: str, topic: str, offsets: Path) -> dict[str, str]:
-    """A new query's options, from the offsets that the hook handed over."""
-    return {
-        "kafka.bootstrap.servers": bootstrap,
-        "subscribe": topic,
-        "startingOffsets": offsets.read_text(),
-        "includeHeaders": "true",
-    }

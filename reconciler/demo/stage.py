@@ -59,10 +59,6 @@ class Stage:
         return self.folder / name
 
     @property
-    def store(self) -> str:
-        return f"sqlite:///{self.path('offsets.db')}"
-
-    @property
     def config(self) -> Path:
         return self.path("reconciler.toml")
 
@@ -82,11 +78,12 @@ class Stage:
             )
 
     def hook(self, job: str) -> dict[str, str]:
-        """Run a job's hook; the variables that its command would find. Its plan is then ``plan(job)``."""
+        """Run a job's hook; the variables that its command would find. Its plan, if it made one, is ``plan(job)``."""
         file = self.path(f"{job}.env")
         self.expect(0, "hook", "-c", self.config, "--job", job, "--plans", self.path("plans"), "--env-file", file)
         found = dict(word.split("=", 1) for word in shlex.split(file.read_text()))
-        shutil.copy(found[PLAN_VARIABLE], self.plan(job))
+        if PLAN_VARIABLE in found:
+            shutil.copy(found[PLAN_VARIABLE], self.plan(job))
         return found
 
     def run_job(self, name: str, work: Work) -> None:

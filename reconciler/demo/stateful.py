@@ -39,12 +39,12 @@ def on_a(stage: Stage, options: dict[str, str] | None = None) -> Query:
 
 def on_b(stage: Stage, bootstrap: str, copy: str) -> Query:
     """The query on the copy of its checkpoint: only the servers and the topic differ."""
-    return Query(COUNTS, str(stage.path(COUNTS_ON_B)), _restarted(bootstrap), copy)
+    return Query(COUNTS, str(stage.path(COUNTS_ON_B)), _restarted(bootstrap), copy=copy)
 
 
 def back_on_a(stage: Stage, bootstrap: str, copy: str) -> Query:
     """The query on the copy of that copy."""
-    return Query(COUNTS, str(stage.path(COUNTS_BACK)), {**_restarted(bootstrap), "subscribe": TOPIC}, copy)
+    return Query(COUNTS, str(stage.path(COUNTS_BACK)), {**_restarted(bootstrap), "subscribe": TOPIC}, copy=copy)
 
 
 def with_new_checkpoint(stage: Stage) -> Query:
