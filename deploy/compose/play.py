@@ -1,8 +1,9 @@
 """The script that docker-compose.yml's containers run: a PySpark job loses the cluster that it reads, and fails over.
 
 python play.py traffic   writes the records on a, before the mirror starts
-python play.py job       runs the job on a, has broker a killed, fails over to b, and counts every record
-python play.py on-b      the job on b, which `reconciler hook` starts with the corrected offsets in its environment
+python play.py job       has the job run on a, has broker a killed, fails over to b, and counts every record
+python play.py on-a      the job, which `reconciler hook` starts on a; it is lost in the middle of a batch
+python play.py on-b      the same on b, where it goes on in the checkpoint's copy, and reads all there is
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from reconciler.demo import proof
 from reconciler.demo.job import IDS, KILLED, Query, Work, run
 from reconciler.lab import traffic
 from reconciler.lab.in_use import ClusterAt
+from reconciler.state.start import START_VARIABLE
 
-TOPIC, MIRRORED, GROUP, PARTITIONS = "events", "a.events", "clicks", 4
+TOPIC, MIRRORED, PARTITIONS = "events", "a.events", 4
 DELETED, PRODUCED, PER_BATCH, DIES_AT_BATCH = 3_000, 24_000, 3_000, 5
 BEGIN_MS = 1_700_000_000_000
 """The first record's event time: fixed, so that each process can generate the same records."""
 CONFIG = Path(__file__).with_name("reconciler.toml")
-RECONCILER = [sys.executable, "-m", "reconciler"]
+RECONCILER: list[str | Path] = [sys.executable, "-m", "reconciler"]
+HOOK: list[str | Path] = [*RECONCILER, "hook", "-c", CONFIG, "--job", "clicks", "--", sys.executable, __file__]
 FOLDER, DISASTER = Path("/data"), Path("/stage/disaster")
 METRICS = "http://watcher:9464/metrics"
 PATIENCE_S = 300
@@ -40,7 +43,7 @@ A, B = ClusterAt("a", "a:9092"), ClusterAt("b", "b:9092")
 
 
 def main(part: str) -> None:
-    {"traffic": produce, "job": play, "on-b": on_destination}[part]()
+    {"traffic": produce, "job": play, "on-a": on_source, "on-b": on_destination}[part]()
 
 
 def say(line: str) -> None:
@@ -63,13 +66,8 @@ def produce() -> None:
 
 
 def play() -> None:
-    _wait(_make_store, "the store")
-    say("2  the job reads a")
-    options = {"kafka.bootstrap.servers": A.bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
-    options |= {"includeHeaders": "true", "maxOffsetsPerTrigger": str(PER_BATCH)}
-    work = FOLDER / "job-a.json"
-    work.write_text(_work(A, "ids-a", options, DIES_AT_BATCH).to_json())
-    _expect(KILLED, [sys.executable, "-m", "reconciler.demo.job", work], FOLDER / "job-a.log")
+    say("2  the hook starts the job, which reads a")
+    _expect(KILLED, [*HOOK, "on-a"], FOLDER / "job-a.log")
     say(f"   and is lost in the middle of batch {DIES_AT_BATCH}, after {len(proof.ids_in(FOLDER / 'ids-a')):,} records")
 
     say("3  the mirror has everything; the watcher says what a failover would find")
@@ -82,9 +80,9 @@ def play() -> None:
     _wait_for_checks(ROUNDS)
     _expect(3, [*RECONCILER, "check", "-c", CONFIG])
 
-    say("5  the job moves: its hook corrects the offsets and starts it, and it reads b")
+    say("5  the job moves: its hook copies the checkpoint to b's offsets and starts it, and it reads b")
     _expect(0, [*RECONCILER, "move", "-c", CONFIG, "--to", "b", "--yes"])
-    _expect(0, [*RECONCILER, "hook", "-c", CONFIG, "--job", "clicks", "--", sys.executable, __file__, "on-b"])
+    _expect(0, [*HOOK, "on-b"])
     _expect(0, [*RECONCILER, "check", "-c", CONFIG, "--to", "b"])
     _wait_for_checks(ROUNDS)
 
@@ -95,15 +93,16 @@ def play() -> None:
         sys.exit("The failover lost or doubled records.")
 
 
+def on_source() -> None:
+    run(_work("ids-a", {"maxOffsetsPerTrigger": str(PER_BATCH)}, DIES_AT_BATCH))
+
+
 def on_destination() -> None:
-    offsets = Path(os.environ["RECONCILER_STARTING_OFFSETS"]).read_text()
-    options = {"kafka.bootstrap.servers": B.bootstrap, "subscribe": MIRRORED, "startingOffsets": offsets}
-    run(_work(B, "ids-b", options | {"includeHeaders": "true"}))
+    run(_work("ids-b", {}))
 
 
-def _work(cluster: ClusterAt, folder: str, options: dict[str, str], die_at_batch: int = -1) -> Work:
-    queries = [Query(IDS, str(FOLDER / folder), options)]
-    return Work(cluster.bootstrap, os.environ["STORE"], GROUP, [queries], die_at_batch)
+def _work(folder: str, options: dict[str, str], die_at_batch: int = -1) -> Work:
+    return Work([[Query(IDS, str(FOLDER / folder), options, start=os.environ[START_VARIABLE])]], die_at_batch)
 
 
 def _expect(code: int, command: list[str | Path], log: Path | None = None) -> None:
@@ -115,12 +114,6 @@ def _expect(code: int, command: list[str | Path], log: Path | None = None) -> No
     if ended != code:
         last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log else ""
         sys.exit(f"{' '.join(words)} ended with {ended} instead of {code}. {last_lines}")
-
-
-def _make_store() -> bool:
-    """Create the store's tables or other containers of rows; False while the store cannot be reached."""
-    command = [*RECONCILER, "anchors", "import", "-c", str(CONFIG), "--job", "clicks", os.devnull]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _wait_for_checks(count: int) -> None:

@@ -36,7 +36,7 @@ def play() -> ModuleType:
 
 def test_everything_that_has_a_part_in_a_failover_has_a_service() -> None:
     clusters = {"a", "b", "mirror", "traffic", "job", "watcher"}
-    stores = {"postgresql", "hbase", "zookeeper"}
+    stores = {"postgresql", "hbase"}
     assert SERVICES.keys() == clusters | stores | {"prometheus", "pushgateway", "grafana"}
 
 
@@ -65,8 +65,8 @@ def test_a_service_is_contained_and_mounts_what_is_there(name: str) -> None:
 
 
 def test_the_watchers_configuration_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = SERVICES["watcher"]["environment"]["STORE"]
-    monkeypatch.setenv("STORE", store.removeprefix("${STORE:-").removesuffix("}"))
+    store = SERVICES["watcher"]["environment"]["STATE"]
+    monkeypatch.setenv("STATE", store.removeprefix("${STATE:-").removesuffix("}"))
     config = load_config(COMPOSE / "reconciler.toml")
     assert config.destination.bootstrap_servers == "b:9092"
     assert [job.name for job in config.jobs] == ["clicks"]

@@ -16,7 +16,7 @@ from docker.utils.build import exclude_paths
 
 from reconciler.artifacts.sets import JarSet, connector_set, kafka_set, pyspark_version
 from tests import ROOT
-from tests.lab.servers.jars import hbase_set, zookeeper_set
+from tests.lab.servers.jars import hbase_set
 
 IMAGES = ROOT / "deploy" / "images"
 DOCKERFILE = (IMAGES / "Dockerfile").read_text(encoding="utf-8")
@@ -85,7 +85,7 @@ def test_the_script_finds_each_set_of_jars_with_the_modules_that_the_images_have
     """The images copy single modules for it, so that other changes do not fetch all jars again."""
     copied_modules(tmp_path / "src")
     sets = {"kafka": kafka_set, "spark": lambda: connector_set(pyspark_version())}
-    jars = {**sets, "zookeeper": zookeeper_set, "hbase": hbase_set}[name]()
+    jars = {**sets, "hbase": hbase_set}[name]()
     cached(jars, tmp_path / "jars")
     script = tmp_path / "jars.sh"
     script.write_text(re.sub(r"(?<=['\" ])(?=/(jars|out)\b)", str(tmp_path), (IMAGES / "jars.sh").read_text()))
@@ -99,4 +99,4 @@ def test_the_script_finds_each_set_of_jars_with_the_modules_that_the_images_have
 
 
 def test_the_dockerfile_asks_for_the_jars_of_every_server() -> None:
-    assert sorted(JARS) == ["hbase", "kafka", "spark", "zookeeper"]
+    assert sorted(JARS) == ["hbase", "kafka", "spark"]
