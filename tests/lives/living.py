@@ -35,7 +35,6 @@ class Living:
     topics: dict[str, str]
     bare: bool = False
     side: str = "a"
-    batch: int = 0
     position: Offsets = field(default_factory=dict)
     begun: Offsets | None = None
     """The ends of a batch that is planned, and not committed."""
@@ -94,14 +93,14 @@ class Living:
             self.begin()
             self.say("killed behind the sink")
             return
-        self.stay.keep(self.batch, starts, ends)
+        self.stay.keep(starts, ends)
         for number, new in read.items():
             self.covered[number] |= new
         if death == "store":
             self.begin()
             self.say("killed behind the store")
             return
-        self.batch, self.begun, self.position = self.batch + 1, None, ends
+        self.begun, self.position = None, ends
 
     def _some_end(self, number: int) -> int:
         end, here = self.clusters.at(self.side, number).end, self.position[number]

@@ -1,7 +1,6 @@
-"""A job that stores its offsets itself, batch by batch: with anchors, as ``recording`` does it, or as bare numbers.
+"""A job that stores its offsets itself, batch by batch: with anchors, as range batches do, or as bare numbers.
 
-What runs here of ``recording`` is all but Spark: the range of a batch is given, and the last records of the range are
-read from the log (``RangeEnds``), named and stored (``Recorder``) by the product.
+The last records of a batch are read from the log, named and stored by the product (``spark.ranges``), without Spark.
 """
 
 from __future__ import annotations
@@ -9,34 +8,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Change, LogReader, OffsetStore, Row, TopicPartition
-from reconciler.spark.recording.batch_range import SourceRange
-from reconciler.spark.recording.range_ends import RangeEnds
-from reconciler.spark.recording.store import Recorder
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
+from reconciler.spark.last_records import OffsetSpan, last_records
+from reconciler.spark.ranges.offsets import GroupOffsets
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.paired.store import PairedStore
 from reconciler.stores.registry import open_store
 from tests.stores.paired.bare import BareStore
 
-GROUP, SERVERS = "g", "here:1"
-
-
-@dataclass(frozen=True, slots=True)
-class Access(ClusterAccess):
-    """The cluster that a job reads, in memory."""
-
-    log: MemoryLog = field(default_factory=MemoryLog)
-
-    def reader(self, who: str = "", **_: Any) -> LogReader:
-        return self.log
+GROUP = "g"
 
 
 @dataclass(frozen=True)
@@ -75,7 +62,7 @@ class Store:
             return {row.key: row for row in store.read(GROUP)}
 
     def create(self) -> None:
-        """``track`` and ``recording`` do so when they first write; the commands need a store that is there."""
+        """``track`` and the job do so when they first write; the commands need a store that is there."""
         for store in (self.open_anchors(), self.open()):
             with closing(store):
                 store.create()
@@ -91,26 +78,28 @@ class Stay:
     identity: Mapping[str, str]
     now_ms: Callable[[], int]
 
-    def __post_init__(self) -> None:
-        target = AnchorTarget(
-            group=GROUP,
-            cluster=Access({"bootstrap.servers": SERVERS}, log=self.log),
-            identity=identity_from_spec(**self.identity),
-            store=self.store.address,
-            now_ms=self.now_ms,
-        )
-        self._recorder = Recorder(target)
-        self._ends = RangeEnds(target, self._recorder.cluster, topics=None)
-
-    def keep(self, batch_id: int, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    def keep(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         """The batch's records are in the sink: store its offsets."""
         if self.store.bare:
             self._keep_numbers(starts, ends)
             return
-        self._recorder.open()
-        named = [{(self.topic, number): offset for number, offset in each.items()} for each in (starts, ends)]
-        found = self._ends.last_records([SourceRange(named[0], named[1], SERVERS, False)])
-        self._recorder.batch(batch_id, found.ends, gone=found.gone)
+        with closing(self.store.open()) as store:
+            self._keep_rows(store, starts, ends)
+
+    def _keep_rows(self, store: OffsetStore, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """A partition without a record in the batch keeps its row, and so does one whose row has the batch already."""
+        nowhere, identity = ClusterAccess.at("nowhere:1"), identity_from_spec(**self.identity)
+        own = GroupOffsets(store, AnchorTarget(GROUP, nowhere, identity, store, now_ms=self.now_ms))
+        spans = {
+            TopicPartition(self.topic, n): OffsetSpan(starts[n], end) for n, end in ends.items() if end > starts[n]
+        }
+        lasts, cluster, rows = last_records(self.log, spans, timeout_s=30), self.log.describe([self.topic]), own.read()
+        ahead = [each for each in lasts.values() if not self._has(rows.get(each.at), each.offset + 1)]
+        own.save(own.changes(rows, ahead, cluster), "batch")
+
+    def _has(self, row: Row | None, number: int) -> bool:
+        is_here = row is not None and row.stored.cluster_id == self.log.cluster_id
+        return row is not None and is_here and row.stored.offset >= number
 
     def _keep_numbers(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
         store = self.store.numbers()
@@ -119,7 +108,3 @@ class Stay:
         new = partial(StoredOffset, anchor=None, written_at_ms=self.now_ms())
         changes = [Change(key, there.get(key), new(end)) for key, end in keys.items()]
         assert not store.write(GROUP, changes, reason="job", now_ms=self.now_ms()).conflicts
-
-    def close(self) -> None:
-        self._ends.close()
-        self._recorder.close()

@@ -1,6 +1,6 @@
 """A job that stores its own offsets, moved from cluster to cluster and back: nothing is skipped, no bound is too small.
 
-``with anchors``: in SQLite, as ``recording`` writes them. ``bare``: numbers alone, whose anchors ``track`` keeps.
+``with anchors``: in SQLite, as range batches write them. ``bare``: numbers alone, whose anchors ``track`` keeps.
 """
 
 from __future__ import annotations
