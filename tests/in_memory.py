@@ -49,10 +49,12 @@ class Memory:
     store: MemoryStore
     folder: Path
     clock: float = 0.0
+    place: str = "memory:"
+    """The jobs' kind of place."""
     of_job: str = ""
     """More lines of the job's table."""
-    moved: bool | None = None
-    """Whether the jobs live at the destination; None: no location says so."""
+    moved: bool = False
+    """Whether the jobs live at the destination, as they do once a plan was applied."""
 
     def deliver(
         self, numbers: range, partition: int = 0, *, origin: int | None = None, topic: str = "a.events"
@@ -80,7 +82,9 @@ class Memory:
         return Outside(self.log, lambda _: self.store, lambda: self.clock, lambda: NOW)
 
     def config(self, extra: str = "", jobs: str = "") -> Config:
-        job = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "memory:"\n'
+        job = (
+            f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "{self.place}"\n'
+        )
         job += self.of_job
         text = f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b"\n{extra}\n{jobs or job}'
         path = self.folder / "reconciler.toml"
@@ -104,6 +108,7 @@ class Memory:
         path = self.folder / f"{self.clock}.plan.json"
         write(prepare(checked.plan, config, self.outside), checked.plan, on_disk(checked.plan, path), self.outside)
         self.clock += 1
+        self.moved = True
 
     def rows(self) -> list[Row]:
         return self.store.read(GROUP)

@@ -163,7 +163,6 @@ def watch(table: Table) -> WatchSettings:
         listen=table.text("listen", "127.0.0.1:9464"),
         every_ms=table.duration_ms("every", "60s"),
         requests_per_second=table.count("requests_per_second", 50, 1),
-        single_cluster=table.take("single_cluster", bool, False),
         tls_certificate=table.filled_text("tls_certificate"),
         tls_key=table.filled_text("tls_key"),
         tls_client_ca=table.filled_text("tls_client_ca"),

@@ -45,7 +45,6 @@ MEANINGS: Mapping[str, str] = {
     "watch.listen": "where metrics are served",
     "watch.every": "how often each job is checked",
     "watch.requests_per_second": "the most requests to the watched cluster, over all jobs",
-    "watch.single_cluster": "all jobs run on the watched cluster",
     "metrics.textfile": "a folder that node_exporter's textfile collector reads",
     "metrics.pushgateway": "the URL of a push gateway",
 }
@@ -176,8 +175,8 @@ class Job:
     identity: Identity
     home: str = ""
     """The cluster that produces its topics while nothing has failed."""
-    moved: bool | None = None
-    """It lives on ``Config.there``; None where no location says where it lives."""
+    moved: bool = False
+    """It lives on ``Config.there``."""
     location: int | None = None
     """The number of the location that says so."""
     left: Mapping[TopicPartition, Left] = field(default_factory=dict)
@@ -227,8 +226,6 @@ class WatchSettings:
     every_ms: int = 60_000
     requests_per_second: int = 50
     """The limit on requests to the destination's brokers, over all jobs of the process."""
-    single_cluster: bool = False
-    """All jobs run on the watched cluster, even after it was rebuilt: offsets of another cluster are a mismatch."""
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None

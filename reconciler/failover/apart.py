@@ -22,7 +22,7 @@ from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Away, Changed, ReconcilerError, Unreachable, as_sentence
 from reconciler.failover.check import Checked, check, plan_of
 from reconciler.failover.decisions import refuse_several_places
-from reconciler.failover.gather import job_topics
+from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import ByHand, Outside, StoreOpener, WrongDecision
 from reconciler.failover.unlisted import UnlistedTopics, find_unlisted, refuse_unlisted
 from reconciler.formats.plan import NotJudged

@@ -23,14 +23,13 @@ from reconciler.failover.decisions import accepts, refuse_several_places, refuse
 from reconciler.failover.gather import (
     GatheredJob,
     JobPartition,
-    JobRows,
     Key,
     gather,
     question_of,
-    read_rows,
     source_cluster,
     with_earlier_stay,
 )
+from reconciler.failover.numbers import JobRows, read_rows
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.selection import Corrections

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from reconciler.config.file import Config, Job
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.gather import job_topics
+from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.formats.decimal_text import some
 from reconciler.formats.plan import JobPlan, PartitionPlan

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
-from reconciler.config.streams import Stream
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
 from reconciler.core.verdicts import PROVEN, Finding, Verdict
-from reconciler.failover import recorded
-from reconciler.failover.no_rows import no_rows
-from reconciler.failover.outside import Outside
-from reconciler.failover.recorded import Recorded, Undecided
+from reconciler.failover.numbers import JobRows
 from reconciler.failover.selection import (
     Selected,
-    anchor_lag,
-    by_key,
-    is_numbered_here,
-    is_own,
     is_unread,
-    of_record,
-    select,
 )
-from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
-from reconciler.failover.whereabouts import numbers_on
 from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
-from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, OffsetStore, Row, TopicPartition
-from reconciler.state.locations import Phase
-from reconciler.stores.registry import is_end_of_batch, traits
+from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
+from reconciler.stores.registry import is_end_of_batch
 
 if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence
@@ -136,136 +121,24 @@ class GatheredJob:
     places: tuple[JobPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JobRows:
-    """What a job's store holds of it. ``absent``: why there may be no row of a topic, in words.
-
-    ``numbers``: what the rows mean by what is recorded, by their keys where the job lives; None where nothing is.
-    """
-
-    job: Job
-    store: str
-    rows: Mapping[TopicPartition, Row]
-    translated: bool
-    absent: Mapping[str, str] = field(default_factory=dict)
-    numbers: Mapping[TopicPartition, Recorded | Undecided] | None = None
-
-    def selected(self, source: TopicPartition, destination: TopicPartition, cluster_id: str) -> Selected:
-        """The stored number of a partition, and the row that a correction replaces. ``cluster_id``: the destination's.
-
-        ``source`` and ``destination``: its keys on the cluster that jobs leave, and on the one they move to.
-        """
-        if self.numbers is None:
-            return select(self.rows, source, destination, cluster_id, moved=self.job.moved)
-        key = destination if self.job.moved else source
-        found, moved, is_copied = self.numbers.get(key), bool(self.job.moved), traits(self.job.store).corrected_in_copy
-        return of_record(found, key, self.rows, destination, cluster_id, moved=moved, is_copied=is_copied)
-
-    @property
-    def topics(self) -> set[str]:
-        """The topics of which the job has a number, or a row that says that nothing was processed."""
-        if self.numbers is None:
-            return {key.topic for key in self.rows}
-        return {key.topic for key in (*self.numbers, *self._unread())}
-
-    def names(self, topic: str, name: str) -> tuple[str, ...]:
-        """Under which of its two names a topic's numbers are looked for: where the job lives, if that is known."""
-        if self.numbers is None:
-            return topic, name
-        return (name,) if self.job.moved else (topic,)
-
-    def partitions(self, topic: str, name: str) -> set[int]:
-        """The partitions of which the job has a number; ``topic`` and ``name`` as the keys of ``selected``."""
-        keys: Iterable[TopicPartition] = self.rows if self.numbers is None else (*self.numbers, *self._unread())
-        names = self.names(topic, name)
-        return {key.partition for key in keys if key.topic in names} - {UNKNOWN_PARTITION}
-
-    def _unread(self) -> Iterable[TopicPartition]:
-        return (key for key, row in self.rows.items() if row.malformed is None and row.stored.is_sentinel)
-
-
-def read_numbers(config: Config, job: Job, outside: Outside) -> JobRows:
-    """The job's rows in its store, and what they mean. Raises as stores do; Changed if the job was moved just now."""
-    with closing(outside.open_store(job.store)) as store:
-        return _read(config, job, store, outside)
-
-
-def _read(config: Config, job: Job, store: OffsetStore, outside: Outside) -> JobRows:
-    rows = by_key(store.read(job.group, job_topics(config, job)))
-    numbers = _recorded(config, job, store, rows, outside)
-    return JobRows(job, store.address, rows, store.capabilities.translated_by_mirror, numbers=numbers)
-
-
-def _recorded(
-    config: Config, job: Job, store: OffsetStore, rows: Mapping[TopicPartition, Row], outside: Outside
-) -> dict[TopicPartition, Recorded | Undecided] | None:
-    """The job's numbers by what is recorded, by their keys where it lives. None for a job of which nothing is."""
-    way, state = traits(job.store), outside.state_of(job.name)
-    if state is None or job.location is None or way.holds_commits or is_end_of_batch(job.store):
-        return None
-    here = state.location()
-    if here is not None and here.phase is Phase.WRITING and way.corrected_in_copy:
-        here = [each for each in state.history() if each.phase is Phase.LIVES][-1]  # a copy is not its place yet
-    elif here is None or here.number != job.location:
-        raise Changed(f'Job "{job.name}" was moved just now.', hint="Run this again.")
-    naming, clusters, cluster = config.topics.naming, tuple(config.clusters), numbers_on(job, here)
-    names = naming.by_name(job.streams, cluster)
-    shared = recorded.names_shared(naming, job.streams, cluster, clusters, way)
-    named = partial(naming.by_name, job.streams)
-    place = recorded.JobPlace(store, job.group, way, names, shared, names_on=named)
-    found = recorded.judge(recorded.gather_read(state, here, place, rows))
-    topics = {stream: name for name, stream in names.items()}
-    return {TopicPartition(topics[Stream(at.topic, at.origin)], at.partition): each for at, each in found.items()}
-
-
-def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
-    """As ``read_numbers``. Raises NeedsPerson for rows of topics that no job lists, too."""
-    with closing(outside.open_store(job.store)) as store:
-        found = _read(config, job, store, outside)
-        rows = found.rows
-        if not rows and is_end_of_batch(job.store):
-            return found
-        if rows or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
-            refuse_unlisted(job, found.store, find_unlisted(config, job, store))
-        held = found.topics
-        streams = config.topics.naming.by_name(job.streams, config.here)
-        absent = {
-            topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
-            for topic in job.topics
-            if not (held and topic in streams and _may_appear(job, streams[topic]))
-            if job.new is None and held.isdisjoint(found.names(topic, config.topics.destination_of(topic)))
-        }
-    return replace(found, absent=absent)
-
-
-def _may_appear(job: Job, stream: Stream) -> bool:
-    """Whether the job may get a stream while it has offsets of others."""
-    return stream.origin != job.home or job.has_pattern_of(stream.topic)
-
-
 def gather(config: Config, stored: JobRows, cluster: ClusterInfo, near: NearTopics = NO_NAMES) -> GatheredJob:
     """Lay a job's rows beside the destination's partitions."""
-    job, rows = stored.job, stored.rows
-    if not rows and is_end_of_batch(job.store):
+    job, held = stored.job, stored.topics
+    if not held and is_end_of_batch(job.store):
         return GatheredJob(job, stored.store, ())  # no batch is running
     places: list[JobPartition] = []
     streams = config.topics.naming.by_name(job.streams, config.here)
     for topic in job.topics:
         name = config.topics.destination_of(topic)
-        if name not in cluster.topics and all(key.topic not in (topic, name) for key in rows):
+        if name not in cluster.topics and held.isdisjoint((topic, name)):
             if streams[topic].origin != job.home:
                 log.info('%s does not exist on %s yet: job "%s" reads it once it does', name, config.there, job.name)
                 continue
             raise _no_topic(topic, name, near)
         if name != topic and name not in cluster.topics:
-            _refuse_source(job, name, [row for key, row in rows.items() if key.topic == topic], cluster)
+            _refuse_source(job, name, [row for key, row in stored.rows.items() if key.topic == topic], cluster)
         places += _places(stored, topic, name, cluster)
     return GatheredJob(job, stored.store, tuple(places))
-
-
-def job_topics(config: Config, job: Job) -> list[str]:
-    """The topic names under which a job may have rows: the source's and the destination's."""
-    return sorted({*job.topics, *(config.topics.destination_of(topic) for topic in job.topics)})
 
 
 def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list[JobPartition]:
@@ -275,7 +148,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
     places = []
     for number in sorted(existing | found.partitions(topic, name)):
         source, destination = TopicPartition(topic, number), TopicPartition(name, number)
-        selected = found.selected(source, destination, cluster.cluster_id)
+        selected, left = found.selected(source, destination, cluster.cluster_id), _left(found, destination, cluster)
         fault = selected.malformed
         if selected.row is None and fault is None:
             fault = next((bad for at in (topic, name) if (bad := _unplaced(rows, at)) is not None), None)
@@ -288,44 +161,25 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
                 exists=number in existing,
                 selected=selected,
                 compacted=info.compacted if info else None,
-                translated=found.translated,
-                own=_is_own(found, selected, cluster.cluster_id),
+                translated=selected.is_mirrors,
+                own=selected.row is not None and found.job.moved,
                 fault=f"{fault.message} {fault.hint}".rstrip(". ") if fault else "",
-                numbered_here=selected.row is not None and is_numbered_here(selected.row, cluster.cluster_id),
+                numbered_here=_is_numbered_here(found, selected, cluster.cluster_id),
                 among_faults=among_faults,
                 no_rows=found.absent.get(topic, ""),
-                anchor_lag=_lag(found, selected, source, cluster.cluster_id),
-                left_at=_left_at(found, selected, destination, cluster),
-                unread_from=left.offset if (left := _left(found, destination, cluster)) is not None else None,
+                anchor_lag=selected.older,
+                left_at=left.furthest if left is not None else None,
+                unread_from=left.offset if left is not None else None,
             )
         )
     return places
 
 
-def _is_own(found: JobRows, selected: Selected, cluster_id: str) -> bool:
-    if found.numbers is not None and selected.row is not None:
-        return bool(found.job.moved)
-    return selected.row is not None and is_own(selected.row, cluster_id)
-
-
-def _lag(found: JobRows, selected: Selected, source: TopicPartition, cluster_id: str) -> int:
-    if found.numbers is not None:
-        return selected.older
-    return anchor_lag(selected.row, source, cluster_id, translated=found.translated)
-
-
-def _left_at(found: JobRows, selected: Selected, destination: TopicPartition, cluster: ClusterInfo) -> int | None:
-    """By the plan that the job left with, and by the row that a correction replaces."""
-    topic_id, offsets = cluster.topic_id(destination.topic), []
-    left = _left(found, destination, cluster)
-    row = None if found.numbers is not None else selected.replaced
-    if left is not None:
-        offsets.append(left.furthest)
-    if row is not None and row is not selected.row and row.malformed is None and not is_unread(row.stored):
-        anchor, bare = row.stored.anchor, not found.translated  # only the job writes rows where no mirror does
-        if bare if anchor is None else anchor.numbered_by(cluster.cluster_id, topic_id):
-            offsets.append(row.stored.offset)
-    return max(offsets, default=None)
+def _is_numbered_here(found: JobRows, selected: Selected, cluster_id: str) -> bool:
+    """By the location, or by a copied checkpoint's own word."""
+    row = selected.row
+    numbering = None if row is None else row.numbering
+    return row is not None and (found.job.moved or (numbering is not None and numbering.cluster_id == cluster_id))
 
 
 def _left(found: JobRows, destination: TopicPartition, cluster: ClusterInfo) -> Left | None:

@@ -17,7 +17,7 @@ from reconciler.clock import clock_ms
 from reconciler.config.file import Cluster, Config, Job
 from reconciler.core.errors import ConfigError
 from reconciler.failover import leaving
-from reconciler.failover.outside import Outside, StoreOpener, connect
+from reconciler.failover.outside import Outside, StoreOpener, connect, nothing_recorded
 
 if TYPE_CHECKING:
     from reconciler.config.streams import Stream
@@ -64,9 +64,9 @@ def _states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
     return {job.name: JobState(store, job.name) for job in jobs}
 
 
-def state_if_any(config: Config, name: str) -> JobState | None:
-    """What the state store has of the job of that name; None if the configuration names none."""
-    return None if config.state is None else job_state(config, config.chosen(name)[0])
+def state_if_any(config: Config, name: str) -> JobState:
+    """What the state store has of the job of that name: nothing if the configuration names none."""
+    return nothing_recorded(name) if config.state is None else job_state(config, config.chosen(name)[0])
 
 
 def stamp_now(why: str) -> Stamp:
@@ -139,5 +139,5 @@ def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks. Raises as ``connect`` does."""
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(config.destination.client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
-        open_store, log = leaving.beside(config, outside.open_store), leaving.log_of(config)
-        yield replace(outside, open_store=open_store, open_left=log, state_of=partial(state_if_any, config))
+        log, groups = leaving.log_of(config), leaving.groups_of(config)
+        yield replace(outside, open_left=log, commits_left=groups, state_of=partial(state_if_any, config))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from reconciler import engine
 from reconciler.clock import clock_ms
 from reconciler.config.file import SearchSettings
-from reconciler.core.errors import ConfigError, ReconcilerError
+from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka import import_client
 from reconciler.kafka.patient import PatientReader
 from reconciler.near import NearTopics
-from reconciler.ports import LogReader, OffsetStore
+from reconciler.ports import LogReader, OffsetStore, Row
 
 if TYPE_CHECKING:
     from reconciler.state.jobs import JobState
@@ -64,6 +64,20 @@ class WrongDecision(ConfigError):
     """A person's decision fits none of the chosen jobs' partitions: the command line is wrong, not a job."""
 
 
+def nothing_recorded(job: str) -> JobState:
+    """The state of a job of which nothing is recorded."""
+    from reconciler.state.jobs import JobState
+    from reconciler.state.memory import MemoryState
+    from reconciler.state.store import StateStore
+
+    return JobState(StateStore(MemoryState("memory:"), new_nonce=str), job)
+
+
+def not_asked(group: str, topics: Collection[str]) -> Sequence[Row]:
+    """As ``Outside.commits_left`` of a cluster that is lost."""
+    raise Unreachable(f"The commits of group {group} were not asked for.")
+
+
 @dataclass(frozen=True, slots=True)
 class Outside:
     """The destination, the stores, the clocks (monotonic seconds and epoch ms), and three callbacks.
@@ -71,7 +85,7 @@ class Outside:
     ``on_progress`` is called after every round of a search, ``on_probes`` with the number of probes of each kind after
     every engine run, ``on_copied`` with how far a checkpoint's copy is. ``run`` is the engine. ``topics`` lists the
     destination's topics, for one that is not there; it may raise. ``state_of``: what the state store has of a job, by
-    its name; None without such a store.
+    its name.
     """
 
     reader: LogReader
@@ -85,7 +99,10 @@ class Outside:
     topics: Callable[[], Iterable[str]] = tuple
     open_left: Callable[[], LogReader] | None = None
     """Opens the log of the cluster that the jobs leave, which may be lost; the caller closes it."""
-    state_of: Callable[[str], JobState | None] = lambda _: None
+    state_of: Callable[[str], JobState] = nothing_recorded
+    commits_left: Callable[[str, Collection[str]], Sequence[Row]] = not_asked
+    """What a group has committed of these topics on the cluster that its job leaves; raises Unreachable if that is not
+    known."""
 
     def near_topics(self) -> NearTopics:
         """The topics that a misspelt name may mean. They only help: where they cannot be listed, there are none."""

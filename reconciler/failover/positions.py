@@ -19,7 +19,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import PROVEN, STOPS, Position, Verdict
 from reconciler.failover.decisions import is_placed
-from reconciler.failover.gather import job_topics
+from reconciler.failover.numbers import job_topics
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
@@ -111,7 +111,8 @@ def end_job(config: Config, job: Job) -> Job:
 
     It has all topics of ``job``, whichever it lists: a batch ends for each of them.
     """
-    return replace(_named_end(config, job) or job, store=end_of_batch(job.store), topics=job.topics)
+    named = _named_end(config, job) or job
+    return replace(named, store=end_of_batch(job.store), topics=job.topics, streams=job.streams, moved=job.moved)
 
 
 def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:

@@ -121,7 +121,10 @@ def gather(job: JobState, here: Location, place: JobPlace) -> Gathered:
     if here.phase is Phase.WRITING:
         return gather_read(job, here, place, {})
     rows, unseen = _rows(place)
-    return gather_read(job, here, place, rows, unseen)
+    found = gather_read(job, here, place, rows, unseen)
+    if unseen is not None and not any(known.processed for each in found.journal for known in each.numbers.values()):
+        raise unseen
+    return found
 
 
 def gather_read(
@@ -140,8 +143,6 @@ def gather_read(
         return Gathered(here, place, plan, was_here, {})
     refuse_later(job, here, {key: row.of_stay for key, row in (rows or {}).items()})
     journal = job.journal(here.stay)
-    if unseen is not None and not any(known.processed for each in journal for known in each.numbers.values()):
-        raise unseen
     if rows is not None:
         rows = {key: row for key, row in rows.items() if key.topic in place.names}
     return Gathered(here, place, plan, was_here, rows, journal, unseen)
@@ -195,6 +196,32 @@ def _with_rows(found: Gathered) -> Iterable[StreamPartition]:
         yield StreamPartition(topic, origin, key.partition)
 
 
+def ends(found: Gathered) -> dict[StreamPartition, Recorded | Undecided]:
+    """Where the batch ends that a query has begun, by the rows of these ends, with what the journal knows of each."""
+    judged: dict[StreamPartition, Recorded | Undecided] = {}
+    for key, row in (found.rows or {}).items():
+        at = StreamPartition(*found.place.names[key.topic], key.partition)
+        known = [each for each in known_of(found.journal, at) if each.number == row.stored.offset]
+        record, lag = (known[-1].record, 0) if known else (row.stored.anchor, lag_of(row))
+        judged[at] = Recorded(Stored(row.stored.offset, record, 0, lag), Basis.JOURNAL if known else Basis.ROW)
+    return judged
+
+
+def unknown_numbers(found: Gathered) -> dict[TopicPartition, int]:
+    """The numbers in the place that neither the plan nor the journal has, by their keys."""
+    unknown = {}
+    for key, row in (found.rows or {}).items():
+        if row.malformed is not None or (number := number_in(row)) is None:
+            continue
+        at = StreamPartition(*found.place.names[key.topic], key.partition)
+        planned = found.plan.rows.get(at) if found.plan is not None else None
+        written = set() if planned is None else {planned.row.number, *planned.row.replaced}
+        recorded = {each.number for each in known_of(found.journal, at) if each.processed}
+        if number not in written | recorded:
+            unknown[key] = number
+    return unknown
+
+
 def malformed(row: Row | None) -> Malformed | None:
     """Why the row cannot be read; None if it can, or there is none."""
     return None if row is None else row.malformed
@@ -244,7 +271,7 @@ class _Partition:
             return Recorded(newest(self._known()), basis) if processed or self.planned is not None else None
         row = rows.get(self.key)
         of_topic = rows.get(TopicPartition(self.key.topic, UNKNOWN_PARTITION))
-        if (bad := malformed(row) or malformed(of_topic)) is not None:
+        if (bad := malformed(of_topic if row is None else row)) is not None:
             return Undecided(f"{bad.message} {self._journal_has()}", bad.hint)
         number = number_in(row)
         of_stay = row.of_stay if row is not None else None

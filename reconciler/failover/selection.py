@@ -1,12 +1,8 @@
-"""Which stored row counts for a destination partition: the location says it (``state.locations``).
-
-A job that leaves a cluster has its numbers under the names that topics have there; one that lives at the destination
-has them under the destination's names. The other row is what a correction replaces, or what an earlier stay left.
-"""
+"""The stored number of a destination partition, by what is recorded of it, and the row that a correction replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
@@ -35,6 +31,8 @@ class Selected:
     """The row that may be the one that speaks, and cannot be read: then no other speaks."""
     recorded: Stored[Anchor] | None = None
     """What is recorded of the number; None where nothing is."""
+    is_mirrors: bool = False
+    """The row is a group's that a mirror keeps: the job's own number is not known."""
 
     @property
     def stored(self) -> StoredOffset | None:
@@ -63,22 +61,28 @@ class Selected:
         return Stored(self.row.stored.offset, self.row.stored.anchor, 0, 0)
 
 
+def of_mirror(row: Row) -> Selected:
+    """The row of a group at the destination as a mirror's evidence, where nothing else is known of the job's number."""
+    if row.malformed is not None:
+        return Selected(None, row, malformed=row.malformed)
+    return Selected(row, row, is_mirrors=True)
+
+
 def of_record(
     found: Recorded | Undecided | None,
+    row: Row | None,
+    replaced: Row | None,
     key: TopicPartition,
-    rows: Mapping[TopicPartition, Row],
-    destination: TopicPartition,
     cluster_id: str,
     *,
     moved: bool,
     is_copied: bool,
 ) -> Selected:
-    """What is recorded of a partition, as the row that speaks. ``key``: where the job lives.
+    """What is recorded of a partition, as the row that speaks. ``row``: what its place holds under ``key``.
 
-    ``moved``: that is on the destination, whose id is ``cluster_id``. ``is_copied``: the place is a checkpoint, whose
-    copy is made for the number that it holds.
+    ``moved``: the job lives on the destination, whose id is ``cluster_id``. ``is_copied``: the place is a checkpoint,
+    whose copy is made for the number that it holds.
     """
-    row, replaced = rows.get(key), rows.get(destination)
     if isinstance(found, Undecided):
         return Selected(None, replaced, malformed=Malformed(found.why, found.hint))
     if found is None:
@@ -115,38 +119,6 @@ def _of_place(row: Row | None) -> str:
     return f"its place holds {row.stored.offset:,}" if row.malformed is None else ""
 
 
-def select(
-    rows: Mapping[TopicPartition, Row],
-    source: TopicPartition,
-    destination: TopicPartition,
-    cluster_id: str,
-    *,
-    moved: bool | None,
-) -> Selected:
-    """Choose between the row of the source's name and the one of the destination's.
-
-    ``moved``: the job lives at the destination. None where no location says so: then it does if the row of the
-    destination's name has an anchor of that cluster.
-    """
-    ours, theirs = rows.get(destination), rows.get(source)
-    if theirs is not None and source != destination:
-        theirs = _not_own(theirs, cluster_id)
-    if moved is None:
-        moved = ours is not None and ours.malformed is None and is_own(ours, cluster_id)
-    first, other = (ours, theirs) if moved else (theirs, ours)
-    speaks = first or other
-    if speaks is not None and speaks.malformed is not None:
-        return Selected(None, ours, theirs if moved else None, speaks.malformed)
-    return Selected(speaks, ours, theirs if theirs is None or theirs.malformed is None else None)
-
-
-def _not_own(row: Row, cluster_id: str) -> Row:
-    """A row of the source's name. If its anchor has the destination's cluster id, both clusters report that id."""
-    if row.malformed is not None or row.stored.anchor is None or row.stored.cluster_id != cluster_id:
-        return row
-    return replace(row, stored=replace(row.stored, anchor=replace(row.stored.anchor, cluster_id=None, topic_id=None)))
-
-
 def is_own(row: Row, cluster_id: str) -> bool:
     """True if the row's offset is in this cluster's numbering, by its anchor."""
     return row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster_id
@@ -160,28 +132,6 @@ def is_numbered_here(row: Row, cluster_id: str) -> bool:
 def is_unread(stored: StoredOffset | None) -> bool:
     """True if nothing of the partition was processed: no row, or one that says so."""
     return stored is None or stored.is_unread
-
-
-def anchor_lag(row: Row | None, source: TopicPartition, cluster_id: str, *, translated: bool) -> int:
-    """Offsets between the anchor's record and the stored offset, where both are in one numbering; else 0.
-
-    A row may bring its lag. Else the numbers give it: a row under the destination's name with the source's anchor has
-    an offset that MirrorMaker translated. In a store that MirrorMaker writes (``translated``), so has every row with
-    the source's anchor.
-    """
-    anchor = None if row is None else row.stored.anchor
-    if row is None or anchor is None:
-        return 0
-    if row.anchor_lag is not None:
-        return row.anchor_lag
-    same_numbering = (row.key == source and not translated) or anchor.cluster_id == cluster_id
-    if anchor.offset is None or anchor.names is Names.MAX_TIME or not same_numbering:
-        return 0
-    if anchor.names is Names.NEXT:
-        # A gap may part an exact pair: then the record is after the offset. Without a cluster's id it is one of a
-        # flowlet, which is written with the offset: the anchor's own is only where a search may begin.
-        return max(0, row.stored.offset - anchor.offset) if anchor.cluster_id is not None else 0
-    return row.stored.offset - anchor.offset - 1
 
 
 def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:

@@ -1,14 +1,8 @@
 """Stored offsets without an anchor: those that the mirror's own pairs of offsets can locate, and these pairs.
 
-Such a number must be in the source's numbering. A row under the source's name is, unless both topics have one name:
-then the number may be the destination's own already, which the search takes into account. Where the job has a row of
-the destination's name, it has run there, and its number is the destination's. One exception: in a group that
-MirrorMaker keeps, a number that the group's newest checkpoint names was put there by MirrorMaker, for the source's
-number of that checkpoint. If only an older one names it, it is that one's, unless a person chose the number.
-
-A kept anchor of the destination shows that such a group was corrected. As long as its consumer has not joined,
-MirrorMaker commits every later number of its own over the correction. The anchor then seems to lag, as behind a
-consumer that has gone on. So there, too, a number that a checkpoint names may be the mirror's.
+Such a number is in the numbering of the cluster where its job lives. Where a group's own number is not known, the
+number that MirrorMaker keeps of it at the destination serves, if a checkpoint names it: that is for the source's number
+of the newest such checkpoint. If only an older one names it, it is that one's, unless a person chose the number.
 """
 
 from __future__ import annotations
@@ -26,49 +20,12 @@ if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence
     from reconciler.mirror.reading import Known, OwnTopics, Wanted
 
-OWN_ROW = "the row of the destination's name is the job's own, and has no anchor either"
 OWN_COPY = "the checkpoint is a copy that was made for the destination, so its offsets are the destination's already"
 NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did not put it there"
 
 
 def mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogReader) -> Mapping[Key, MirrorEvidence]:
-    """The evidence for every place whose stored offset has no anchor, or may have been put over a correction.
-
-    Reads the mirror's topics once for each of these kinds, if there is a place of it. The evidence's note names a topic
-    that cannot be read.
-    """
-    return _of_corrected(config, places, reader) | _of_unanchored(config, places, reader)
-
-
-def _of_corrected(config: Config, places: Sequence[JobPartition], reader: LogReader) -> dict[Key, MirrorEvidence]:
-    """The evidence for numbers that the mirror may have put over a correction; none for one that it surely has not."""
-    later = [(at, offset) for at in places if (offset := _later_than_corrected(at)) is not None]
-    if not later:
-        return {}
-    from reconciler.core.mirror_pairs import MirrorEvidence
-    from reconciler.mirror.reading import Wanted, read_pairs
-
-    topics = replace(own_topics(config), offset_syncs=())
-    asked = {at.key: Wanted(at.source, at.destination, None, at.job.group) for at, _ in later}
-    known = read_pairs(reader, topics, list(asked.values()))
-    found = {}
-    for at, offset in later:
-        checkpoints = known.of(at.source, at.destination).checkpoints
-        named = tuple(each for each in checkpoints if each.group == at.job.group and each.downstream == offset)
-        if named or (doubt := known.doubt(asked[at.key])):
-            found[at.key] = MirrorEvidence(offset, checkpoints=named, own=offset, note="" if named else doubt)
-    return found
-
-
-def _later_than_corrected(at: JobPartition) -> int | None:
-    """The number of a group's row that is later than the one that a kept anchor of this cluster was made for."""
-    row = at.selected.row
-    if row is None or at.fault or not (at.exists and at.translated and at.own and row.key == at.destination):
-        return None
-    return row.stored.offset if row.anchor_lag else None
-
-
-def _of_unanchored(config: Config, places: Sequence[JobPartition], reader: LogReader) -> dict[Key, MirrorEvidence]:
+    """The evidence for every place whose stored offset has no anchor. Its note names a topic that cannot be read."""
     stops = config.policy.no_anchor is NoAnchor.STOP
     bare = [(at, offset) for at in places if at.exists and (offset := _bare_offset(at)) is not None]
     if stops:  # a number that a record carries itself is not a pair of the mirror's
@@ -77,7 +34,7 @@ def _of_unanchored(config: Config, places: Sequence[JobPartition], reader: LogRe
         return {}
     from reconciler.mirror.reading import Known, read_pairs
 
-    asked = [(at, offset) for at, offset in bare if not (stops or _is_own(at))]
+    asked = [(at, offset) for at, offset in bare if not (stops or at.numbered_here)]
     known = Known()
     if asked:
         wanted = [_wanted(at, offset) for at, offset in asked]
@@ -143,24 +100,16 @@ def _bare_offset(at: JobPartition) -> int | None:
     return stored.offset
 
 
-def _is_own(at: JobPartition) -> bool:
-    """True if the job itself stored an offset under the destination's name, or in a copy made for the destination."""
-    if at.translated:
-        return False
-    return at.numbered_here or (at.source != at.destination and at.selected.replaced is not None)
-
-
 def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
     from reconciler.core.mirror_pairs import MirrorEvidence
     from reconciler.core.unanchored.pairs import evidence_for
 
     pairs = known.of(at.source, at.destination)
-    if _is_own(at):
-        return MirrorEvidence(offset, note=OWN_COPY if at.numbered_here else OWN_ROW, is_of_source=False)
+    if at.numbered_here:
+        return MirrorEvidence(offset, note=OWN_COPY, is_of_source=False)
     one_name = at.source.topic == at.destination.topic
     if not at.translated:
-        own = offset if one_name else None
-        return evidence_for(offset, pairs, own=own, local_writers=one_name, note=known.note)
+        return evidence_for(offset, pairs, local_writers=one_name, note=known.note)
     row = at.selected.row
     checkpoints = [each for each in pairs.checkpoints if each.group == at.job.group]
     named = [each for each in checkpoints if each.downstream == offset]

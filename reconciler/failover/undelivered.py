@@ -143,7 +143,7 @@ def held_back(
 
 def _comes_back(config: Config, at: JobPartition, found: Mapping[Key, Found]) -> bool:
     """A partition whose resume point lies behind the place where the job left it."""
-    if at.job.moved is not False or at.unread_from is None or at.key not in found:
+    if at.job.moved or at.unread_from is None or at.key not in found:
         return False
     naming, clusters = config.topics.naming, (config.here, config.there)
     stream = naming.by_name(at.job.streams, config.there).get(at.destination.topic)

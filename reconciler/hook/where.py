@@ -17,8 +17,8 @@ from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
 from reconciler.core.policies import StartPlace
 from reconciler.core.visible import command
-from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
+from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import StoreOpener
 from reconciler.failover.selection import by_key
 from reconciler.failover.whereabouts import located

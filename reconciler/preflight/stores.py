@@ -11,7 +11,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.places import one_store
 from reconciler.core.errors import NotCreated, Refused
 from reconciler.core.policies import NoAnchor
-from reconciler.failover.gather import job_topics
+from reconciler.failover.numbers import job_topics
 from reconciler.failover.unlisted import find_unlisted, offsets_of
 from reconciler.formats.decimal_text import counted, some
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition

@@ -203,7 +203,6 @@ class JobChecker:
                 config.policy.start,
                 lags_ms(behind, each.job.identity, reader),
                 MirrorFigures(self._mirror.grades(plan, each, reader), delivered),
-                single_cluster=config.watch.single_cluster,
                 now_ms=self._outside.now_ms(),
             )
         took = self._clock() - began

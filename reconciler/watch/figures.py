@@ -92,7 +92,6 @@ def figures_of(
     lags_ms: Mapping[TopicPartition, int] | None = None,
     mirror: MirrorFigures | None = None,
     *,
-    single_cluster: bool = False,
     now_ms: float = math.inf,
 ) -> CheckFigures:
     """The figures of one job in a check, by the rows that decide whether it may start (``Checked.decided``).
@@ -100,10 +99,9 @@ def figures_of(
     A partition with two positions counts once, for whatever one of them says; its verdict is the worse of the two, its
     replay the larger.
     ``lags_ms``: how far the mirror is behind, for the partitions where that is known.
-    ``single_cluster``: the jobs run on no other cluster, so a row in another one's numbering is a mismatch too.
     ``now_ms``: anchors that claim to be stored much later than this do not count as the newest.
     """
-    own = {place.destination for place in gathered.places if place.own or (single_cluster and _is_numbered(place))}
+    own = {place.destination for place in gathered.places if place.own}
     rows: dict[str, dict[int, list[PartitionPlan]]] = {place.destination.topic: {} for place in gathered.places}
     for row in plan.partitions:
         rows.setdefault(row.topic, {}).setdefault(row.partition, []).append(row)
@@ -159,11 +157,6 @@ def _farthest_s(behind: Sequence[PartitionPlan], lags_ms: Mapping[TopicPartition
     places = {row.key for row in behind}
     known = [lags_ms[place] / 1000 for place in places if place in lags_ms]
     return max(known, default=math.inf if places else 0.0)
-
-
-def _is_numbered(place: JobPartition) -> bool:
-    stored = place.selected.stored
-    return stored is not None and stored.anchor is not None and stored.anchor.cluster_id is not None
 
 
 def _stored_ms(place: JobPartition) -> list[int]:

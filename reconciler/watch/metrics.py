@@ -71,7 +71,7 @@ def _counter(name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMe
 
 
 _TOPIC_GAUGES = {
-    "own": ("own_partitions", "Partitions whose stored offset is in the watched cluster's own numbering."),
+    "own": ("own_partitions", "Partitions of a job that lives on the watched cluster."),
     "mismatched": (
         "mismatched_partitions",
         "Own partitions whose log is not the one that the stored offset was taken from.",

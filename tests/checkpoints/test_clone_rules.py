@@ -228,7 +228,7 @@ def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -
     assert made.anchors == 2
 
     # From then on the copy is the job's, and a check finds every offset right:
-    (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}") for job in config.jobs)
+    (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}", moved=True) for job in config.jobs)
     rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
     assert [(each.verdict, each.stored_offset, each.resume_offset) for each in rows] == [
         (Verdict.MATCH, 3, 3),
@@ -244,7 +244,7 @@ def test_a_copy_of_a_copy_on_its_own_cluster_keeps_how_far_its_anchors_lag(below
     first, second = new(below), below.path.with_name("newer")
     clone(below.path, first, check(config, config.jobs, world).plan, config=config, outside=world)
     Files.at(first).batch(1, {"a.o": {0: 8, 1: 4}})
-    (of_copy,) = (replace(job, store=f"checkpoint:{first}") for job in config.jobs)
+    (of_copy,) = (replace(job, store=f"checkpoint:{first}", moved=True) for job in config.jobs)
     now = replace(config, jobs=(of_copy,))
     clone(first, second, check(now, [of_copy], world).plan, config=now, outside=world)
     for address in (f"checkpoint:{first}", f"checkpoint:{second}"):
@@ -286,7 +286,7 @@ def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: F
     def ends(known: Plan, to: str) -> object:
         made = clone(below.path, below.path.with_name(to), known, job="clicks", config=config, outside=world)
         assert not made.repeats_empty
-        copied = replace(start, store=f"checkpoint:{made.new_path}")
+        copied = replace(start, store=f"checkpoint:{made.new_path}", moved=True)
         rows = check(replace(config, jobs=(copied,)), [copied], world).plan.starts.jobs[0].partitions
         assert [row.verdict for row in rows] == [Verdict.MATCH] * 2, "the anchors are those of the copy's starts"
         return read_checkpoint(made.new_path).positions[0].end

@@ -277,17 +277,6 @@ def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> Non
     assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 20)
 
 
-def test_a_partition_that_was_handed_over_is_verified_though_others_are_remapped(wide: Memory) -> None:
-    """The source had a fourth partition, and the job runs here on the first alone."""
-    for partition in range(3):
-        wide.deliver(range(12), partition)
-    wide.save({0: wide.own(5)}, topic="a.events")
-    wide.save({partition: stored(8, partition) for partition in (1, 2, 3)})
-    own, *others = wide.job().partitions
-    assert found(own) == (Verdict.MATCH, 5)
-    assert [row.verdict for row in others] == [Verdict.REMAPPED, Verdict.REMAPPED]
-
-
 # ---------------------------------------------------------------- jobs, and which row speaks
 
 
@@ -317,6 +306,7 @@ def test_two_jobs_that_share_a_topic_have_their_own_offsets(memory: Memory) -> N
 def test_a_row_that_mirrormaker_synced_is_judged_by_its_anchor(memory: Memory) -> None:
     """The destination's name, an offset that MirrorMaker translated, the source's metadata."""
     memory.deliver(range(10))
+    memory.place = "kafka-group:"
     memory.save({0: StoredOffset(1, anchor(6))}, topic="a.events")
     row = memory.row()
     assert (found(row), row.replay_exact) == ((Verdict.MOVED, 7), 0)

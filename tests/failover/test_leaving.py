@@ -1,125 +1,199 @@
-"""A group is as far as its commits say on the cluster that its job leaves, while that answers."""
+"""A consumer group's numbers: its commits where its job lives, while that cluster answers; else its journal."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 
-from reconciler.config.file import load_config
+from reconciler.config.file import Config
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import Unreachable
-from reconciler.failover.leaving import Leaving, Left, LivingGroups, beside
-from reconciler.ports import Change, Row, TopicPartition
+from reconciler.core.errors import Refused, Unreachable
+from reconciler.core.verdicts import Verdict
+from reconciler.failover.check import check
+from reconciler.failover.leaving import CommitsLeft
+from reconciler.failover.outside import Outside
+from reconciler.failover.whereabouts import located
+from reconciler.formats.plan import PartitionPlan
+from reconciler.ports import ReadRequest, Row, TopicPartition
+from reconciler.state import locations
+from reconciler.state.journal import StreamPartition, opening
+from reconciler.state.plans import Numbers, Planned
+from reconciler.state.stored import Known, PlanRow, Stored
 from reconciler.stores.memory import MemoryStore
+from tests.in_memory import BASE, GROUP, Memory, anchor, found, memory, read_back
+from tests.mirror.written import CHECKPOINTS, write_checkpoints
+from tests.starting import WHO, placed, state_in_memory
 
-HERE, THERE = TopicPartition("a.events", 0), TopicPartition("events", 0)
-KEPT = Anchor(14, 5, None, None, "b", None)
-"""Of the record before 15, as ``track`` has kept it."""
+__all__ = ["memory"]
 
-
-def copied(offset: int = 15) -> Row:
-    return Row(HERE, StoredOffset(offset, KEPT), "copy", anchor_lag=0, is_copy=True)
-
-
-class Known(MemoryStore):
-    """What is known at the destination."""
-
-    def __init__(self, *rows: Row) -> None:
-        super().__init__("known")
-        self.rows = rows
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        return [row for row in self.rows if topics is None or row.key.topic in topics]
+THERE, HERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
+STREAM = StreamPartition("events", "a", 0)
+RESUMES = 4
+"""Where the plan that moved the job here has set it."""
 
 
-def read(*known: Row, commit: StoredOffset | None, was_there: bool = False) -> dict[TopicPartition, Row]:
-    def commits(group: str, topics: Collection[str]) -> Iterable[Row]:
-        assert (group, set(topics)) == ("clicks", {HERE.topic})
-        return [] if commit is None else [Row(HERE, commit, "1")]
+@dataclass
+class Group:
+    """A group that leaves a, whose commit there is ``commit``; or that lives on b since it was moved there."""
 
-    groups = {"clicks": Leaving([HERE.topic], was_there)}
-    store = LivingGroups(Known(*known), groups, Left(lambda: "b", commits))
-    return {row.key: row for row in store.read("clicks", [HERE.topic, THERE.topic])}
+    memory: Memory
+    commit: StoredOffset | None = None
+    is_lost: bool = False
 
+    def __post_init__(self) -> None:
+        self.memory.place = "kafka-group:"
+        self.state = state_in_memory(self.memory.config().jobs[0])
 
-def test_work_since_the_last_copy_is_counted() -> None:
-    assert read(copied(), commit=StoredOffset(22))[HERE] == replace(copied(), anchor_lag=7)
+    def lives_at_home(self, *journal: int) -> None:
+        """``journal``: the last records of the numbers that tracking has noted."""
+        placed(self.state, "a")
+        self._notes(1, [Known(BASE + number + 1, anchor(number)) for number in journal])
 
+    def was_moved(self) -> None:
+        """It lives on b, and has stored nothing there since."""
+        here = placed(self.state, "a", to="b").location()
+        assert here is not None
+        left, own = anchor(RESUMES - 1), self.memory.own(RESUMES).anchor
+        row = PlanRow(RESUMES, own, 0, 0, frozenset({None}), Stored(BASE + RESUMES, left, 0, 0))
+        number = self.state.add_plan(Numbers("a", 1, "b", {STREAM: Planned(HERE, row)}))
+        self.state.move_on(here, locations.writing(here, number, WHO))
+        self._notes(locations.stay_of(number), [row.first()])
+        writing = self.state.location()
+        assert writing is not None
+        self.state.move_on(writing, locations.lives(writing, None, WHO))
 
-def test_a_copy_of_the_commit_itself_is_exact_whatever_lies_before_it() -> None:
-    assert read(copied(16), commit=StoredOffset(16))[HERE] == copied(16)
+    def holds(self, offset: int) -> None:
+        """At the destination."""
+        self.memory.save({0: StoredOffset(offset)}, topic="a.events")
 
+    def _notes(self, stay: int, numbers: Sequence[Known[Anchor]]) -> None:
+        for number, each in enumerate(numbers, 1):
+            assert self.state.append_journal(stay, number, opening({STREAM: each}, "run", 0))
 
-def test_a_commit_that_names_its_own_record_needs_no_copy() -> None:
-    own = StoredOffset(22, Anchor(21, 6, b"x", None, "b", None))
-    assert read(commit=own)[HERE].stored == own
-    assert read(copied(), commit=own)[HERE].stored.anchor == own.anchor
+    @property
+    def config(self) -> Config:
+        config = self.memory.config()
+        return located(config, config.jobs, {"clicks": self.state.location()}, "b", {"clicks": self.state.plans()})
 
+    @property
+    def outside(self) -> Outside:
+        def commits(group: str, topics: Collection[str]) -> Sequence[Row]:
+            assert (group, set(topics)) == (GROUP, {THERE.topic})
+            if self.is_lost:
+                raise Unreachable("No answer.")
+            return [] if self.commit is None else [Row(THERE, self.commit, "1")]
 
-def test_a_number_at_the_destination_stays_what_a_correction_replaces() -> None:
-    """Under one name: the group's own commit there, with the record that the copy names."""
-    joined = Row(HERE, StoredOffset(704, KEPT), "v", anchor_lag=0)
-    found = read(joined, commit=StoredOffset(22))[HERE]
-    assert (found.stored.offset, found.version, found.anchor_lag) == (704, "v", 7)
+        return replace(self.memory.outside, commits_left=commits, state_of=lambda _: self.state)
 
-
-@pytest.mark.parametrize("known", [(), (Row(HERE, StoredOffset(704), "v"),)], ids=["nothing", "its earlier stay's"])
-def test_a_group_that_comes_back_is_not_where_it_was(known: tuple[Row, ...]) -> None:
-    """Its commit of the earlier stay would pass for the job's: all work since would come again, and not be counted."""
-    found = read(*known, commit=StoredOffset(22), was_there=True)[HERE]
-    assert found.malformed is not None
-    assert "has committed 22 of a.events-0 where its job lives" in found.malformed.message
-    assert "reconciler track --once" in found.malformed.hint
-    assert read(*known, commit=StoredOffset(22)) == {row.key: row for row in known}, "the mirror's evidence counts"
-
-
-def test_a_commit_below_its_copy_was_set_back() -> None:
-    assert read(copied(), commit=StoredOffset(9))[HERE].malformed is not None
-
-
-@pytest.mark.parametrize("commit", [None, StoredOffset(0)])
-def test_a_group_that_has_committed_nothing_says_nothing(commit: StoredOffset | None) -> None:
-    assert read(copied(), commit=commit)[HERE] == copied()
-
-
-def test_a_cluster_that_is_lost_is_needed_for_nothing() -> None:
-    def lost(*_: object) -> Iterable[Row]:
-        raise Unreachable("No answer.")
-
-    groups = {"clicks": Leaving([HERE.topic], was_there=True)}
-    store = LivingGroups(Known(copied()), groups, Left(lambda: "b", lost))
-    assert store.read("clicks") == [copied()]
-    assert store.read("others") == [copied()]
+    def row(self) -> PartitionPlan:
+        config = self.config
+        return read_back(check(config, config.jobs, self.outside)).plan.jobs[0].partitions[0]
 
 
-def test_all_else_is_the_stores_own() -> None:
-    known = Known()
-    store = LivingGroups(known, {}, Left(lambda: "b", lambda *_: ()))
-    assert store.capabilities == known.capabilities
-    assert store.write("g", [Change(HERE, None, StoredOffset(1))], reason="test", now_ms=1).written == (HERE,)
+@pytest.fixture
+def group(memory: Memory) -> Group:
+    memory.deliver(range(20))
+    return Group(memory)
 
 
-def test_what_a_move_has_written_is_read_back_as_it_is() -> None:
-    row = Row(HERE, StoredOffset(704), "v")
-    groups = {"clicks": Leaving([HERE.topic], was_there=True)}
-    store = LivingGroups(Known(row), groups, Left(lambda: "b", lambda *_: [Row(HERE, StoredOffset(22), "1")]))
-    assert store.read("clicks")[0].malformed is not None
-    store.write("clicks", [], reason="test", now_ms=1)
-    assert store.read("clicks") == [row]
+# ---------------------------------------------------------------- a group that leaves
 
 
-def test_jobs_that_share_a_group_are_looked_at_together(tmp_path: Path) -> None:
-    table = '[[jobs]]\nname = "{0}"\nhome = "a"\ngroup = "clicks"\ntopics = ["{0}"]\noffsets = "kafka-group:"\n'
-    path = tmp_path / "reconciler.toml"
-    clusters = '[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n'
-    path.write_text(clusters + table.format("events") + table.format("more"))
-    config = load_config(path, {})
-    at_home = beside(config, lambda address: MemoryStore(address))("kafka-group:")
-    assert isinstance(at_home, MemoryStore), "where no location is known, there is nothing to compare"
-    leaving = replace(config, jobs=tuple(replace(job, moved=False) for job in config.jobs))
-    store = beside(leaving, lambda address: MemoryStore(address))("kafka-group:")
-    assert isinstance(store, LivingGroups)
-    assert store._groups == {"clicks": Leaving({"events", "more"}, was_there=False)}
+def test_work_since_the_newest_entry_is_counted(group: Group) -> None:
+    group.lives_at_home(5)
+    group.commit = StoredOffset(BASE + 9)
+    row = group.row()
+    assert (found(row), row.stored_offset, row.replay_at_most) == ((Verdict.BOUNDED, 6), BASE + 9, 3)
+
+
+def test_a_commit_that_is_noted_is_exact(group: Group) -> None:
+    group.lives_at_home(5)
+    group.commit = StoredOffset(BASE + 6)
+    assert found(group.row()) == (Verdict.MOVED, 6)
+
+
+def test_a_commit_that_names_its_own_record_needs_no_entry(group: Group) -> None:
+    group.lives_at_home()
+    group.commit = StoredOffset(BASE + 9, anchor(8))
+    assert found(group.row()) == (Verdict.MOVED, 9)
+
+
+def test_where_the_cluster_is_lost_the_journals_newest_entry_counts(group: Group) -> None:
+    group.lives_at_home(3, 5)
+    group.commit, group.is_lost = StoredOffset(BASE + 9), True
+    group.holds(1)
+    assert found(group.row()) == (Verdict.MOVED, 6)
+
+
+def test_of_a_group_of_which_nothing_is_known_the_mirrors_number_is_evidence(group: Group) -> None:
+    group.lives_at_home()
+    group.is_lost = True
+    group.holds(5)
+    write_checkpoints(group.memory.log, (BASE + 5, 5), group=GROUP)
+    assert found(group.row()) == (Verdict.BOUNDED, 5)
+
+
+def test_a_commit_below_what_is_noted_was_set_back(group: Group) -> None:
+    group.lives_at_home(5)
+    group.commit = StoredOffset(BASE + 3)
+    row = group.row()
+    assert found(row) == (Verdict.UNRESOLVED, None)
+    assert f"The journal of stay 1 on a has offset {BASE + 6:,} of it" in row.detail
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once() -> None:
+    asked = []
+
+    class Lost(MemoryStore):
+        def read(self, group: str, topics: object = None) -> list[Row]:
+            asked.append(group)
+            raise Refused("Not allowed.")
+
+    commits = CommitsLeft(lambda: Lost("lost"))
+    for name in ("clicks", "views"):
+        with pytest.raises(Unreachable, match="Not allowed"):
+            commits(name, ["events"])
+    assert asked == ["clicks"]
+
+
+# ---------------------------------------------------------------- a group that was moved here
+
+
+def test_a_number_that_the_mirror_commits_over_a_correction_skips_nothing(group: Group) -> None:
+    write_checkpoints(group.memory.log, (BASE + 10, 10), group=GROUP)
+    group.was_moved()
+    group.holds(10)
+    row = group.row()
+    assert (row.resume_offset, row.replay_at_most) == (RESUMES, 10 - RESUMES)
+
+
+def test_where_the_checkpoints_cannot_be_read_a_number_beyond_the_correction_is_not_believed(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoints(group.memory.log, (BASE + 3, 3), group=GROUP)
+    read = group.memory.log.read
+
+    def refused(requests: Sequence[ReadRequest]) -> object:
+        if any(each.partition.topic == CHECKPOINTS for each in requests):
+            raise Refused("not authorized.")
+        return read(requests)
+
+    monkeypatch.setattr(group.memory.log, "read", refused)
+    group.was_moved()
+    group.holds(RESUMES)
+    assert found(group.row()) == (Verdict.MATCH, RESUMES)
+    group.holds(10)
+    assert group.row().resume_offset == RESUMES
+
+
+@pytest.mark.parametrize("mirrors", [(), ((BASE + 3, 3),)], ids=["no checkpoint", "an older checkpoint"])
+def test_a_group_that_has_gone_on_from_its_correction_is_left_where_it_is(
+    group: Group, mirrors: tuple[tuple[int, int], ...]
+) -> None:
+    group.memory.log.create(CHECKPOINTS, 1)
+    write_checkpoints(group.memory.log, *mirrors, group=GROUP)
+    group.was_moved()
+    group.holds(10)
+    assert found(group.row()) == (Verdict.MATCH, 10)

@@ -102,6 +102,7 @@ class Damaged:
         config = self.memory.config("", JOBS.replace("STORE", self.address))
         path = on_disk(checked.plan, self.path.with_suffix(".plan"))
         write(prepare(checked.plan, config, self.outside), checked.plan, path, self.outside)
+        self.memory.moved = True
 
 
 @pytest.fixture
@@ -208,6 +209,7 @@ def test_a_row_that_became_malformed_after_the_plan_stops_its_job_alone(damaged,
     write([clicks], plan, on_disk(plan, damaged.path.with_suffix(".plan")), damaged.outside)
     assert damaged.path.read_bytes() == before
     write(changes, plan, on_disk(plan, damaged.path.with_suffix(".plan")), damaged.outside)
+    damaged.memory.moved = True
     assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.MATCH}
 
 

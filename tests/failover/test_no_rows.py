@@ -178,6 +178,7 @@ def test_the_watcher_counts_them(filled: Memory) -> None:
 @pytest.mark.parametrize("topic", ["events", "a.events"])
 def test_one_row_is_enough_and_a_sentinel_is_a_row(filled: Memory, topic: str) -> None:
     filled.save({1: StoredOffset(-1)}, topic=topic, group="raeders")
+    filled.moved = topic == "a.events"
     config, made = checked(filled, job("raeders"))
     assert stops(config, made) == [False] * 3
     assert all("no_rows" not in row for row in made.plan.to_json()["jobs"][0]["partitions"])

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
+from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.check import check
-from reconciler.failover.selection import Corrections, Selected, anchor_lag, by_key, is_unread, select
+from reconciler.failover.selection import Corrections, Selected, is_unread
 from reconciler.failover.writing.apply import prepare, write
 from reconciler.failover.writing.rollback import prepare_rollback
 from reconciler.formats.plan import PartitionPlan
@@ -33,10 +33,6 @@ def row(
     return Row(key, StoredOffset(next_offset, named, at), "1")
 
 
-def chosen(*rows: Row, moved: bool | None, source: TopicPartition = SOURCE) -> Selected:
-    return select(by_key(rows), source, DESTINATION, HERE, moved=moved)
-
-
 # ---------------------------------------------------------------- choosing
 
 THEIRS, OURS, BARE = row(SOURCE, 50, THERE, at=300), row(DESTINATION, 7, HERE, at=200), row(DESTINATION, 7, at=400)
@@ -44,105 +40,7 @@ UNREAD = Row(SOURCE, StoredOffset(0, Anchor(cluster_id=THERE)), "1")
 ONLY = row(DESTINATION, 50, THERE)
 
 
-@pytest.mark.parametrize(
-    ("rows", "leaves", "lives_here", "not_recorded"),
-    [
-        ([], None, None, None),
-        ([THEIRS], THEIRS, THEIRS, THEIRS),
-        ([BARE], BARE, BARE, BARE),
-        ([THEIRS, OURS], THEIRS, OURS, OURS),
-        ([THEIRS, BARE], THEIRS, BARE, THEIRS),
-        ([THEIRS, row(DESTINATION, 7, "rebuilt")], THEIRS, row(DESTINATION, 7, "rebuilt"), THEIRS),
-    ],
-    ids=[
-        "no row",
-        "the source's alone",
-        "the destination's alone",
-        "both",
-        "a bare one here",
-        "one of a third cluster",
-    ],
-)
-def test_the_row_that_speaks_is_the_one_of_the_cluster_where_the_job_lives(
-    rows: list[Row], leaves: Row | None, lives_here: Row | None, not_recorded: Row | None
-) -> None:
-    """Whichever was written later. Where no location says so, an anchor of this cluster does."""
-    ours = next((each for each in rows if each.key == DESTINATION), None)
-    for moved, expected in {False: leaves, True: lives_here, None: not_recorded}.items():
-        assert chosen(*rows, moved=moved) == Selected(expected, ours)
-        assert chosen(*rows, moved=moved).stored == (expected.stored if expected else None)
-
-
-@pytest.mark.parametrize("moved", [False, True, None])
-def test_one_name_on_both_sides_is_one_row(moved: bool | None) -> None:
-    assert chosen(ONLY, moved=moved, source=DESTINATION) == Selected(ONLY, ONLY)
-
-
-@pytest.mark.parametrize("moved", [False, None])
-def test_a_row_of_the_sources_name_is_not_in_this_clusters_numbering_whatever_its_anchor_says(
-    moved: bool | None,
-) -> None:
-    """Both clusters report one id: the number means nothing here, and the record is looked for."""
-    speaks = chosen(row(SOURCE, 50, HERE, topic_id="t"), moved=moved).row
-    assert speaks == row(SOURCE, 50, THERE, cluster_id=None)
-
-
-@pytest.mark.parametrize(("moved", "bad"), [(False, SOURCE), (True, DESTINATION)])
-def test_where_the_row_that_speaks_cannot_be_read_no_other_speaks(moved: bool, bad: TopicPartition) -> None:
-    why = Malformed("It is damaged.", "Correct it.")
-    rows = [replace(each, stored=why) if each.key == bad else each for each in (THEIRS, OURS)]
-    found = chosen(*rows, moved=moved)
-    assert (found.row, found.malformed) == (None, why)
-    beside = chosen(*rows, moved=not moved)
-    assert beside.row is not None
-    assert (beside.row.key == bad, beside.malformed) == (False, None)
-
-
 # ---------------------------------------------------------------- lag
-
-
-def lag(stored: Row, *, translated: bool = False) -> int:
-    return anchor_lag(stored, SOURCE, HERE, translated=translated)
-
-
-@pytest.mark.parametrize(
-    ("stored", "translated", "expected"),
-    [
-        (row(SOURCE, 50, THERE), False, 0),
-        (row(SOURCE, 50, THERE, offset=44), False, 5),
-        (row(SOURCE, 50, THERE, offset=50), False, -1),
-        (row(DESTINATION, 50, HERE, offset=40), False, 9),
-        (row(DESTINATION, 50, THERE, offset=4_000), False, 0),
-        (row(SOURCE, 50, THERE, offset=4_000), True, 0),
-        (row(SOURCE, 50, HERE, offset=40), True, 9),
-        (row(SOURCE, 50), False, 0),
-        (row(SOURCE, 50, THERE, offset=None), False, 0),
-        (row(SOURCE, 50, THERE, offset=10, names=Names.MAX_TIME), False, 0),
-        (replace(row(SOURCE, 50, THERE, offset=44), anchor_lag=0), False, 0),
-        (replace(row(SOURCE, 50, THERE, offset=44, names=Names.NEXT), anchor_lag=6), False, 6),
-        (replace(row(SOURCE, 50), anchor_lag=6), False, 0),
-    ],
-    ids=[
-        *("right before", "older", "behind the offset", "the job's own row", "a translated offset"),
-        *("in a store that the mirror writes", "there, the job's own row", "no anchor", "no record", "largest time"),
-        *("the store knows: an exact pair", "the store knows: the next record", "the store knows: no anchor"),
-    ],
-)
-def test_how_much_an_anchor_lags(stored: Row, translated: bool, expected: int) -> None:
-    """Two numberings have no difference that means anything. A gap parts the numbers of an exact pair."""
-    assert lag(stored, translated=translated) == expected
-
-
-def test_an_anchor_of_the_next_record_lags_where_the_offset_is_behind_that() -> None:
-    """As in the lines of a tracked job that has gone on. A record behind the offset comes after a gap."""
-    found = {offset: lag(row(SOURCE, 50, THERE, offset=offset, names=Names.NEXT)) for offset in (44, 50, 53)}
-    assert found == {44: 6, 50: 0, 53: 0}
-    assert lag(row(DESTINATION, 50, THERE, offset=44, names=Names.NEXT)) == 0
-
-
-def test_a_flowlets_anchor_is_of_the_stored_offset_wherever_a_search_may_begin() -> None:
-    hinted = Anchor(offset=7, id=b"3", names=Names.NEXT)
-    assert lag(Row(SOURCE, StoredOffset(50, hinted, None), "1")) == 0
 
 
 def test_offset_zero_of_a_log_without_records_is_unread_and_so_is_a_sentinel() -> None:
@@ -241,7 +139,8 @@ def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -
     path = on_disk(checked.plan, wide.folder / "p.json")
     write(prepare(checked.plan, config, wide.outside), checked.plan, path, wide.outside)
     assert [(row.key.partition, row.stored.offset) for row in wide.rows()] == [(0, 6), (1, 0), (2, 4)]
-    again = check(config, config.jobs, wide.outside)
+    wide.moved = True
+    again = check(wide.config(jobs=job), wide.config(jobs=job).jobs, wide.outside)
     assert [row.verdict for row in again.plan.jobs[0].partitions] == [Verdict.MATCH] * 3
     assert not again.to_write
     (back,) = prepare_rollback(checked.plan, path, config, wide.outside)

@@ -50,5 +50,6 @@ def test_apply_writes_it_and_the_next_check_changes_nothing(memory_sent_again: M
     memory, plan = memory_sent_again, checked(memory_sent_again, UNIQUE).plan
     config = memory.config(jobs=UNIQUE)
     write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
+    memory.moved = True
     (row,) = checked(memory, UNIQUE).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.MATCH, 13, 0)

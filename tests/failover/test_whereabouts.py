@@ -134,7 +134,7 @@ def test_a_query_is_looked_at_in_the_copy_that_its_location_names(two: Config) -
     found = located(two, two.chosen("clicks", "views"), where)
     paths = [checkpoint_path(job.store) for job in found.jobs]
     assert paths == ["/data/clicks-2", "/data/views", "/data/orders"]
-    assert found.chosen("orders")[0].moved is None, "nobody has asked for it"
+    assert not found.chosen("orders")[0].moved, "nobody has asked for it"
 
 
 def test_without_a_job_there_is_no_direction_to_look_in(two: Config) -> None:

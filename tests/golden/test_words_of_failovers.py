@@ -11,6 +11,7 @@ from tests.golden import internals
 from tests.golden.compare import Goldens
 from tests.golden.corpus import BASE, HEAD, OFFSETS, Estate, deliver, job, stored
 from tests.golden.world import World
+from tests.starting import with_state
 
 PLAN = "plan -c reconciler.toml --job clicks -o p.json"
 APPLY = "apply p.json -c reconciler.toml"
@@ -111,15 +112,15 @@ def test_policies_change_what_may_start(estate: Estate, goldens: Goldens) -> Non
 # ---------------------------------------------------------------- plan, apply, rollback
 
 
-def test_plan_apply_and_rollback(world: World, goldens: Goldens) -> None:
+def test_plan_apply_and_rollback(estate: Estate, goldens: Goldens) -> None:
+    world = estate.world
+    with_state(world.folder / "reconciler.toml")
     said = world.session(
         PLAN,
         f"{APPLY} --dry-run",
         APPLY,
         f"{APPLY} --yes",
-        f"{APPLY} --yes",
-        "check -c reconciler.toml --job clicks",
-        PLAN,
+        "check -c reconciler.toml --to b --job clicks",
         "rollback p.json -c reconciler.toml",
         "rollback p.json -c reconciler.toml --yes",
         "rollback p.json -c reconciler.toml --yes",
@@ -158,7 +159,6 @@ def test_a_job_that_cannot_be_judged_hides_no_other(estate: Estate, goldens: Gol
     said += "\n" + world.session(
         "check -c partly.toml",
         "plan -c partly.toml -o q.json",
-        "apply q.json -c partly.toml --yes",
         "apply q.json -c partly.toml --yes",
     )
     goldens.check("words/not-judged.txt", said)

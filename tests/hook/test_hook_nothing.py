@@ -20,4 +20,5 @@ def test_nothing_stored_is_not_called_right(wide: Memory, stored: list[int], sai
     for partition in stored:
         wide.deliver([partition], partition)
     wide.save({partition: wide.own(1, partition) for partition in stored}, topic="a.events")
+    wide.moved = bool(stored)
     assert nothing_to_correct(wide.job()) == said

@@ -52,7 +52,7 @@ def test_the_location_alone_says_where_a_job_starts(
     place = place_of(config, config.jobs[0], location)
     assert (place.side, place.cluster, place.why) == (side, cluster, why)
     assert place.is_moving is (location is not None and location.to is not None)
-    assert place.job.moved is (None if side is Side.SOURCE else location is WRITING or cluster == location.cluster)
+    assert place.job.moved is (side is not Side.SOURCE and (location is WRITING or cluster == location.cluster))
 
 
 def test_a_query_starts_on_the_checkpoint_that_its_location_names(memory: Memory) -> None:

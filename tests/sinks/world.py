@@ -25,7 +25,7 @@ from reconciler.state.jobs import JobState
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.in_memory import read_back
-from tests.starting import start_of, state_in_memory
+from tests.starting import moved, start_of, state_in_memory
 
 BEFORE = 100
 """The source's number of record 0, which is the destination's first."""
@@ -46,7 +46,7 @@ class Query:
     names_end: bool = True
     """Whether the configuration has a job for the end of the batch."""
     state: JobState | None = None
-    """Where the hook has found the query to live."""
+    """Where the query lives."""
 
     @property
     def output(self) -> Path:
@@ -66,12 +66,17 @@ class Query:
             end = f'offsets = "checkpoint:{path or self.files.path}?position=end"\n'
             with file.open("a") as more:
                 more.write(f'[[jobs]]\nhome = "a"\nname = "clicks-end"\ntopics = {topics}\n{end}')
-        return load_config(file, {})
+        config, here = load_config(file, {}), None if self.state is None else self.state.location()
+        if here is None:
+            return config
+        first, *others = config.jobs
+        return replace(config, jobs=(replace(first, location=here.number, moved=here.cluster == "b"), *others))
 
     @property
     def outside(self) -> Outside:
         opener = partial(open_store, kafka_client={}, anchors=f"sqlite:///{self.folder}/anchors.db")
-        return Outside(self.log, opener, lambda: 0.0, lambda: NOW)
+        outside = Outside(self.log, opener, lambda: 0.0, lambda: NOW)
+        return outside if self.state is None else replace(outside, state_of=lambda _: self.state)
 
     def run(self, numbers: range, files: Files | None = None, topic: str = "o", base: int = BEFORE) -> None:
         """These batches, committed."""
@@ -133,6 +138,10 @@ class Query:
         (job,) = plan.jobs
         known = replace(plan, jobs=(replace(job, sinks=()),))  # the clone looks for itself
         return clone(self.files.path, str(self.folder / to), known, job="clicks", config=config, outside=self.outside)
+
+    def lives_at_destination(self) -> None:
+        self.state = state_in_memory(self.config().jobs[0])
+        moved(self.state, "a", "b")
 
     def start_at_destination(self) -> dict[str, str]:
         """The hook's start of the query, which is moved there by the first one."""

@@ -171,10 +171,7 @@ def test_a_row_that_cannot_be_read_hides_no_other(
     report = world.track()
     assert "It is not a number." in report.without[at]
     assert world.kept() is not None
-    if partition == UNKNOWN_PARTITION:
-        assert not world.entries(), "it may be of any partition"
-    else:
-        assert (report.exact, world.numbers()) == (1, [5]), "of two positions, the lower one"
+    assert (report.exact, world.numbers()) == (1, [5]), "of two positions, the lower one"
 
 
 def test_the_end_of_a_batch_that_has_begun_is_beside_the_numbers(without: Recorded, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from reconciler.failover.check import check
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import following
 from reconciler.ports import ClusterInfo
-from reconciler.stores.memory import MemoryStore
 from reconciler.watch import mirrored
 from reconciler.watch.checker import JobChecker
 from reconciler.watch.figures import CheckFigures, TopicFigures
@@ -118,14 +117,15 @@ def test_a_partition_that_is_behind_has_nothing_to_skip(in_part: Watched) -> Non
 def test_a_job_that_lives_here_is_not_graded(watched: Watched) -> None:
     write_checkpoints(watched.memory.log, (BASE + 5, 12), group=GROUP)
     watched.memory.save({0: watched.memory.own(5)}, topic="a.events")
+    watched.memory.moved = True
+    watched.reload()
     assert watched.grade() == (None, None)
 
 
 def test_a_row_that_mirrormaker_synced_is_graded_by_its_own_number(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.deliver(range(3, 6))
-    memory.store = MemoryStore("synced by a mirror")
-    memory.store.capabilities = replace(MemoryStore.capabilities, translated_by_mirror=True)  # type: ignore[misc]
+    memory.place = "kafka-group:"
     memory.save({0: StoredOffset(12)}, topic="a.events")
     write_checkpoints(memory.log, (BASE + 5, 12), group=GROUP)
     write_syncs(memory.log, (BASE, 0), (BASE + 4, 11))

@@ -29,9 +29,7 @@ def source_offset(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> 
             return anchor.offset + (anchor.names is Names.LAST)
         named = [each for each in checkpoints if each.downstream == stored.offset]
         return named[-1].upstream if named else None
-    if at.selected.replaced is not None and row is at.selected.replaced and at.source != at.destination:
-        return None  # the job's own number of this cluster
-    return None if anchor is None and at.source == at.destination else stored.offset
+    return stored.offset
 
 
 def handed_out(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:

@@ -16,7 +16,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.gather import JobRows, read_numbers
+from reconciler.failover.numbers import JobRows, read_numbers
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Corrections, Planned, Selected, by_key, is_own, is_unread
 from reconciler.failover.writing import refusals

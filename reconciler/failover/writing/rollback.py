@@ -24,7 +24,7 @@ from reconciler.core.errors import Changed, ConfigError, ReconcilerError
 from reconciler.core.matching import Matcher
 from reconciler.core.verdicts import Skips
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import by_key, is_unread, select
+from reconciler.failover.selection import Selected, by_key, is_unread
 from reconciler.failover.writing.apply import is_applied, name_of, one_of, opened, put_all
 from reconciler.failover.writing.plan_checks import check_cluster, check_configuration, check_destination, check_stores
 from reconciler.failover.writing.snapshots import check_row, load_snapshot
@@ -170,7 +170,7 @@ def _is_in_place(planned: JobPlan, plan: Plan, config: Config, outside: Outside)
     return any(
         is_applied(
             row,
-            select(rows, row.source_key, row.key, plan.cluster_id, moved=True),
+            Selected(rows.get(row.key) or rows.get(row.source_key), rows.get(row.key)),
             planned.group,
             plan.cluster_id,
         )

@@ -2,46 +2,5 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-import pytest
-
-from reconciler.ports import Change, WriteResult
-from reconciler.stores.sqlite.store import SqliteStore
-from tests.golden.corpus import Estate
-from tests.golden.world import World
-
 CHOSEN = ("-c", "reconciler.toml")
 APPLY = ("apply", "p.json", *CHOSEN, "--yes")
-
-
-@pytest.mark.parametrize(
-    ("kept", "code", "said"),
-    [(1, 7, "1 of its 4 rows were written. Run this again."), (0, 5, "Nothing was written.")],
-)
-def test_a_second_apply_completes_one_whose_rows_changed_right_before_the_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, code: int, said: str
-) -> None:
-    """The first way back stays the way back."""
-    world = World(tmp_path, monkeypatch)
-    Estate(world)
-    assert world.run("plan", *CHOSEN, "--job", "clicks", "-o", "p.json").code == 0
-    before, write = world.run("anchors", "export", *CHOSEN).out, SqliteStore.write
-
-    def overtaken(self: SqliteStore, group: str, changes: Sequence[Change], **more: Any) -> WriteResult:
-        if kept:
-            write(self, group, changes[:kept], **more)
-        keys = tuple(change.key for change in changes)
-        return WriteResult(keys[:kept], keys[kept:])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SqliteStore, "write", overtaken)
-        ended = world.run(*APPLY)
-    assert (ended.code, said in ended.err) == (code, True), ended.err
-    assert (world.run("anchors", "export", *CHOSEN).out == before) is (kept == 0)
-    assert world.run(*APPLY).code == 0
-    assert world.run("check", *CHOSEN, "--job", "clicks").code == 0
-    assert world.run("rollback", *APPLY[1:]).code == 0
-    assert world.run("anchors", "export", *CHOSEN).out == before

@@ -141,7 +141,6 @@ signing_key = "ada.pem"
 listen = "127.0.0.1:0"
 every = "60s"
 requests_per_second = 5
-single_cluster = false
 [metrics]
 textfile = "figures"
 [mirror]

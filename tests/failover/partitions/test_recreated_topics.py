@@ -10,6 +10,7 @@ from tests.in_memory import BASE, Memory, anchor, content, found, stored
 def test_a_topic_recreated_is_searched_and_not_trusted(memory: Memory) -> None:
     memory.deliver(range(10))
     memory.save({0: memory.own(8)}, topic="a.events")
+    memory.moved = True
     memory.log.create("a.events", 1, topic_id="another")
     memory.deliver(range(5, 10))
     assert found(memory.row()) == (Verdict.BOUNDED, 1), "record 6 has the anchor's time and may be new"
@@ -23,6 +24,7 @@ def test_a_topic_recreated_with_more_partitions_is_spread_anew_also_for_a_job_th
     memory.deliver(range(1, 40, 2), 1)
     memory.save({0: stored(0), 1: stored(1, 1)})
     memory.save({0: memory.own(6), 1: memory.own(18, 1)}, topic="a.events")  # after the records 10 and 35
+    memory.moved = True
     memory.log.create("a.events", 4, topic_id="another")
     for number in range(40):
         memory.deliver(range(number, number + 1), number * 7 // 3 % 4, origin=number % 2)

@@ -98,15 +98,6 @@ def test_pairs_that_contradict_the_log_resolve_nothing(lost: Memory) -> None:
     assert "contradict the log" in row.detail
 
 
-def test_a_number_of_the_destinations_name_is_not_in_the_sources_numbering(lost: Memory) -> None:
-    """The job has run on the destination: its old row must not send it back to where it failed over."""
-    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
-    lost.save({0: StoredOffset(8)}, topic="a.events")
-    row = lost.row()
-    assert found(row) == (Verdict.UNRESOLVED, None)
-    assert "the job's own" in row.detail
-
-
 ONE_WAY = f'[mirror]\noffset_syncs_topic = "{SYNCS}"'
 """A person says that no mirror from the destination writes there."""
 
@@ -191,22 +182,6 @@ def test_syncs_that_are_said_to_be_of_one_mirror_are_used_beside_a_topic_of_that
     assert found(lost.row(ONE_WAY)) == (Verdict.MOVED, 5)
 
 
-def test_under_one_name_the_number_may_be_the_destinations_already(memory: Memory) -> None:
-    """Then nothing behind it is safe, and what lies between repeats."""
-    same = f'policy = "identity"\n{ONE_WAY}'
-    memory.log.create("events", 1)
-    memory.deliver(range(10), topic="events")
-    write_syncs(memory.log, (1, 4), (2, 5), (6, 6))
-    memory.save({0: StoredOffset(3)})
-    row = memory.row(f"[topics]\n{same}")
-    assert found(row) == (Verdict.BOUNDED, 3)
-    memory.save({0: StoredOffset(7)})
-    assert found(memory.row(f"[topics]\n{same}")) == (Verdict.MATCH, 7)
-    memory.save({0: StoredOffset(BASE + 5)})
-    write_syncs(memory.log, (BASE + 4, 8))
-    assert found(memory.row(f"[topics]\n{same}")) == (Verdict.MOVED, 9)
-
-
 def test_one_partition_without_pairs_does_not_hide_the_others(wide: Memory) -> None:
     for partition in range(3):
         wide.deliver(range(10), partition)
@@ -240,7 +215,7 @@ class Synced(MemoryStore):
 def group(memory: Memory) -> Memory:
     memory.deliver(range(10))
     memory.deliver(range(3, 6))  # sent again, and cut off: 3 4 5 at 10 11 12
-    memory.store = Synced("synced")
+    memory.store, memory.place = Synced("synced"), "kafka-group:"
     return memory
 
 

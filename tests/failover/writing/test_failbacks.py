@@ -152,35 +152,6 @@ def test_a_job_that_went_on_since_the_plan_is_no_applied_plan(back: Back) -> Non
     assert back.store.read(GROUP) == rows
 
 
-def test_what_was_processed_here_and_never_reached_the_other_cluster_counts_as_replay(back: Back) -> None:
-    """The mirror had delivered ten records when the job moved, and the job had processed twenty here."""
-    back.stores(STILL, 20, "a", FIRST_STAY)
-    row, went_on = back.check().plan.jobs[0].partitions
-    assert (found(row), row.replay_at_most, row.replay_exact) == ((Verdict.MATCH, 10), 10, None)
-    assert "up to 10 records from there on processed before the job left this cluster" in row.detail
-    assert (found(went_on), went_on.replay_at_most) == ((Verdict.MATCH, 20), 0)
-    plan, path = back.plan()
-    back.apply(plan, path)
-    row, _ = back.check().plan.jobs[0].partitions
-    assert (found(row), row.replay_at_most) == ((Verdict.MATCH, 10), 0)
-
-
-def test_a_stay_on_a_topic_that_was_recreated_since_counts_for_nothing(back: Back) -> None:
-    back.stores(STILL, 20, "a", FIRST_STAY, topic_id="a/of before")
-    row, _ = back.check().plan.jobs[0].partitions
-    assert (found(row), row.replay_at_most) == ((Verdict.MATCH, 10), 0)
-
-
-def test_a_stay_whose_rows_have_no_anchors_counts_as_replay_too(memory: Memory) -> None:
-    """The job stored bare offsets here, later than what speaks for it; the correction sets it back."""
-    memory.deliver(range(20))
-    memory.save({0: stored(4, written_at_ms=NOW - 10_000_000)})
-    memory.save({0: StoredOffset(15, None, NOW - 100_000)}, topic="a.events")
-    row = memory.row()
-    assert (found(row), row.replay_at_most, row.replay_exact) == ((Verdict.MOVED, 5), 10, None)
-    assert "up to 10 records from there on processed before the job left this cluster" in row.detail
-
-
 def test_a_row_that_is_gone_since_the_plan_is_not_replaced(memory: Memory) -> None:
     """Nothing could bring it back: the plan says that there was one, and the snapshot would have none."""
     memory.deliver(range(20))

@@ -12,7 +12,7 @@ from reconciler.cli.commands.failover.plan import steps_after
 from reconciler.cli.page.advice import Files
 from reconciler.config.file import load_config
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import NeedsPerson, Refused, Unreachable
+from reconciler.core.errors import NeedsPerson, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
@@ -139,7 +139,9 @@ class HookRun:
             self.state = state_in_memory(config.jobs[0])
             if self.lives_there:
                 moved(self.state, "a", "b")
-        start = start_of(config, memory.folder, state=self.state)
+        state = self.state
+        outside = replace(outside, state_of=lambda _: state)
+        start = start_of(config, memory.folder, state=state)
         return start.correct(check(start.config, (start.job,), outside), outside, lambda _: None)
 
 
@@ -153,19 +155,6 @@ def test_the_hook_gives_rows_that_are_right_the_destinations_anchors(
     caplog.clear()
     assert HookRun(level).start()
     assert "rollback" not in caplog.text
-
-
-@pytest.mark.parametrize("kind", [Refused, Unreachable])
-def test_a_store_that_cannot_be_written_stops_no_job_whose_offsets_are_right(
-    level: Memory, kind: type[Unreachable], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: str) -> None:
-        raise kind("The account may not write.", hint="Ask.")
-
-    monkeypatch.setattr(level.store, "check_writable", refuse)
-    assert HookRun(level, lives_there=True).start()
-    assert clusters(level) == {"a"}
-    assert "the rows of job clicks are right, and keep the source's anchors: The account may not write." in caplog.text
 
 
 def test_a_move_that_may_not_write_has_not_begun(level: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +171,6 @@ def test_a_move_that_may_not_write_has_not_begun(level: Memory, monkeypatch: pyt
     here = run.state.location()
     assert here is not None
     assert (here.phase, here.to) == (Phase.MOVING, "b")
-
-
-def test_where_a_person_must_sign_the_hook_leaves_rows_that_are_right_alone(level: Memory) -> None:
-    keys = level.folder / "ops.pub"
-    keys.write_text("")
-    assert HookRun(level, ONE_NAME + SIGNED.replace("ops.pub", str(keys)), lives_there=True).start()
-    assert clusters(level) == {"a"}
 
 
 # ---------------------------------------------------------------- what stays out

@@ -151,7 +151,6 @@ CHANGES: dict[str, tuple[Callable[[Memory], None], str]] = {
         lambda memory: memory.save({3: stored(3, 3)}),
         "-3, which is not in the",
     ),
-    "the destination's name": (lambda memory: memory.save({0: LATER}, "a.events"), "706, and has offset 4 now"),
     "another anchor": (
         lambda memory: memory.save({0: replace(stored(5), anchor=replace(anchor(5), fingerprint="0" * 32))}),
         "(or another anchor)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,9 @@ def drilled_row(folder: Path, key: TopicPartition, row: StoredOffset, names: str
         return by_client(log)(ranges)
 
     config = load_config(file)
+    job = replace(config.jobs[0], moved=key.topic == "a.events")
     outside = Outside(log, open_store, lambda: 0.0, lambda: BEGIN)
-    return drill(config, config.jobs[0], outside, folder / "place", batch=batch)
+    return drill(replace(config, jobs=(job,)), job, outside, folder / "place", batch=batch)
 
 
 @pytest.mark.parametrize(

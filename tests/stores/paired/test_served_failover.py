@@ -17,7 +17,7 @@ from reconciler.failover.writing.rollback import prepare_rollback, write_rollbac
 from reconciler.formats.plan import Plan
 from reconciler.ports import Change, OffsetStore, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import ServedStore, aside_of
+from reconciler.stores.paired import ServedStore
 from tests.in_memory import BASE, GROUP, NOW, Memory, found, on_disk, stored
 
 SOURCE, HERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
@@ -118,34 +118,4 @@ def test_a_job_that_goes_on_with_bare_offsets_under_the_destinations_name_is_lef
     keeps_its_place_here(job)
 
 
-def test_a_second_apply_finishes_one_that_could_not_write_its_anchors(job: Job) -> None:
-    job.stores(SOURCE, BASE + 100)
-    job.put(job.anchors, SOURCE, stored(99))
-    plan, path = job.check().plan, job.folder / "p.plan.json"
-    error = half_done(job, lambda: job.apply_the_plan(plan, "", path))
-    assert error.hint is not None
-    assert error.hint.startswith("Run this again. ")
-    assert aside_of(HERE).topic in job.kept()
-    job.apply_the_plan(plan, "", path)
-    assert job.kept() == {"events": (BASE + 100, "a"), "a.events": (100, "b")}
-    job.stores(HERE, 150)
-    assert found(job.row()) == (Verdict.MATCH, 150)
-
-
 # ---------------------------------------------------------------- one name
-
-
-def test_with_one_name_an_apply_without_its_anchors_is_finished_by_going_back_and_applying_again(job: Job) -> None:
-    job.stores(SOURCE, BASE + 100)
-    job.put(job.anchors, SOURCE, stored(99))
-    plan, path = job.check(IDENTITY).plan, job.folder / "p.plan.json"
-    error = half_done(job, lambda: job.apply_the_plan(plan, IDENTITY, path))
-    assert error.hint is not None
-    assert "If every row of the job has an anchor of its own, that does not finish it: undo it" in error.hint
-    job.apply_the_plan(plan, IDENTITY, path)
-    assert job.kept() == {"events": (BASE + 100, "a"), aside_of(SOURCE).topic: (100, "b")}
-    job.roll_back(plan, IDENTITY, path)
-    job.apply_the_plan(plan, IDENTITY, path)
-    assert job.kept() == {"events": (100, "b")}
-    job.stores(SOURCE, 150)
-    assert found(job.row(IDENTITY)) == (Verdict.MATCH, 150)

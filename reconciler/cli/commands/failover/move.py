@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reconciler import written
 from reconciler.cli import arguments, context
@@ -149,13 +149,12 @@ def _judged(job: Job, here: Location | None, checked: Checked, config: Config, t
         return _Found(job, f"not checked. {error}", error.exit_code)
     plan = next(checked.decided(each) for each in checked.plan.jobs if each.name == job.name)
     at_home = here is None and to == job.home
-    bare = [row for row in plan.partitions if at_home and row.verdict is Verdict.UNRESOLVED and row.anchor is None]
-    plan = replace(plan, partitions=tuple(row for row in plan.partitions if row not in bare))
     why = _why_not(plan, config.policy.start)
     if why is not None:
         return _Found(job, f"must not start on {to}: {why}", ExitCode.NEEDS_PERSON, judged=True)
     starts = _starts(plan, config.policy.start)
-    if bare:
+    bare = [row for row in plan.partitions if row.stored_offset and row.anchor is not None and row.anchor.is_bare]
+    if bare and (at_home or (here is not None and here.cluster == to)):
         starts = f"starts as stored; {counted(len(bare), 'offset')} without an anchor not checked"
     if at_home:
         return _Found(job, f"lives on {to}, its home, from now on: {starts}", goes=True)

@@ -25,8 +25,8 @@ from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, 
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import read_all
-from reconciler.failover.gather import job_topics
 from reconciler.failover.no_rows import no_rows
+from reconciler.failover.numbers import job_topics
 from reconciler.failover.selection import by_key
 from reconciler.failover.unlisted import UnlistedTopics
 from reconciler.failover.writing.apply import confirm, name_of, put

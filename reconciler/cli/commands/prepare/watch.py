@@ -219,13 +219,12 @@ class Process:
         until.callback(reader.close)
         outside = Outside(
             reader=reader,
-            open_store=leaving.beside(
-                config, partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s)
-            ),
+            open_store=partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s),
             monotonic=time.monotonic,
             now_ms=clock_ms,
             on_probes=self.figures.probed,
             open_left=leaving.log_of(config),
+            commits_left=leaving.groups_of(config),
             state_of=partial(inputs.state_if_any, config),
         )
         return JobChecker(

@@ -1,0 +1,181 @@
+"""What a job has stored: its rows, and the numbers that they mean by what is recorded.
+
+A consumer group is read where its job lives, while that cluster answers; else its journal counts. Its rows at the
+destination are the mirror's: what a correction replaces there, and evidence where nothing else is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from reconciler.config.file import Config, Job
+from reconciler.config.streams import Stream
+from reconciler.core.errors import Changed, Unreachable
+from reconciler.failover import recorded
+from reconciler.failover.no_rows import no_rows
+from reconciler.failover.outside import Outside
+from reconciler.failover.recorded import JobPlace, Recorded, Undecided
+from reconciler.failover.selection import Selected, by_key, of_mirror, of_record
+from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
+from reconciler.failover.whereabouts import numbers_on
+from reconciler.mirror.commits import mirrors_to, of_any_mirror
+from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Location, Phase, Stamp, first
+from reconciler.stores.registry import is_end_of_batch, traits
+
+Numbers = Mapping[TopicPartition, Recorded | Undecided]
+"""By the keys where the job lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRows:
+    """What a job has stored. ``rows``: by the keys where it lives; ``there``: at the destination, where it moves to.
+
+    The two are the same but for a group whose job leaves. ``absent``: why there may be no row of a topic, in words.
+    ``is_mirrored``: the rows at the destination are a mirror's where nothing else is known.
+    """
+
+    job: Job
+    store: str
+    rows: Mapping[TopicPartition, Row]
+    there: Mapping[TopicPartition, Row]
+    numbers: Numbers
+    is_mirrored: bool = False
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+    def selected(self, source: TopicPartition, destination: TopicPartition, cluster_id: str) -> Selected:
+        """The stored number of a partition, and the row that a correction replaces. ``cluster_id``: the destination's.
+
+        ``source`` and ``destination``: its keys on the cluster that jobs leave, and on the one they move to.
+        """
+        key, replaced = destination if self.job.moved else source, self.there.get(destination)
+        found = self.numbers.get(key)
+        if found is None and self.is_mirrored and replaced is not None:
+            return of_mirror(replaced)
+        is_copied, moved = traits(self.job.store).corrected_in_copy, self.job.moved
+        return of_record(found, self.rows.get(key), replaced, key, cluster_id, moved=moved, is_copied=is_copied)
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics of which the job has a number, or a row that says that nothing was processed."""
+        return {key.topic for key in self._keys()}
+
+    def names(self, topic: str, name: str) -> tuple[str, ...]:
+        """Under which of a topic's two names its numbers are looked for; ``topic`` and ``name`` as in ``selected``."""
+        if self.is_mirrored:
+            return topic, name
+        return (name,) if self.job.moved else (topic,)
+
+    def partitions(self, topic: str, name: str) -> set[int]:
+        """The partitions of which the job has a number; ``topic`` and ``name`` as the keys of ``selected``."""
+        names = self.names(topic, name)
+        return {key.partition for key in self._keys() if key.topic in names} - {UNKNOWN_PARTITION}
+
+    def _keys(self) -> Iterable[TopicPartition]:
+        unread = (key for key, row in self.rows.items() if row.malformed is None and row.stored.is_sentinel)
+        return (*self.numbers, *unread, *(self.there if self.is_mirrored else ()))
+
+
+def read_numbers(config: Config, job: Job, outside: Outside) -> JobRows:
+    """The job's rows, and what they mean. Raises as stores do; Changed if the job was moved just now."""
+    with closing(outside.open_store(job.store)) as store:
+        return _read(config, job, store, outside)
+
+
+def read_rows(config: Config, job: Job, outside: Outside) -> JobRows:
+    """As ``read_numbers``. Raises NeedsPerson for rows of topics that no job lists, too."""
+    with closing(outside.open_store(job.store)) as store:
+        found = _read(config, job, store, outside)
+        if is_end_of_batch(job.store):
+            return found
+        if found.there or job.new is not None:  # else nothing tells the job's rows from another's (``no_rows``)
+            refuse_unlisted(job, found.store, find_unlisted(config, job, store))
+        held = found.topics
+        streams = config.topics.naming.by_name(job.streams, config.here)
+        absent = {
+            topic: no_rows(store, job.group, topic, config.topics.destination_of(topic))
+            for topic in job.topics
+            if not (held and topic in streams and may_appear(job, streams[topic]))
+            if job.new is None and held.isdisjoint(found.names(topic, config.topics.destination_of(topic)))
+        }
+    return replace(found, absent=absent)
+
+
+def may_appear(job: Job, stream: Stream) -> bool:
+    """Whether the job may get a stream while it has offsets of others."""
+    return stream.origin != job.home or job.has_pattern_of(stream.topic)
+
+
+def job_topics(config: Config, job: Job) -> list[str]:
+    """The topic names under which a job may have rows: the source's and the destination's."""
+    return sorted({*job.topics, *(config.topics.destination_of(topic) for topic in job.topics)})
+
+
+def _read(config: Config, job: Job, store: OffsetStore, outside: Outside) -> JobRows:
+    there = by_key(store.read(job.group, job_topics(config, job)))
+    leaves = traits(job.store).holds_commits and not job.moved
+    rows: Mapping[TopicPartition, Row] | None = there
+    unseen: Unreachable | None = None
+    if leaves:
+        rows, unseen = _left_commits(job, outside)
+    numbers = _numbers(config, job, store, rows, unseen, outside)
+    return JobRows(job, store.address, rows or {}, there, numbers, is_mirrored=leaves)
+
+
+def _left_commits(job: Job, outside: Outside) -> tuple[Mapping[TopicPartition, Row] | None, Unreachable | None]:
+    """The group's commits where its job lives; or why they are not known: that cluster is needed for nothing."""
+    try:
+        return by_key(outside.commits_left(job.group, job.topics)), None
+    except Unreachable as error:
+        return None, error
+
+
+def _numbers(
+    config: Config,
+    job: Job,
+    store: OffsetStore,
+    rows: Mapping[TopicPartition, Row] | None,
+    unseen: Unreachable | None,
+    outside: Outside,
+) -> Numbers:
+    state, way = outside.state_of(job.name), traits(job.store)
+    here = _location(config, job, state)
+    naming, cluster = config.topics.naming, numbers_on(job, here)
+    names = naming.by_name(job.streams, cluster)
+    shared = recorded.names_shared(naming, job.streams, cluster, tuple(config.clusters), way)
+    place = JobPlace(store, job.group, way, names, shared, names_on=partial(naming.by_name, job.streams))
+    gathered = recorded.gather_read(state, here, place, rows, unseen)
+    if is_end_of_batch(job.store):
+        found = recorded.ends(gathered)
+    else:
+        found = recorded.judge(gathered, _committed_by_mirror(config, job, gathered, outside))
+    topics = {stream: name for name, stream in names.items()}
+    return {TopicPartition(topics[Stream(at.topic, at.origin)], at.partition): each for at, each in found.items()}
+
+
+def _location(config: Config, job: Job, state: JobState | None) -> Location:
+    """Where the job lives; it is at home while nothing is recorded. Raises Changed if it was moved just now."""
+    here = None if state is None else state.location()
+    if here is not None and here.phase is Phase.WRITING and traits(job.store).corrected_in_copy and state is not None:
+        return [each for each in state.history() if each.phase is Phase.LIVES][-1]  # a copy is not its place yet
+    if not is_end_of_batch(job.store) and (None if here is None else here.number) != job.location:
+        raise Changed(f'Job "{job.name}" was moved just now.', hint="Run this again.")
+    return here or first(config.there if job.moved else config.here, Stamp("", 0))
+
+
+def _committed_by_mirror(
+    config: Config, job: Job, gathered: recorded.Gathered, outside: Outside
+) -> Collection[tuple[TopicPartition, int]]:
+    """The numbers of a group that a mirror may have committed where the job lives: of those that are not recorded."""
+    if not (traits(job.store).holds_commits and job.moved):
+        return ()
+    asked = recorded.unknown_numbers(gathered)
+    if not asked:
+        return ()
+    reader = outside.patient(config.search)
+    found = of_any_mirror(asked, job.group, reader, mirrors_to(gathered.here.cluster, config))
+    return {(key, asked[key]) for key in found}
