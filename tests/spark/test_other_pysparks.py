@@ -1,4 +1,4 @@
-"""A stateful job with another PySpark in its own environment: failed over with its state, and handed over."""
+"""A stateful job with another PySpark in its own environment: it starts itself, and moves with its state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from reconciler import artifacts
-from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.spark.environments import OURS, python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
@@ -26,9 +25,7 @@ import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 from reconciler.cli.main import main
-from reconciler.formats.plan import parse_plan
-from reconciler.formats.start_offsets import planned_text
-from reconciler.spark.recording import recording
+from reconciler.spark import job
 from reconciler.spark.session import with_kafka
 
 place, source, destination, topic, jars = sys.argv[1:]
@@ -38,52 +35,45 @@ settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "s
 for name, value in settings.items():
     builder = builder.config(name, value)
 spark = (builder.config("spark.jars", jars) if jars else with_kafka(builder, print)).getOrCreate()
-checkpoint, copy, plan, config = (f"{place}/{name}" for name in ("checkpoint", "copy", "plan.json", "reconciler.toml"))
+config = f"{place}/reconciler.toml"
 Path(config).write_text(f'''
 [clusters.a]
 bootstrap_servers = "{source}"
 [clusters.b]
 bootstrap_servers = "{destination}"
-[anchors]
-store = "sqlite:///{place}/anchors.db"
+[state]
+store = "sqlite:///{place}/state.db"
 [[jobs]]
 home = "a"
 name = "clicks"
 topics = ["{topic}"]
-offsets = "checkpoint:{checkpoint}"
+offsets = "checkpoint:{place}/checkpoint"
 ''')
-counts, read = {}, []
+counts, stays = {}, []
 
-def run(options, home, new=False):
-    frame = spark.readStream.format("kafka").options(**options).load()
-    frame = frame.selectExpr("*", "CAST(value AS STRING) AS v")
-    if new:
-        collect = lambda batch, n: read.extend(row.v for row in batch.collect())
-        where = {"store": f"sqlite:///{place}/new.db", "group": "new", "bootstrap_servers": destination}
-        writer = frame.writeStream.foreachBatch(recording(collect, **where))
-    else:
-        keep = lambda batch, n: counts.update({row["v"]: row["count"] for row in batch.collect()})
-        writer = frame.groupBy("v").count().writeStream.outputMode("update").foreachBatch(keep)
-    query = writer.option("checkpointLocation", home).trigger(availableNow=True).start()
+def run():
+    clicks = job(config, "clicks", plans=f"{place}/plans")
+    frame = clicks.read(spark, {"maxOffsetsPerTrigger": "4"}).selectExpr("CAST(value AS STRING) AS v")
+    keep = lambda batch, n: counts.update({row["v"]: row["count"] for row in batch.collect()})
+    writer = frame.groupBy("v").count().writeStream.outputMode("update").foreachBatch(keep)
+    query = writer.option("checkpointLocation", clicks.checkpoint).trigger(availableNow=True).start()
+    tracking = clicks.track(query)
     query.awaitTermination()
+    tracking.close()
+    (known,) = clicks.state.newest(clicks.start.stay)[-1].numbers.values()
+    stays.append([clicks.start.cluster, tracking.state, known.number, known.record.offset])
 
-first = {"kafka.bootstrap.servers": source, "subscribe": topic, "startingOffsets": "earliest",
-         "maxOffsetsPerTrigger": "4"}
-run(first, checkpoint)
-assert main(["track", "-c", config, "--once"]) == 0
-assert main(["plan", "-c", config, "-o", plan]) == 0
-assert main(["checkpoint", "clone", checkpoint, copy, "--plan", plan, "-c", config]) == 0
-run({"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}, copy)
-own = {"kafka.bootstrap.servers": destination, "subscribe": f"a.{topic}"}
-run({**own, "startingOffsets": planned_text(parse_plan(Path(plan).read_text()))}, f"{place}/new", new=True)
-verdict = json.loads(Path(plan).read_text())["jobs"][0]["verdict"]
-Path(place, "result.json").write_text(json.dumps({"counts": counts, "read": sorted(read), "verdict": verdict}))
+assert main(["init", "-c", config]) == 0
+run()
+assert main(["move", "-c", config, "--to", "b", "--yes"]) == 0
+run()
+Path(place, "result.json").write_text(json.dumps({"counts": counts, "stays": stays}))
 spark.stop()
 """
 
 
 @pytest.mark.parametrize("version", CONNECTORS)
-def test_a_stateful_job_fails_over_with_another_pyspark(
+def test_a_stateful_job_is_tracked_and_moves_with_another_pyspark(
     version: str, clusters: Any, topic_name: str, tmp_path: Path
 ) -> None:
     python = python_with(f"pyspark-{version}", f"pyspark=={version}", *OURS)
@@ -111,8 +101,5 @@ def test_a_stateful_job_fails_over_with_another_pyspark(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "result.json").read_text())
-    assert result["verdict"] == "moved"
     assert result["counts"] == {"v0": 4, "v1": 3, "v2": 3}, "as without a failover"
-    assert result["read"] == ["v0", "v0", "v1", "v2"], "the records after the anchor, and no other"
-    (row,) = open_store(f"sqlite:///{tmp_path}/new.db").read("new")
-    assert row.stored.anchor.offset == 14
+    assert result["stays"] == [["a", "ended", 6, 5], ["b", "ended", 15, 14]], "the journal has the last record of both"

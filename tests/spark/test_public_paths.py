@@ -16,7 +16,6 @@ from tests.waiting import LIMIT_S
 PUBLIC = {
     "reconciler.spark": ["job"],
     "reconciler.spark.started": ["Job", "job"],
-    "reconciler.spark.recording": ["Recording", "recording"],
     "reconciler.spark.connector": ["connector_jars", "require_fitting", "with_kafka"],
     "reconciler.spark.session": ["with_kafka"],
     "reconciler.spark.audit": ["AuditResult", "Columns", "Output", "audit"],
@@ -28,16 +27,11 @@ PUBLIC = {
     "reconciler.spark.ranges.avro": ["decoded"],
 }
 
-IDENTITY = {"timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
-KAFKA = {"anchors": None, "kafka_client": None}
 SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
-    ("reconciler.spark.recording", "recording"): (
-        ("function", "store", "group", "bootstrap_servers"),
-        {**KAFKA, **IDENTITY, "topics": None},
-    ),
     ("reconciler.spark.ranges.runner", "RangeBatches"): (
         ("spark", "topics", "group", "bootstrap_servers"),
-        {**KAFKA, **IDENTITY, "store": None, "options": None, "min_partitions": None},
+        {"anchors": None, "kafka_client": None, "timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
+        | {"store": None, "options": None, "min_partitions": None},
     ),
     ("reconciler.spark.audit", "audit"): (
         ("spark", "plans", "destination"),
@@ -48,12 +42,11 @@ SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
 }
 """Of each function, the arguments that must be given, and those that may be left out with their defaults."""
 OTHERS = {
-    "recording": {"now_ms"},
     "RangeBatches": {"caps", "policy", "now_ms"},
     "audit": set[str](),
 }
 """Further optional arguments, whose defaults are objects."""
-POSITIONAL = {"recording": ["function"], "RangeBatches": ["spark"], "audit": ["spark", "plans"]}
+POSITIONAL = {"RangeBatches": ["spark"], "audit": ["spark", "plans"]}
 
 
 @pytest.mark.parametrize("path", PUBLIC)

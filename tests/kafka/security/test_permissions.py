@@ -6,13 +6,22 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from reconciler.core.anchors import StoredOffset
+from reconciler.config.streams import Stream
+from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.core.errors import ReconcilerError
+from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import TopicPartition
+from reconciler.state import locations
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Stamp
+from reconciler.state.opening import open_state
 from reconciler.stores.registry import open_store
+from reconciler.tracking.recorder import Position, StayRecorder
+from reconciler.tracking.source import SourceLog
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.sizes import sampled
 from tests.starting import with_state
@@ -108,21 +117,18 @@ def imports(job: Job) -> CommandResult:
     return job.run("anchors", "import", "--replace", job.world.folder / "anchors.jsonl")
 
 
-def records(job: Job) -> CommandResult:
-    """``recording()`` without Spark: what it does around each batch."""
-    from reconciler.identity import identity_from_spec
-    from reconciler.spark.last_records import LastRecord
-    from reconciler.spark.recording.store import Recorder
-    from reconciler.spark.target import AnchorTarget, ClusterAccess
-
-    cluster = ClusterAccess.at(job.secured.sasl, job.secured.scram)
-    recorder = Recorder(
-        AnchorTarget(job.world.group, cluster, identity_from_spec(), job.world.address, now_ms=lambda: 1)
-    )
-    end = LastRecord(TopicPartition(job.world.mirrored, 0), 5, 1, False, b"k", b"v")
+def tracks(job: Job) -> CommandResult:
+    """``track(query)`` without Spark: one look at where the query is, and its entry."""
+    state = open_state(f"memory:{uuid4().hex}")
+    state.create()
+    own = JobState(state, job.world.group)
+    own.move_on(None, locations.first("b", Stamp("hook", 1)))
+    client = {"bootstrap.servers": job.secured.sasl, **job.secured.scram}
+    log = SourceLog(lambda _: KafkaLogReader(client), lambda _: False, RECORD_TIME_ONLY, lambda: 1)
+    recorder = StayRecorder(own, 1, {job.world.mirrored: Stream(job.world.topic, "a")}, log, "driver")
     try:
-        recorder.open()
-        recorder.batch(0, [end])
+        recorder.look({TopicPartition(job.world.mirrored, 0): Position(5)})
+        assert recorder.append(1)
     except ReconcilerError as error:
         return CommandResult(int(error.exit_code), "", str(error))
     finally:
@@ -181,7 +187,7 @@ USES = [
     Use("rollback to no rows at all", rolls_back, an_applied_plan_for_new_partitions, stored=False),
     Use("anchors export", exports),
     Use("anchors import", imports, other_anchors),
-    Use("recording()", records),
+    Use("track(query)", tracks),
 ]
 STORES = ("sqlite", "kafka-group")
 EVERY_RUN = [(use, STORES[number % 2]) for number, use in enumerate(USES)]

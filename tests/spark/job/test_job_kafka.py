@@ -36,6 +36,7 @@ from reconciler.state.opening import open_state
 from reconciler.state.start import Start, dump
 from reconciler.tracking.recorder import positions_of
 from tests import ROOT
+from tests.spark.environments import since_pyspark
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.waiting import wait_until
 from tests.world import free_port
@@ -171,6 +172,37 @@ def test_a_job_without_a_hook_has_one_query_and_its_own_checkpoint(spark: Any, h
     with pytest.raises(NeedsPerson, match=r"goes on from .*/other, and this stay has .*/clicks"):
         clicks.track(other)
     assert not other.isActive
+
+
+@pytest.mark.parametrize("is_named", [False, pytest.param(True, marks=since_pyspark(4, 2))])
+def test_of_two_sources_in_one_partition_the_one_that_is_behind_decides(
+    spark: Any, home: Home, is_named: bool, request: pytest.FixtureRequest
+) -> None:
+    """Its records come in later batches: beyond them nothing is processed. Nor is a batch that fails."""
+    if is_named:
+        request.getfixturevalue("named_sources")
+    home.kafka.send(home.topic, records(9, partitions=1))
+    clicks = job(start=home.start(), environ={})
+
+    def source(name: str, **more: str) -> Any:
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", home.kafka.bootstrap)
+        reader = reader.options(subscribe=home.topic, startingOffsets="earliest", **more)
+        return (reader.name(name) if is_named else reader).load()
+
+    def work(batch: Any, number: int) -> None:
+        batch.count()
+        if number:
+            raise RuntimeError("the sink is full")
+
+    both = source("ahead").unionByName(source("behind", maxOffsetsPerTrigger="2"))
+    query = both.writeStream.foreachBatch(work).option("checkpointLocation", clicks.checkpoint).start()
+    tracking = clicks.track(query)
+    with pytest.raises(Exception, match="the sink is full"):
+        query.awaitTermination()
+    tracking.close()
+    entries, at = home.state().newest(1), StreamPartition(home.topic, "a", 0)
+    assert journal.latest(entries)[at].number == 2, "one source has read all nine"
+    assert entries[-1].begun[at].number == 4
 
 
 # ---------------------------------------------------------------- kills

@@ -1,16 +1,16 @@
-"""The cost of recording in a batch: a foreachBatch function that reads every record, without it and with it, in turn.
+"""The cost of ``track(query)`` in a batch: a foreachBatch function that reads every record, without it and with it.
 
-    python -m tests.bench.recording [--sizes 1000 100000 500000 1000000] [--rounds 5] [--json FILE]
+    python -m tests.bench.tracking [--sizes 1000 100000 500000 1000000] [--rounds 5] [--json FILE]
 
-Starts a broker, writes JSON records of 250 bytes into four partitions, and runs queries over them; rows are in SQLite.
-The seconds are those of the function, and a query's first batch is a warm-up. CPU is that of this process and of
-Spark's, without Kafka's. Prints a table with medians, and the same as JSON with the machine and the versions.
+Starts a broker, writes JSON records of 250 bytes into four partitions, and runs queries over them in turn; the state
+store is in SQLite. The seconds are those of the function, and a query's first batch is a warm-up. CPU is that of this
+process and of Spark's, without Kafka's. Prints a table with medians, and the same as JSON with the machine and the
+versions.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -23,13 +23,21 @@ from typing import Any
 from confluent_kafka import Producer
 
 from reconciler.artifacts import kafka_jars
-from reconciler.spark.recording import recording
+from reconciler.config.streams import Stream
+from reconciler.identity import IdentitySettings
+from reconciler.ports import TopicPartition
+from reconciler.spark.started import Job, job
+from reconciler.state import locations
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Stamp
+from reconciler.state.opening import open_state
+from reconciler.state.start import Start
 from tests.bench.common import cpu_s, print_json
 from tests.lab.kafka import KafkaCluster
 from tests.spark.sessions import local_session
 
 TOPIC, PARTITIONS, RECORD_BYTES, BEGIN_MS = "events", 4, 250, 1_780_000_000_000
-KINDS = ("without", "recording")
+KINDS = ("without", "tracked")
 BATCHES = {1_000: 6, 10_000: 6, 100_000: 3, 500_000: 2, 1_000_000: 1}
 """Batches that are timed in each query, by size."""
 
@@ -50,7 +58,7 @@ def main() -> None:
         version = spark.version
         spark.stop()
     shape = {**vars(options), "partitions": PARTITIONS, "record_bytes": RECORD_BYTES}
-    print_json("recording", shape, rows, options.json, versions={"spark": version})
+    print_json("tracking", shape, rows, options.json, versions={"spark": version})
 
 
 def batches_of(size: int) -> int:
@@ -133,24 +141,30 @@ def one_query(
     spark: Any, cluster: KafkaCluster, place: Path, kind: str, size: int, records: int, name: str
 ) -> list[Taken]:
     first = (records - size * (batches_of(size) + 1)) // PARTITIONS
-    starts = json.dumps({TOPIC: {str(partition): first for partition in range(PARTITIONS)}})
-    clock = Clock(spark)
-    function: Any = read_all
-    if kind == "recording":
-        address = f"sqlite:///{place / 'offsets.db'}"
-        function = recording(read_all, store=address, group=name, bootstrap_servers=cluster.bootstrap, id="json:$.id")
+    own, clock = placed(cluster, place, name, first), Clock(spark)
 
     def timed(batch: Any, number: int) -> None:
-        clock.time(lambda: function(batch, number))
+        clock.time(lambda: read_all(batch, number))
 
-    source = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": TOPIC, "startingOffsets": starts}
-    frame = spark.readStream.format("kafka").options(**source, maxOffsetsPerTrigger=str(size)).load()
-    query = frame.writeStream.foreachBatch(timed).option("checkpointLocation", str(place / "checkpoints" / name))
-    query.trigger(availableNow=True).start().awaitTermination()
-    if kind == "recording":
-        function.close()
+    frame = own.read(spark, {"maxOffsetsPerTrigger": str(size)})
+    writer = frame.writeStream.foreachBatch(timed).option("checkpointLocation", own.checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    if kind == "tracked":
+        own.track(query)
+    query.awaitTermination()
     assert len(clock.taken) == batches_of(size) + 1, f"{len(clock.taken)} batches"
     return clock.taken[1:]
+
+
+def placed(cluster: KafkaCluster, place: Path, name: str, first: int) -> Job:
+    """A job of this name in its first stay, which starts at this offset of each partition."""
+    store, checkpoint = open_state(f"sqlite:///{place / 'state.db'}"), str(place / "checkpoints" / name)
+    store.create()
+    JobState(store, name).move_on(None, locations.first("b", Stamp("bench", 1), checkpoint))
+    offsets = {TopicPartition(TOPIC, partition): first for partition in range(PARTITIONS)}
+    identity = IdentitySettings(id="json:$.id")
+    here = (cluster.bootstrap, 1, store.shown, store.id, {TOPIC: Stream(TOPIC, "b")}, offsets, identity)
+    return job(start=Start(name, "b", *here, checkpoint=checkpoint), environ={})
 
 
 def read_all(batch: Any, _: int) -> None:
