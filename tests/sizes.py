@@ -27,7 +27,7 @@ SHARED = {
     "secured": ("tests/kafka/security/", "tests/config/test_planted.py"),
     "spark ranges": ("tests/spark/ranges/", "tests/spark/audit/", "tests/sinks/test_sinks_on_clusters.py"),
     "spark streams": (
-        *(f"tests/spark/{room}" for room in ("recording/", "drill/", "distributed/")),
+        *(f"tests/spark/{room}" for room in ("drill/", "distributed/")),
         "tests/checkpoints/restarted/test_clone_stateful.py",
         *(f"tests/checkpoints/test_{name}.py" for name in ("clone_kafka", "checkpoint_kafka")),
     ),

@@ -2,11 +2,11 @@
 
 A restart repeats such a batch, from its start to its end. Every record before the start was processed. The end matters
 to sinks that know a batch by its number: if the repeated batch ends at the same record, such a sink gets the records
-again that it has. The end is searched for like the start, by an anchor of its own. ``recording`` keeps that anchor, and
-so does ``track``: for a job with sinks by itself, for others where the configuration has a second job, with a group of
-its own, for the checkpoint's address with ``?position=end``. Without a proven end the batch is repeated empty, and its
-records come in the next one. That includes an end that is not the same for all sources that read the partition: the
-plan has one, and a batch that is whole for one source only would be taken for the batch that a sink has.
+again that it has. The end is searched for like the start, by an anchor of its own. ``track(query)`` keeps that
+anchor, and so does ``track``: for a job with sinks by itself, for others where the configuration has a second job, with
+a group of its own, for the checkpoint's address with ``?position=end``. Without a proven end the batch is repeated
+empty, and its records come in the next one. That includes an end that is not the same for all sources that read the
+partition: the plan has one, and a batch that is whole for one source only would be taken for the batch that a sink has.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def jobs_to_check(config: Config, names: Sequence[str]) -> tuple[Job, ...]:
 def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
     """The ends of running batches as jobs: one for each of ``jobs`` that has sinks, unless the configuration has it.
 
-    The anchors of an end are kept in the job's own group, as ``recording`` does; ``end_job`` finds them there.
+    The anchors of an end are kept in the job's own group; ``end_job`` finds them there.
     """
     return [
         replace(job, name=f"{job.name} (end of batch)", store=end_of_batch(job.store), sinks=())

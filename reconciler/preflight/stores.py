@@ -177,7 +177,7 @@ def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row], tri
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
         next_step = "by [policy] no_anchor the mirror's own records locate them, else the time of their rows."
     elif not able.needs_tracking:
-        next_step = f"let the job record them (recording(), or track(query) of job()), or {next_step}"
+        next_step = f"let the job record them (track(query) of job()), or {next_step}"
     trials.warn(f"job {job.name}", message, f"{next_step[0].upper()}{next_step[1:]}")
 
 

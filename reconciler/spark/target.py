@@ -1,7 +1,7 @@
 """Whose anchors are kept, where, and how a record is identified: the values behind the public functions of this room.
 
-``recording``, ``RangeBatches`` and ``audit`` keep their own keyword arguments. Each of them makes one of
-these values from its arguments and passes only that on.
+``RangeBatches`` and ``audit`` keep their own keyword arguments. Each of them makes one of these values from its
+arguments and passes only that on.
 """
 
 from __future__ import annotations

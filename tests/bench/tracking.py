@@ -38,7 +38,7 @@ from tests.spark.sessions import local_session
 
 TOPIC, PARTITIONS, RECORD_BYTES, BEGIN_MS = "events", 4, 250, 1_780_000_000_000
 KINDS = ("without", "tracked")
-BATCHES = {1_000: 6, 10_000: 6, 100_000: 3, 500_000: 2, 1_000_000: 1}
+BATCHES = {1_000: 60, 10_000: 30, 100_000: 10, 500_000: 4, 1_000_000: 2}
 """Batches that are timed in each query, by size."""
 
 

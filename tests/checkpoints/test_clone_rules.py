@@ -341,7 +341,7 @@ def test_a_batch_that_has_records_of_one_source_alone_is_not_taken_for_a_whole_o
     assert (made.repeats_empty, made.repeated_at_most) == (True, 8)
 
 
-def test_the_end_that_recording_has_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay(below: Files) -> None:
+def test_an_end_that_is_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay(below: Files) -> None:
     config, there = with_anchors(below), log(o=10)
     below.planned(1, {"o": {0: 36, 1: 37}})
     keep(config, "clicks", (5, 6), (36, 37), aside=True)

@@ -104,9 +104,10 @@ class RangeBatches:
     ``store`` is a store's address, or an opened store; leave it out where the sink keeps the offsets itself
     (``PostgresTransaction``). ``options`` are further options of Spark's Kafka source (``kafka.*`` for a login,
     ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster, with which the last record of
-    each range is read. ``anchors`` is as for ``recording()``; ``timestamp``, ``id``, ``unit`` and ``frame`` are texts
-    as in ``[jobs.identity]``. With ``min_partitions`` Spark splits ranges over more tasks. Spark reads a batch once for
-    each action: a function that runs several should cache the frame.
+    each range is read. ``anchors`` is the address of a store that keeps the anchors where ``store`` has no room for
+    them; ``timestamp``, ``id``, ``unit`` and ``frame`` are texts as in ``[jobs.identity]``. With ``min_partitions``
+    Spark splits ranges over more tasks. Spark reads a batch once for each action: a function that runs several should
+    cache the frame.
 
     Raises ConfigError for settings that contradict each other.
     """

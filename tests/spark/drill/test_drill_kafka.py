@@ -39,7 +39,7 @@ def counted(spark: Any, kafka: Kafka, topic: str, checkpoint: Path) -> None:
 def folder(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> Path:
     """Records 0 to 9 were counted on a source, which had three more before; the mirror has 0 to 19.
 
-    The anchors of what was stored lie beside it, as track and recording would have kept them: of another cluster.
+    The anchors of what was stored lie beside it, as track would have kept them: of another cluster.
     """
     there = f"a.{topic_name}"
     for name in (topic_name, there):
