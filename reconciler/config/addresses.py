@@ -14,7 +14,7 @@ _HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
 _SHOWN = frozenset(
     (
         *("layout", "timeout", "group", "of_group", "schema", "table", "topic", "partition", "offset", "prefix"),
-        *("column", "protocol", "transport", "saves", "anchors", "anchor_family", "id_of", "key_of", "find"),
+        *("column", "protocol", "transport", "saves", "id_of", "key_of", "find"),
         *("keep", "position", "walk", "app_id", "app_column", "batch_column"),
         *("number", "newest_by", "written_by", "property", "field", "lists", "branch", "topic_name", "partitions"),
         *("user", "host", "hostaddr", "port", "dbname", "ssl", "sslmode", "sslrootcert", "connect_timeout"),

@@ -32,9 +32,7 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.hbase.layouts import anchored as hbase_anchored
 from reconciler.stores.hbase.layouts import cdap, cloudera
-from reconciler.stores.hbase.layouts import cdap_companion as hbase_companion
-from reconciler.stores.hbase.layouts import cloudera_companion as cloudera_beside
-from reconciler.stores.hbase.layouts.cells import HBaseCell, companion_row
+from reconciler.stores.hbase.layouts.cells import HBaseCell
 from reconciler.stores.hbase.layouts.flowlet import Flowlet
 from reconciler.stores.postgresql import own as postgresql_own
 from reconciler.stores.registry import open_store
@@ -61,12 +59,9 @@ __all__ = [
     "break_reads",
     "cdap",
     "cloudera",
-    "cloudera_beside",
-    "companion_row",
     "exact_plan",
     "fingerprint",
     "hbase_anchored",
-    "hbase_companion",
     "lose_answers_of_writes",
     "mirror_command",
     "open_store",

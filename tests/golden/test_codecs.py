@@ -56,18 +56,10 @@ def test_cells_of_hbase_in_layout_anchored(goldens: Goldens) -> None:
 def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
     row = of.cloudera.row_key(TOPIC, GROUP, NOW_MS)
     written = of.cloudera.dense({0: of.cloudera.text(42), 2: of.cloudera.text(7)})
-    beside = of.cloudera_beside
-    claims = {
-        "claim": beside.Claim("nonce", NOW_MS, None, settled=False),
-        "claim, settled": beside.Claim("nonce", NOW_MS, NOW_MS - 1, settled=True),
-    }
     values: dict[str, bytes | str] = {
         "row": row,
         "cells": cells(written),
         "cells, nothing": cells(of.cloudera.nothing_for([0, 1])),
-        "row beside": of.companion_row(row),
-        **{name: beside.encode_claim(claim) for name, claim in claims.items()},
-        **{f"beside, {name}": beside.encode(stored) for name, stored in ROWS.items()},
     }
     goldens.check("formats/stores/hbase-cloudera.txt", lines(values))
 
@@ -89,21 +81,6 @@ def test_cells_of_hbase_in_cdaps_layouts(goldens: Goldens) -> None:
         values[f"log saver, {name}"] = cells(log_saver.new_cells([row])[key])
         values[f"metrics, {name}"] = cells(metrics.new_cells([row])[key])
     goldens.check("formats/stores/hbase-cdap.txt", lines(values))
-
-
-def test_companions_of_hbases_legacy_rows(goldens: Goldens) -> None:
-    codec = of.hbase_companion
-    before = codec.CompanionState({b"d:o": of.HBaseCell(b"\0\1", 5)}, ROWS["time only"])
-    after = codec.CompanionState({b"d:o": of.HBaseCell(b"\0\2", 6)}, ROWS["whole"])
-    settled = codec.Companion("nonce", 6, 6, True, (after, before))
-    values: dict[str, bytes | str] = {
-        "row": of.companion_row(b"a.events.03"),
-        "column": codec.COLUMN,
-        "about to be written": codec.encode(after, floor=6, nonce="nonce", others=[before]),
-        "a row to be deleted": codec.encode(codec.CompanionState({}, None), floor=6, nonce="nonce", others=[]),
-        "settled": codec.encode_settled(settled),
-    }
-    goldens.check("formats/stores/hbase-companion.txt", lines(values))
 
 
 def test_znodes_of_zookeeper(goldens: Goldens) -> None:

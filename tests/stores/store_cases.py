@@ -36,6 +36,10 @@ class Case:
     """The history holds reasons and anchors."""
     dates_rows: bool = True
     """A row has the time that its writer gives it."""
+    whole_anchors: bool = True
+    """A store that keeps anchors keeps any, and not only what its own programs keep."""
+    may_all_lose: bool = False
+    """Of two writers at once, both may give up."""
     versions_recur: bool = False
     """A row that is written back to what it was has its old version."""
 

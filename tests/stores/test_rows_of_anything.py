@@ -16,7 +16,7 @@ from reconciler.core.errors import Refused
 from reconciler.formats import anchor_text, range_manifests
 from reconciler.ports import Row
 from reconciler.stores.hbase.cloudera_rows import BatchRow
-from reconciler.stores.hbase.layouts import anchored, cdap, cdap_companion, cloudera_companion
+from reconciler.stores.hbase.layouts import anchored, cdap
 from reconciler.stores.hbase.layouts.cells import HBaseCell
 from reconciler.stores.sql_rows import COLUMNS, Decoder
 from reconciler.stores.zookeeper import single_text
@@ -28,7 +28,7 @@ CELL = st.none() | NUMBERS | st.text(max_size=40) | st.binary(max_size=40) | WOR
 SHORT_NAMES = "v s w a o t i f c p n d z"
 LONG_NAMES = (
     "format group topic partition until from anchor offset written_at_ms deleted timestamp_ms id_base64 fingerprint "
-    "cluster_id topic_id names nonce floor settled states cells change reason at_ms epoch_ms"
+    "cluster_id topic_id names nonce change reason at_ms"
 )
 JSON = st.recursive(
     st.none() | NUMBERS | st.text(max_size=9) | WORDS,
@@ -97,11 +97,7 @@ def test_any_cells_of_hbase_are_read_or_marked(runs: int) -> None:
             assert found is None or isinstance(found, StoredOffset)
         batch = BatchRow(b"row", 0, cells)
         assert not batch.offsets.keys() & batch.faults.keys()
-        for read in (anchored.decode, cloudera_companion.decode, cloudera_companion.decode_claim):
-            _refused_or(read, value)
-        companion = _refused_or(cdap_companion.decode, value, 5)
-        if companion is not None:
-            cdap_companion.meaning(companion, cells, StoredOffset(7))
+        _refused_or(anchored.decode, value)
 
     any_cells()
 

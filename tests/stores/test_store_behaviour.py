@@ -39,7 +39,7 @@ SHAPES = {
 }
 
 
-IN_HBASE = ["anchored", "cloudera", "cloudera_anchors", "logsaver", "metrics", "flowlet"]
+IN_HBASE = ["anchored", "cloudera", "logsaver", "metrics", "flowlet"]
 IN_POSTGRESQL = ["own", "mapped", "grouped"]
 IN_ZOOKEEPER = ["consumers", "single"]
 ON_SERVERS = [*(f"zookeeper_{kind}" for kind in IN_ZOOKEEPER), *(f"postgresql_{kind}" for kind in IN_POSTGRESQL)]
@@ -100,7 +100,7 @@ def test_an_unknown_group_is_empty(store, group):
 def test_every_shape_of_anchor_reads_back(store, case):
     """One store for all: to make one costs more than to write to it. Where there are no groups, the row is replaced."""
     for shape, anchor in SHAPES.items():
-        if anchor is None or store.capabilities.keeps_anchors:
+        if anchor is None or (store.capabilities.keeps_anchors and case.whole_anchors):
             group, stored = case.group(), StoredOffset(42, anchor, written_at_ms=NOW - 5)
             result = put(store, group, {case.key(): stored})
             assert (result.written, result.conflicts) == ((case.key(),), ()), shape
@@ -321,7 +321,7 @@ def test_history_holds_every_change(store, case, group):
     assert store.history(case.group()) == []
 
 
-def test_exactly_one_of_several_concurrent_writers_wins_each_round(store, case, group, thorough):
+def test_of_several_concurrent_writers_at_most_one_wins_each_round(store, case, group, thorough):
     if not case.real_compare_and_set:
         pytest.skip("this store has no compare-and-set of its own")
     writers, rounds = (8, 10) if thorough else (4, 3)
@@ -335,12 +335,15 @@ def test_exactly_one_of_several_concurrent_writers_wins_each_round(store, case, 
                 barrier.wait()
                 row = only_row(mine, group)
                 barrier.wait()
-                new = StoredOffset(turn, Anchor(offset=number))
-                result = mine.write(group, [Change(row.key, row.version, new)], reason="race", now_ms=turn)
+                at = 100 * turn + number
+                new = StoredOffset(at, Anchor(offset=number))
+                result = mine.write(group, [Change(row.key, row.version, new)], reason="race", now_ms=NOW + at)
                 won.append(bool(result.written))
         return won
 
     with ThreadPoolExecutor(writers) as pool:
         outcomes = list(pool.map(write, range(writers)))
-    assert [sum(turn) for turn in zip(*outcomes, strict=True)] == [1] * rounds
-    assert only_row(store, group).stored.offset == rounds
+    winners = [[number for number, won in enumerate(turn) if won] for turn in zip(*outcomes, strict=True)]
+    assert {len(each) for each in winners} <= ({0, 1} if case.may_all_lose else {1})
+    last = [100 * turn + each[0] for turn, each in enumerate(winners, 1) if each]
+    assert only_row(store, group).stored.offset == max(last, default=0)

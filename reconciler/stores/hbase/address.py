@@ -93,12 +93,10 @@ def _anchored(parts: _Parts) -> OffsetStore:
 def _cloudera(parts: _Parts) -> OffsetStore:
     from reconciler.stores.hbase.cloudera import ClouderaStore
 
-    family = (parts.parameters.filled("anchor_family") or "").encode()
-    if family == cloudera.FAMILY or b":" in family:
-        raise ConfigError(f"anchor_family={family.decode()} is not a family for anchors.", hint="Name another family.")
-    families = {name: {"timeToLive": cloudera.TTL_SECONDS} for name in (cloudera.FAMILY, family) if name}
     number = Number(parts.parameters.choice(PARAMETER, *(each.value for each in Number)))
-    return ClouderaStore(parts.table(families), parts.shown, anchor_family=family or None, number=number)
+    return ClouderaStore(
+        parts.table({cloudera.FAMILY: {"timeToLive": cloudera.TTL_SECONDS}}), parts.shown, number=number
+    )
 
 
 def _log_saver(parts: _Parts) -> OffsetStore:
@@ -115,8 +113,7 @@ def _log_saver(parts: _Parts) -> OffsetStore:
 
 
 def _metrics(parts: _Parts) -> OffsetStore:
-    keeps_anchors = parts.parameters.choice("anchors", "beside", "apart") == "beside"
-    return _cdap(parts, cdap.Metrics(), keeps_anchors=keeps_anchors)
+    return _cdap(parts, cdap.Metrics())
 
 
 def _flowlet(parts: _Parts) -> OffsetStore:
@@ -138,12 +135,12 @@ def _flowlet(parts: _Parts) -> OffsetStore:
     return _cdap(parts, flowlet.Flowlet(ids, key_of, find_message, column))
 
 
-def _cdap(parts: _Parts, layout: cdap.CdapLayout, *, keeps_anchors: bool = True) -> OffsetStore:
+def _cdap(parts: _Parts, layout: cdap.CdapLayout) -> OffsetStore:
     from reconciler.stores.hbase.cdap import CdapStore
 
     of_group = parts.parameters.filled("of_group")
     table = parts.table({cdap.FAMILY: {}})
-    return CdapStore(table, layout, parts.shown, keeps_anchors=keeps_anchors, of_group=of_group)
+    return CdapStore(table, layout, parts.shown, of_group=of_group)
 
 
 _STORES: Mapping[str, Callable[[_Parts], OffsetStore]] = {

@@ -18,7 +18,7 @@ ADDRESSES = [
     *("sqlite:///offsets.db", "sqlite:////srv/a%20b.db", "sqlite://", "memory:", "memory:a", "kafka-group:"),
     *("hbase://127.0.0.1:1/offsets?layout=anchored&timeout=5", "hbase://[::1]/t?layout=cloudera"),
     *("hbase://h/cdap_system:log.meta?layout=cdap-logsaver&prefix=100",),
-    *("hbase://h/t?layout=cdap-metrics&anchors=apart",),
+    *("hbase://h/t?layout=cdap-metrics&of_group=g",),
     *("hbase://h/t?layout=cdap-flowlet&id_of=json:$.id&column=d:c",),
     *("hbase://h:99999/t?layout=anchored&transport=framed",),
     *("zookeeper://h1:2181,h2:2181/kafka?layout=consumers", "zookeeper://u:p@h/a?layout=single&of_group=g&saves=from"),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reconciler.stores.hbase.layouts.cells import HBaseCell
+from reconciler.stores.hbase.table import HBaseTable
 
 T = TypeVar("T")
 
@@ -18,7 +19,8 @@ class FakeTable:
     def __init__(self) -> None:
         self.data: dict[bytes, dict[bytes, HBaseCell]] = {}
         self.around: Callable[[str, bytes, Callable[[], object]], object] = lambda name, row, call: call()
-        self._clock = 0
+        self.clock = 0
+        """The server's, epoch ms."""
 
     def rows(self, keys: Sequence[bytes]) -> dict[bytes, dict[bytes, HBaseCell]]:
         return self._call("rows", b"", lambda: {key: dict(self.data[key]) for key in keys if self.data.get(key)})
@@ -36,7 +38,9 @@ class FakeTable:
 
         return self._call("scan", start, found)
 
-    def put_if_unchanged(self, key: bytes, column: bytes, expected: bytes | None, value: bytes) -> bool:
+    put_if_unchanged: Any = HBaseTable.put_if_unchanged
+
+    def check_and_put(self, key: bytes, column: bytes, expected: bytes | None, value: bytes) -> bool:
         def swap() -> bool:
             cell = self.data.get(key, {}).get(column)
             if (None if cell is None else cell.value) != expected:
@@ -44,9 +48,7 @@ class FakeTable:
             self._set(key, {column: value})
             return True
 
-        return self._call("put_if_unchanged", key, swap)
-
-    check_and_put = put_if_unchanged
+        return self._call("check_and_put", key, swap)
 
     def scan_prefix(self, prefix: bytes) -> dict[bytes, dict[bytes, HBaseCell]]:
         found = {key: dict(cells) for key, cells in self.data.items() if cells and key.startswith(prefix)}
@@ -74,9 +76,23 @@ class FakeTable:
         pass
 
     def _set(self, key: bytes, cells: Mapping[bytes, bytes], at: int | None = None) -> None:
-        self._clock += 1
-        stamp = self._clock if at is None else at
-        self.data.setdefault(key, {}).update({column: HBaseCell(value, stamp) for column, value in cells.items()})
+        self.clock += 1
+        stamp, row = self.clock if at is None else at, self.data.setdefault(key, {})
+        row |= {
+            name: HBaseCell(value, stamp) for name, value in cells.items() if name not in row or row[name].at <= stamp
+        }
 
     def _call(self, name: str, key: bytes, call: Callable[[], T]) -> T:
         return self.around(name, key, call)  # type: ignore[return-value]
+
+
+class FakeConnection:
+    """One store's way to a ``FakeTable``: its calls can be replaced without those of other stores."""
+
+    put_if_unchanged: Any = HBaseTable.put_if_unchanged
+
+    def __init__(self, table: FakeTable) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)

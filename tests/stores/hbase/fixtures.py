@@ -82,26 +82,22 @@ def hbase_anchored_case(hbase_shared: Callable[[str], str]) -> Case:
 @pytest.fixture
 def hbase_cloudera_case(hbase_shared: Callable[[str], str]) -> Case:
     address = hbase_shared("cloudera")
-    return Case(lambda: open_store(address), TOPICS, any_topic_name=False, rows_apart=False, whole_history=False)
-
-
-@pytest.fixture
-def hbase_cloudera_anchors_case(hbase_shared: Callable[[str], str]) -> Case:
-    address = hbase_shared("cloudera&anchor_family=anchors")
-    return Case(lambda: open_store(address), TOPICS, any_topic_name=False, rows_apart=False, whole_history=False)
+    return Case(
+        lambda: open_store(address), TOPICS, any_topic_name=False, rows_apart=False, dates_rows=False, may_all_lose=True
+    )
 
 
 @pytest.fixture
 def hbase_logsaver_case(hbase_shared: Callable[[str], str]) -> Case:
     address = hbase_shared("cdap-logsaver&prefix=100")
     own = address.replace("prefix=100", f"prefix={uuid.uuid4().int % 2**31}")
-    return Case(lambda: open_store(own), TOPICS, groups=False)
+    return Case(lambda: open_store(own), TOPICS, groups=False, dates_rows=False, whole_anchors=False)
 
 
 @pytest.fixture
 def hbase_metrics_case(hbase_shared: Callable[[str], str], happy: Any) -> Case:
     address = empty_table(happy, hbase_shared("cdap-metrics"))
-    return Case(lambda: open_store(address), TOPICS, groups=False)
+    return Case(lambda: open_store(address), TOPICS, groups=False, dates_rows=False)
 
 
 @pytest.fixture
@@ -120,7 +116,7 @@ def hbase_flowlet_case(hbase: HBase, hbase_shared: Callable[[str], str], happy: 
         no_records = dict.fromkeys  # the log has no record at any offset
         return CdapStore(table, Flowlet(no_records), address)
 
-    return Case(opened, TOPICS, groups=False)
+    return Case(opened, TOPICS, groups=False, dates_rows=False, whole_anchors=False)
 
 
 # ---------------------------------------------------------------- for the tests of HBase alone

@@ -10,11 +10,9 @@ from reconciler.stores.registry import open_store
 GOOD = {
     "hbase://h:9090/t?layout=anchored": (True, True),
     "hbase://h/t?layout=anchored&transport=framed&protocol=compact&timeout=0.5&saves=until": (True, True),
-    "hbase://h:9090/t?layout=cloudera": (False, True),
-    "hbase://h:9090/t?layout=cloudera&anchor_family=anchors": (True, True),
+    "hbase://h:9090/t?layout=cloudera": (False, False),
     "hbase://h:9090/cdap_system:log.meta?layout=cdap-logsaver&prefix=100&of_group=logs": (True, False),
-    "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics": (True, False),
-    "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics&anchors=apart": (False, False),
+    "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics": (False, False),
     "hbase://h:9090/kv?layout=cdap-flowlet&id_of=json:$.id&column=d:c": (True, False),
     "hbase://h:9090/kv?layout=cdap-flowlet&id_of=key&key_of=python:os.path:join&find=python:os.path:join": (
         True,
@@ -53,11 +51,9 @@ def test_capabilities_need_no_server(address):
         ),
         (
             "hbase://h/t?layout=cloudera&anchors=x",
-            "'anchors' is not one of its parameters (layout, transport, protocol, saves, timeout, anchor_family, "
-            "number)",
+            "'anchors' is not one of its parameters (layout, transport, protocol, saves, timeout, number)",
             "hbase://thrift-host:9090/TABLE?layout=anchored",
         ),
-        ("hbase://h/t?layout=cloudera&anchor_family=offsets", "is not a family for anchors", "another"),
         ("hbase://h/t?layout=anchored&transport=tls", "transport='tls' is not one of buffered, framed", "hbase://"),
         ("hbase://h/t?layout=anchored&timeout=0", "timeout='0' is not a time in seconds, above 0", "hbase://"),
         ("hbase://h/t?layout=cdap-logsaver", "prefix is missing", "prefix=100 for the log writer, prefix=101"),

@@ -3,14 +3,12 @@ plain client reads them back byte for byte."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from tests.stores.bare_jobs import PATIENT
 from tests.stores.hbase.jobs import (
     DONE,
@@ -21,12 +19,13 @@ from tests.stores.hbase.jobs import (
     deliver,
     ends,
     event_ms,
-    fails_over_and_back,
+    fails_over,
     job,
     longs,
     rows_of,
+    track,
 )
-from tests.world import BASE, SOURCE_ID, World
+from tests.world import World
 
 pytestmark = pytest.mark.system
 BATCH_MS = event_ms(200)
@@ -51,19 +50,6 @@ def table(hbase, happy) -> Callable[..., Table]:
     return lambda **families: Table(hbase, happy, {name: options or {} for name, options in families.items()})
 
 
-def anchor(partition: int) -> Anchor:
-    """The last processed record, as recorded at the source."""
-    number = DONE[partition]
-    value = json.dumps({"id": number, "ts": event_ms(number)}).encode()
-    digest = fingerprint(b"key %d" % number, value)
-    return Anchor(BASE + number, event_ms(number), None, digest, SOURCE_ID, "the-source-topic")
-
-
-def track(world: World, address: str) -> None:
-    """Store the anchors that ``track`` would have stored while the source was alive."""
-    world.save({n: StoredOffset(STORED[n], anchor(n), event_ms(DONE[n]) + 5) for n in PARTITIONS}, address=address)
-
-
 # ---------------------------------------------------------------- byte for byte
 
 
@@ -72,16 +58,16 @@ def batch(offsets: dict[int, int]) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("identity", [False, True], ids=["default", "identity"])
-def test_clouderas_rows_with_anchors_apart_are_corrected(world: World, table, identity: bool) -> None:
-    made, anchors = table(offsets={"time_to_live": 2_592_000}), f"sqlite:///{world.folder / 'anchors.db'}"
+def test_clouderas_rows_are_corrected_by_a_later_row(world: World, table, identity: bool) -> None:
+    made = table(offsets={"time_to_live": 2_592_000})
     older, latest = (f"{world.topic}:{world.group}:{time}".encode() for time in (BATCH_MS - 60_000, BATCH_MS))
     made.plain.put(older, batch({0: 5_010, 1: 5_011}))
     made.plain.put(latest, batch(STORED))
     made.plain.put(f"{world.topic}:{world.group}0:{BATCH_MS + 1}".encode(), batch({0: 1, 1: 1}))
-    track(world, anchors)
     there = world.topic if identity else world.mirrored
     deliver(world, there)
-    file = config(world, job(world, made.address("cloudera")), identity_policy=identity, anchors=anchors)
+    file = config(world, job(world, made.address("cloudera")), identity_policy=identity)
+    track(world, file)
     before = rows_of(made.plain)
     ends(world.run("check", "-c", file), 3)
     world.plan(file)
@@ -92,10 +78,7 @@ def test_clouderas_rows_with_anchors_apart_are_corrected(world: World, table, id
     assert int(key[-13:]) > BATCH_MS
     assert cells == batch(RIGHT)
     assert rows_of(made.plain) == before | new
-    ends(world.run("check", "-c", file), 0)
-    ends(world.run("rollback", world.plan_file, "-c", file, "--yes"), 0)
-    assert dict(made.plain.scan()) == before
-    ends(world.run("check", "-c", file), 3)
+    ends(world.run("check", "-c", file, "--to", "b"), 0)
 
 
 def log_saver_row(topic: str, partition: int, prefix: int = 100) -> bytes:
@@ -107,7 +90,7 @@ def log_saver_cells(partition: int, offset: int) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize(("prefix", "other"), [(100, 101), (101, 100)], ids=["log writer", "log metrics"])
-def test_the_log_savers_rows_fail_over_and_back(world: World, table, prefix: int, other: int) -> None:
+def test_the_log_savers_rows_fail_over(world: World, table, prefix: int, other: int) -> None:
     """The event time comes from the payload; several records may have the largest one."""
     made = table(d=None)
     stamp = 1_000_000 * max(map(event_ms, DONE.values()))
@@ -121,26 +104,18 @@ def test_the_log_savers_rows_fail_over_and_back(world: World, table, prefix: int
     file = config(world, job(world, made.address(f"cdap-logsaver&prefix={prefix}")), identity_policy=True)
     assert {n: row["verdict"] for n, row in world.checked(file).items()} == {0: "tied", 1: "tied", 2: "new"}
     after = {log_saver_row(world.topic, n, prefix): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
-    fails_over_and_back(world, file, made.plain, after | untouched)
+    fails_over(world, file, made.plain, after | untouched)
 
 
-def test_the_metrics_processors_rows_fail_over_and_back(world: World, table) -> None:
+def test_the_metrics_processors_rows_fail_over(world: World, table) -> None:
     made = table(d=None)
-    names = {n: f"{world.topic}.{n:02d}".encode() for n in PARTITIONS}
-    there = {n: f"{world.mirrored}.{n:02d}".encode() for n in PARTITIONS}
     for n in PARTITIONS:
-        made.plain.put(names[n], {b"d:o": longs(STORED[n])})
+        made.plain.put(f"{world.topic}.{n:02d}".encode(), {b"d:o": longs(STORED[n])})
     deliver(world, world.mirrored)
     file = config(world, job(world, made.address("cdap-metrics")))
-    old = ends(world.run("check", "-c", file), 4)
-    stopped = ", ".join(f"{world.mirrored}-{n}" for n in PARTITIONS)
-    assert f"  {stopped} must not start: stored without an anchor" in old.out
-    for n in PARTITIONS:
-        made.plain.put(names[n], {b"d:o": longs(STORED[n]), b"d:t": longs(event_ms(DONE[n]))})
-    after = {
-        there[n]: {b"d:o": longs(RIGHT[n] - 1), b"d:t": longs(event_ms(DONE[n] - 1))} for n in PARTITIONS
-    } | rows_of(made.plain)
-    fails_over_and_back(world, file, made.plain, after)
+    track(world, file)
+    there = {f"{world.mirrored}.{n:02d}".encode(): {b"d:o": longs(RIGHT[n])} for n in PARTITIONS}
+    fails_over(world, file, made.plain, there | rows_of(made.plain))
 
 
 HOOKS = "cdap-flowlet&id_of=python:flowlet_hooks:message_id"
@@ -156,19 +131,19 @@ def test_a_flowlets_rows_are_corrected(world: World, table, own: bool) -> None:
     def rows(topic: str, offsets: dict[int, int]) -> dict[bytes, dict[bytes, bytes]]:
         return {f"{prefix}{topic}:{n}".encode(): {b"d:c": longs(offset, DONE[n] + 1)} for n, offset in offsets.items()}
 
-    for row, cells in rows(world.topic, STORED).items():
-        made.plain.put(row, cells)
     deliver(world, world.mirrored)
     identity = {"id": "python:flowlet_hooks:message_id", "id_order": "increasing", "timestamp": "record"}
     file = config(world, job(world, made.address(query), **identity))
+    made.plain.put(f"{prefix}{world.topic}:0".encode(), {b"d:c": longs(STORED[0])})
+    assert world.checked(file)[0]["verdict"] == "unresolved"
+    for row, cells in rows(world.topic, STORED).items():
+        made.plain.put(row, cells)
     found = world.checked(file)
     assert {n: (row["verdict"], row["replay"]["exact"]) for n, row in found.items()} == {
         0: ("moved", 0),
         1: ("moved", 0),
     }
-    fails_over_and_back(world, file, made.plain, rows(world.topic, STORED) | rows(world.mirrored, RIGHT))
-    made.plain.put(f"{prefix}{world.topic}:0".encode(), {b"d:c": longs(STORED[0])})
-    assert world.checked(file)[0]["verdict"] == "unresolved"
+    fails_over(world, file, made.plain, rows(world.topic, STORED) | rows(world.mirrored, RIGHT))
 
 
 def test_a_flowlet_at_the_end_of_the_log_has_no_record_to_name(world: World, table) -> None:
@@ -181,4 +156,4 @@ def test_a_flowlet_at_the_end_of_the_log_has_no_record_to_name(world: World, tab
     world.plan(file, "--set", f"{world.mirrored}:0={end}", "--accept", "skips")
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
     assert made.plain.row(f"{world.mirrored}:0".encode()) == {b"d:c": longs(end)}
-    ends(world.run("check", "-c", file), 0)
+    ends(world.run("check", "-c", file, "--to", "b"), 0)

@@ -40,10 +40,6 @@ def longs(*numbers: int) -> bytes:
     [
         ("anchored", "create '{}', {{NAME => 'o', VERSIONS => 100}}"),
         ("cloudera", "create '{}', {{NAME => 'offsets', TTL => 2592000}}"),
-        (
-            "cloudera&anchor_family=a",
-            "create '{}', {{NAME => 'offsets', TTL => 2592000}}, {{NAME => 'a', TTL => 2592000}}",
-        ),
         ("cdap-metrics", "create '{}', {{NAME => 'd'}}"),
     ],
 )
@@ -154,46 +150,36 @@ ROWS = {
         Anchor(timestamp_ms=NOW, names=Names.MAX_TIME),
         {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)},  # the largest time stays, since OURS is older
     ),
-    "cdap-metrics": (
-        b"events.00",
-        {b"d:o": longs(5065), b"d:t": longs(NOW)},
-        Anchor(timestamp_ms=NOW),
-        {b"d:o": longs(100), b"d:t": longs(NOW - 7)},
-    ),
-    "cdap-metrics (old row)": (b"events.00", {b"d:o": longs(5065)}, None, {b"d:o": longs(100), b"d:t": longs(NOW - 7)}),
+    "cdap-metrics": (b"events.00", {b"d:o": longs(5065)}, None, {b"d:o": longs(100)}),
 }
 
 
 @pytest.mark.parametrize("case", ROWS)
 @pytest.mark.parametrize("stamp", [None, TRANSACTION])
-def test_a_row_of_cdap_is_read_corrected_and_restored_byte_for_byte(tables: Tables, case, stamp):
+def test_a_row_of_cdap_is_read_and_corrected_byte_for_byte_and_the_job_goes_on(tables: Tables, case, stamp):
     row, before, anchor, after = ROWS[case]
-    query = case.partition(" ")[0]
-    store, plain = tables.made(query), tables.table(query)
+    store, plain = tables.made(case), tables.table(case)
     plain.put(row, before, timestamp=stamp)
     found = only(store)
     assert (found.key, found.stored.offset, found.stored.anchor) == (KEY, 5065, anchor)
     assert stamp is None or found.stored.written_at_ms == TRANSACTION // 1_000_000
     change(store, StoredOffset(100, OURS), KEY)
-    assert plain.row(row) == after
-    corrected = only(store)
-    assert (corrected.stored.offset, corrected.stored.anchor) == (100, OURS)
-    back = Change.restoring(KEY, corrected.version, found.stored, found.text)
-    assert store.write("g", [back], reason="rollback", now_ms=NOW + 9).written == (KEY,)
+    assert dict(plain.scan()) == {row: after}
+    change(store, StoredOffset(5065), KEY)
     assert plain.row(row) == before
-    assert only(store).stored == found.stored  # its date too: a new one would say that the job had got further
+    number = next(iter(before))
+    plain.put(row, {number: longs(5100)}, timestamp=stamp and 2 * stamp)
+    assert only(store).stored.offset == 5100
 
 
-@pytest.mark.parametrize("query", ["cdap-logsaver&prefix=100", "cdap-metrics"])
-def test_a_row_that_was_created_and_deleted_leaves_nothing(tables: Tables, query):
-    store = tables.made(query)
+@pytest.mark.parametrize("case", ROWS)
+def test_a_new_row_of_cdap_is_its_own_cells_and_a_deleted_one_leaves_nothing(tables: Tables, case):
+    row, _, _, after = ROWS[case]
+    store, plain = tables.made(case), tables.table(case)
     change(store, StoredOffset(100, OURS), KEY)
-    assert len(dict(tables.table(query).scan())) == 2
-    made = only(store)
-    store.write("g", [Change(KEY, made.version, None)], reason="rollback", now_ms=NOW)
-    assert dict(tables.table(query).scan()) == {}
-    change(store, StoredOffset(101, OURS), KEY)
-    assert only(store).stored.offset == 101
+    assert dict(plain.scan()) == {row: after | ({b"d:maxEventTime": longs(NOW - 7)} if len(after) > 1 else {})}
+    store.write("g", [Change(KEY, only(store).version, None)], reason="test", now_ms=NOW)
+    assert dict(plain.scan()) == {}
 
 
 def test_other_rows_stay_and_are_not_taken_for_the_jobs(tables: Tables):
@@ -236,16 +222,12 @@ def test_other_columns_of_a_row_stay(tables: Tables):
             {b"d:nextOffset": b""},
             "d:nextOffset has 0 bytes, not 8",
         ),
-        ("cdap-metrics", b"!reconciler:events.00", {b"d:beside": b"{}"}, "format is not"),
         ("cloudera", b"events:g:1700000000000", {b"offsets:0": b"x"}, "column offsets:0 is not a whole number"),
-        ("cloudera", b"!reconciler:events:g:", {b"offsets:claim": b"{}"}, "format is not"),
     ],
 )
 def test_a_damaged_row_is_malformed_by_its_key_and_hides_no_other(tables: Tables, query, row, cells, what):
     store, plain = tables.made(query), tables.table(query)
     put(store, "g", {TopicPartition("other", 0): StoredOffset(8, OURS)})
-    if row.startswith(b"!"):
-        put(store, "g", {KEY: StoredOffset(5, OURS)})
     plain.put(row, cells)
     bad, sound = store.read("g", ["events", "other"])
     assert sound.stored.offset == 8
@@ -260,34 +242,6 @@ def test_the_largest_event_time_may_come_from_the_row_that_the_offset_was_found_
     store.write("g", [Change(KEY, None, StoredOffset(100, OURS), found_from=found_from)], reason="apply", now_ms=NOW)
     row = tables.table("cdap-logsaver&prefix=100").row(b"\0\0\0devents\0\0\0\0")
     assert row == {b"d:nextOffset": longs(100), b"d:maxEventTime": longs(NOW)}
-
-
-# ---------------------------------------------------------------- jobs that go on
-
-
-@pytest.mark.parametrize("stamp", [None, TRANSACTION + 1_000_000])
-def test_a_job_that_continues_counts_in_the_rows_numbering(tables: Tables, stamp):
-    """Without an anchor of its own, it has the last one, which lags behind. Its own time gets the row's numbering."""
-    store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
-    if stamp:
-        plain.put(b"events.00", {b"d:o": longs(7)}, timestamp=TRANSACTION)
-    change(store, StoredOffset(100, OURS), KEY)
-    only(store)
-    plain.put(b"events.00", {b"d:o": longs(140)}, timestamp=stamp)
-    row = only(store)
-    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (140, OURS, 40)
-    plain.put(b"events.00", {b"d:o": longs(150), b"d:t": longs(NOW + 3)}, timestamp=stamp and stamp + 1)
-    row = only(store)
-    assert row.stored.anchor == Anchor(timestamp_ms=NOW + 3, cluster_id="b", topic_id="t")
-    plain.put(b"events.00", {b"d:o": longs(90)}, timestamp=stamp and stamp + 2)
-    assert only(store).stored.anchor is None
-
-
-def test_a_job_that_writes_before_any_reader_saw_the_correction_gets_no_anchor(tables: Tables):
-    store, plain = tables.made("cdap-metrics"), tables.table("cdap-metrics")
-    put(store, "g", {KEY: StoredOffset(100, OURS)})
-    plain.put(b"events.00", {b"d:o": longs(140)})
-    assert only(store).stored.anchor is None
 
 
 # ---------------------------------------------------------------- Cloudera's layout
@@ -313,16 +267,7 @@ def test_a_correction_is_a_new_row_of_all_partitions_and_history_stays(tables: T
         b"events:g:1497628830000": batch(p0=285, p1=286, p2=287),
         b"events:g:%d" % NOW: batch(p0=185, p1=186, p2=287),
     }
-    kept = store.read("g")
-    assert [row.stored.written_at_ms for row in kept] == [
-        NOW,
-        NOW,
-        1497628830000,
-    ]  # the third was only carried over
-    back = [Change.restoring(new.key, new.version, old.stored, old.text) for new, old in zip(kept, rows, strict=True)]
-    assert len(store.write("g", back, reason="rollback", now_ms=NOW + 5).written) == 3
-    assert b"events:g:%d" % NOW not in dict(plain.scan())
-    assert [row.stored for row in store.read("g")] == [row.stored for row in rows]
+    assert {row.stored.written_at_ms for row in store.read("g")} == {NOW}
 
 
 def example_reader(plain: Any, topic: str, group: str, partitions: int, now_ms: int) -> dict[int, int]:
@@ -336,9 +281,8 @@ def example_reader(plain: Any, topic: str, group: str, partitions: int, now_ms: 
     return stored | dict.fromkeys(range(count, partitions), 0)
 
 
-@pytest.mark.parametrize("query", ["cloudera", "cloudera&anchor_family=anchors"])
-def test_a_job_of_the_example_reads_the_written_offsets(tables: Tables, query):
-    store, plain = tables.made(query), tables.table(query)
+def test_a_job_of_the_example_reads_the_written_offsets(tables: Tables):
+    store, plain = tables.made("cloudera"), tables.table("cloudera")
     keys = [TopicPartition("events", number) for number in (0, 2)]
     put(store, "g", {keys[0]: StoredOffset(7, OURS), keys[1]: StoredOffset(9, OURS)}, now_ms=NOW)
     assert example_reader(plain, "events", "g", 4, NOW) == {0: 7, 1: 0, 2: 9, 3: 0}
@@ -373,42 +317,14 @@ def test_a_long_history_is_not_read(tables: Tables):
     seen = tables.count_rows(store)
     assert only(store).stored.offset == 19_999
     change(store, StoredOffset(5), KEY)
-    assert store.history("g")[-1].after.offset == 5
+    assert only(store).stored.offset == 5
     assert only(store, "g:15").stored.offset == 1
     assert seen.rows < 700
 
 
-def test_the_history_is_read_from_the_rows(tables: Tables):
-    store, plain = tables.made("cloudera"), tables.table("cloudera")
-    plain.put(b"events:g:1497628770000", batch(p0=225, p1=225))
-    plain.put(b"events:g:1497628830000", batch(p0=285, p1=225))
-    one, two = (TopicPartition("events", number) for number in (0, 1))
-    changes = [(e.key, e.before and e.before.offset, e.after and e.after.offset, e.reason) for e in store.history("g")]
-    assert changes == [
-        (one, None, 225, "events:g:1497628770000"),
-        (two, None, 225, "events:g:1497628770000"),
-        (one, 225, 285, "events:g:1497628830000"),
-    ]
-
-
-def test_with_an_anchor_family_a_job_that_continues_counts_in_the_rows_numbering(tables: Tables):
-    query = "cloudera&anchor_family=anchors"
-    store, plain = tables.made(query), tables.table(query)
-    change(store, StoredOffset(100, OURS), KEY)
-    assert only(store).stored.anchor == OURS
-    plain.put(b"events:g:%d" % (NOW + 60_000), batch(p0=140))
-    row = only(store)
-    assert (row.stored.offset, row.stored.anchor, row.anchor_lag) == (140, OURS, 40)
-    plain.put(b"events:g:%d" % (NOW + 120_000), batch(p0=90))
-    assert only(store).stored.anchor is None
-
-
-def test_without_an_anchor_family_nothing_is_left_beside_the_rows(tables: Tables):
+def test_nothing_is_left_beside_the_rows(tables: Tables):
     store, plain = tables.made("cloudera"), tables.table("cloudera")
     put(store, "g", {KEY: StoredOffset(100, OURS), TopicPartition("events", 1): StoredOffset(7)}, now_ms=NOW)
     assert only(store, topic="events", partition=0).stored == StoredOffset(100, None, NOW)
     assert list(dict(plain.scan())) == [b"events:g:%d" % NOW]
-    rows = store.read("g")
-    store.write("g", [Change(row.key, row.version, None) for row in rows], reason="rollback", now_ms=NOW)
-    assert dict(plain.scan()) == {}
     assert cloudera.TTL_SECONDS == 2_592_000

@@ -61,8 +61,8 @@ def test_a_correction_never_makes_the_largest_event_time_smaller():
     assert log_saver_cells(corrected, 400)[cdap.MAX_EVENT_TIME] == cdap.long(500)
     assert log_saver_cells(corrected, None)[cdap.MAX_EVENT_TIME] == cdap.long(500)
     assert log_saver_cells(StoredOffset(7), 900)[cdap.MAX_EVENT_TIME] == cdap.long(900)
-    imported = StoredOffset(7, Anchor(timestamp_ms=300, names=Names.MAX_TIME))
-    assert log_saver_cells(imported, 900)[cdap.MAX_EVENT_TIME] == cdap.long(300)
+    ahead = StoredOffset(7, Anchor(timestamp_ms=950, names=Names.NEXT))
+    assert log_saver_cells(ahead, 900)[cdap.MAX_EVENT_TIME] == cdap.long(900), "it names a record not processed yet"
 
 
 def test_a_sentinel_is_written_as_nothing_yet():
@@ -87,7 +87,7 @@ def test_a_dumped_row_of_the_metrics_processor_is_read_and_written_to_the_byte(r
     assert METRICS.row_key(key) == row
     assert METRICS.parse_key(row) == key
     stored = METRICS.read(cells(1478732942360, o=value))
-    assert stored == StoredOffset(offset, None, 1478732942360)  # old rows have no time
+    assert stored == StoredOffset(offset, None, 1478732942360)
     assert metrics_cells(stored) == {b"d:o": value}
 
 
@@ -103,21 +103,6 @@ def test_partitions_from_100_on_have_as_many_digits_as_they_need():
 @pytest.mark.parametrize("row", [b"m.7", b"m.007", b"m", b".07", b"m.", b"m.-1", b"m.99999999999", b"\xff.07", b""])
 def test_other_keys_are_no_rows_of_the_metrics_processor(row):
     assert METRICS.parse_key(row) is None
-
-
-def test_a_time_written_before_the_offset_does_not_count():
-    together = {b"d:o": HBaseCell(cdap.long(5), 100), b"d:t": HBaseCell(cdap.long(77), 100)}
-    assert METRICS.read(together).anchor == Anchor(timestamp_ms=77)
-    after = {b"d:o": HBaseCell(cdap.long(5), 100), b"d:t": HBaseCell(cdap.long(77), 101)}
-    assert METRICS.read(after).anchor == Anchor(timestamp_ms=77)
-    before = {b"d:o": HBaseCell(cdap.long(5), 100), b"d:t": HBaseCell(cdap.long(77), 99)}
-    assert METRICS.read(before).anchor is None
-
-
-def test_only_the_last_records_time_is_written_beside_the_offset():
-    assert metrics_cells(StoredOffset(5, Anchor(timestamp_ms=7))) == {b"d:o": cdap.long(5), b"d:t": cdap.long(7)}
-    for anchor in (None, Anchor(), Anchor(timestamp_ms=7, names=Names.MAX_TIME)):
-        assert metrics_cells(StoredOffset(5, anchor)) == {b"d:o": cdap.long(5)}
 
 
 # ---------------------------------------------------------------- flowlet

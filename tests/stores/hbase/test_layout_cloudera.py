@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.formats.json_fields import FieldError
-from reconciler.stores.hbase.layouts import cloudera, cloudera_companion
-from reconciler.stores.hbase.layouts.cloudera_companion import Claim
+from reconciler.stores.hbase.layouts import cloudera
 
 GROUPS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 TRICKY = st.sampled_from(["g", "g1", "g10", "g:1", "g:14", "g:0", "g:1497628830000", ":", "1497628830000", "ü"])
@@ -93,35 +90,6 @@ def test_a_value_that_is_no_offset_is_refused_with_its_column(value):
 def test_other_columns_are_ignored(column):
     assert cloudera.partition_of(column) is None
     assert cloudera.texts({column: b"5"}) == {}
-
-
-# ---------------------------------------------------------------- companions
-
-
-@given(st.builds(Claim, GROUPS, TIMES, st.none() | TIMES, st.booleans(), st.lists(TIMES).map(tuple)))
-def test_a_claim_reads_back(claim):
-    assert cloudera_companion.decode_claim(cloudera_companion.encode_claim(claim)) == claim
-
-
-def test_a_rows_meaning_reads_back():
-    stored = StoredOffset(42, Anchor(offset=41, timestamp_ms=5, id=b"\x00\xff", cluster_id="c"), 17)
-    assert cloudera_companion.decode(cloudera_companion.encode(stored)) == stored
-
-
-def test_a_claimed_row_that_is_seen_in_place_is_the_last_one_seen_and_passes_those_before() -> None:
-    claim = Claim("n", 9, 3, settled=False, unseen=(5, 7))
-    assert claim.having_seen(3) == claim.having_seen(4) == claim
-    assert claim.having_seen(5) == Claim("n", 9, 5, settled=False, unseen=(7,))
-    assert claim.having_seen(7) == Claim("n", 9, 7, settled=False)
-    seen = claim.having_seen(9)
-    assert (seen.last_seen, seen.not_seen, seen.having_seen(5)) == (9, (), seen)
-
-
-@pytest.mark.parametrize("unseen", ["5", "[-1]", "[null]", '["5"]', "{}", "[10000000000000]"])
-def test_a_claim_with_other_rows_than_times_is_refused(unseen: str) -> None:
-    sound = cloudera_companion.encode_claim(Claim("n", 9, 3, settled=False, unseen=(5,)))
-    with pytest.raises(FieldError, match="unseen"):
-        cloudera_companion.decode_claim(sound.replace(b"[5]", unseen.encode()))
 
 
 @pytest.mark.parametrize("text", [None, "", "8", "x", "\u0660", "-7"])

@@ -20,8 +20,7 @@ from urllib.parse import quote, unquote_to_bytes
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.decimal_text import whole_number
-from reconciler.formats.json_fields import required
-from reconciler.stores.hbase.layouts.cells import decode_json
+from reconciler.formats.json_fields import FieldError, required
 
 FORMAT = "reconciler.hbase/1"
 FAMILY = b"o"
@@ -72,7 +71,9 @@ def encode(entry: RowChange, nonce: str) -> bytes:
 
 def decode(value: bytes) -> RowChange:
     """Read a cell. Raises FieldError, and nothing else, for one that this product did not write."""
-    content = decode_json(value, FORMAT)
+    content = json_fields.json_object(value.decode("ascii", "replace"))
+    if content.get("format") != FORMAT:
+        raise FieldError("format", f"is not {FORMAT!r}")
     change = required(json_fields.integer(content, "change"), "change")
     at_ms = required(json_fields.integer(content, "at_ms"), "at_ms")
     return RowChange(change, anchor_fields.load_stored(content), json_fields.string(content, "reason") or "", at_ms)

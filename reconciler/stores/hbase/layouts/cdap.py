@@ -10,8 +10,7 @@ Log saver
     transactions, and the cells' timestamps are transaction numbers: epoch ms times 1,000,000.
 Metrics processor
     Row: ``TOPIC.PARTITION``, the partition in decimal with at least two digits, so that 7 is ``07`` and 123 is ``123``.
-    ``d:o`` the offset; ``d:t`` the last processed record's timestamp, in epoch ms, which this product adds. A time that
-    was written before the offset belongs to an earlier offset and does not count.
+    ``d:o`` the offset.
 Flowlet (``layouts.flowlet``)
     Row: the result of the flowlet's ``getStoreKey``, ``TOPIC:PARTITION`` unless it was overridden. Column ``d:c``,
     where CDAP's key-value tables keep values: the offset, followed by the 8-byte message id of the record *at* that
@@ -27,11 +26,11 @@ from typing import ClassVar, Protocol
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, TopicPartition
 from reconciler.formats import json_fields
-from reconciler.stores.hbase.layouts.cells import COMPANION_PREFIX, Cells
+from reconciler.stores.hbase.layouts.cells import Cells
 
 FAMILY = b"d"
 NEXT_OFFSET, MAX_EVENT_TIME = b"d:nextOffset", b"d:maxEventTime"
-OFFSET, TIMESTAMP = b"d:o", b"d:t"
+OFFSET = b"d:o"
 NOTHING_YET = -1
 TRANSACTIONS_PER_MS = 1_000_000
 _FIRST_TRANSACTION_STAMP = 10**16
@@ -68,12 +67,14 @@ class RowReader(Protocol):
 class CdapLayout(Protocol):
     """One of CDAP's layouts."""
 
+    has_anchors: ClassVar[bool]
+    """Its own programs keep what says which records were processed."""
     no_anchor_note: ClassVar[str]
     """Why a row may have no anchor, as the end of a sentence."""
 
     @property
     def columns(self) -> tuple[bytes, ...]:
-        """The layout's own columns."""
+        """The layout's own columns, the offset's first."""
 
     def row_key(self, key: TopicPartition) -> bytes: ...
 
@@ -98,7 +99,7 @@ class CdapLayout(Protocol):
         found: Rows = {}
         for topic in [None] if topics is None else topics:
             for row, cells in table.scan_prefix(self.key_prefix(topic)).items():
-                key = None if row.startswith(COMPANION_PREFIX) else self.parse_key(row)
+                key = self.parse_key(row)
                 if key is not None and topic in (None, key.topic):
                     found[key] = cells
         return found
@@ -117,9 +118,14 @@ def number(column: bytes, value: bytes) -> int:
     return found
 
 
+def is_transaction(stamp: int) -> bool:
+    """True for a cell's timestamp that is the number of a CDAP transaction, and not a time."""
+    return stamp >= _FIRST_TRANSACTION_STAMP
+
+
 def written_at_ms(stamp: int) -> int:
-    """When a cell was written (epoch ms), from its timestamp: a time, or the number of a CDAP transaction."""
-    return stamp // TRANSACTIONS_PER_MS if stamp >= _FIRST_TRANSACTION_STAMP else stamp
+    """When a cell was written (epoch ms), from its timestamp."""
+    return stamp // TRANSACTIONS_PER_MS if is_transaction(stamp) else stamp
 
 
 def parse_decimal_key(row: bytes, separator: bytes, form: bytes) -> TopicPartition | None:
@@ -142,6 +148,7 @@ def _topic(name: bytes) -> str | None:
 class LogSaver(CdapLayout):
     """``cdap_system:log.meta`` and its like: the rows of one prefix."""
 
+    has_anchors: ClassVar[bool] = True
     no_anchor_note: ClassVar[str] = "its maxEventTime is not set"
 
     prefix: int
@@ -169,26 +176,18 @@ class LogSaver(CdapLayout):
         return StoredOffset(offset, anchor, written_at_ms(cell.at))
 
     def new_cells(self, rows: Sequence[NewRow]) -> NewCells:
-        """The largest event time is a property of the processed records, not of offsets.
-
-        So a correction never makes it smaller. Only an anchor that is itself such a time (an import, a rollback)
-        replaces it.
-        """
+        """The largest event time is a property of the processed records, not of offsets: it never becomes smaller."""
         return {row.key: self._cells(row) for row in rows}
 
     def _cells(self, row: NewRow) -> dict[bytes, bytes]:
-        anchor = row.stored.anchor
-        if anchor is not None and anchor.names is Names.MAX_TIME:
-            latest_ms = anchor.timestamp_ms
-        else:
-            origin = row.found_from.anchor if row.found_from else None
-            times = (
-                _max_event_time(row.current),
-                origin.timestamp_ms if origin else None,
-                None if anchor is None or row.stored.is_sentinel else anchor.timestamp_ms,
-            )
-            latest_ms = max((time for time in times if time is not None), default=None)
-        latest_ms = NOTHING_YET if latest_ms is None else latest_ms
+        origin, anchor = row.found_from.anchor if row.found_from else None, row.stored.anchor
+        is_processed = anchor is not None and not row.stored.is_sentinel and anchor.names is not Names.NEXT
+        times = (
+            _max_event_time(row.current),
+            origin.timestamp_ms if origin is not None and origin.names is not Names.NEXT else None,
+            anchor.timestamp_ms if anchor is not None and is_processed else None,
+        )
+        latest_ms = max((time for time in times if time is not None), default=NOTHING_YET)
         return {NEXT_OFFSET: long(row.stored.offset), MAX_EVENT_TIME: long(latest_ms)}
 
 
@@ -203,9 +202,10 @@ def _max_event_time(cells: Cells) -> int | None:
 class Metrics(CdapLayout):
     """``cdap_system:metrics.kafka.meta``."""
 
-    no_anchor_note: ClassVar[str] = "it has no d:t as new as its offset (where anchors are tracked, set anchors=apart)"
+    has_anchors: ClassVar[bool] = False
+    no_anchor_note: ClassVar[str] = ""
 
-    columns: tuple[bytes, ...] = (OFFSET, TIMESTAMP)
+    columns: tuple[bytes, ...] = (OFFSET,)
 
     def row_key(self, key: TopicPartition) -> bytes:
         return f"{key.topic}.{key.partition:02d}".encode()
@@ -217,20 +217,8 @@ class Metrics(CdapLayout):
         return parse_decimal_key(row, b".", b"%02d")
 
     def read(self, cells: Cells) -> StoredOffset | None:
-        cell, time = cells.get(OFFSET), cells.get(TIMESTAMP)
-        if cell is None:
-            return None
-        offset, anchor = number(OFFSET, cell.value), None
-        if time is not None and time.at >= cell.at and offset >= 0:
-            anchor = Anchor(timestamp_ms=number(TIMESTAMP, time.value))
-        return StoredOffset(offset, anchor, written_at_ms(cell.at))
+        cell = cells.get(OFFSET)
+        return None if cell is None else StoredOffset(number(OFFSET, cell.value), None, written_at_ms(cell.at))
 
     def new_cells(self, rows: Sequence[NewRow]) -> NewCells:
-        """Without ``d:t`` where the time of the last processed record is unknown."""
-        return {row.key: self._cells(row.stored) for row in rows}
-
-    def _cells(self, stored: StoredOffset) -> dict[bytes, bytes]:
-        cells, anchor = {OFFSET: long(stored.offset)}, stored.anchor
-        if anchor is not None and anchor.timestamp_ms is not None and anchor.names is Names.LAST:
-            cells[TIMESTAMP] = long(anchor.timestamp_ms)
-        return cells
+        return {row.key: {OFFSET: long(row.stored.offset)} for row in rows}

@@ -40,6 +40,7 @@ class Flowlet(CdapLayout):
     a message id (``find_message``).
     """
 
+    has_anchors: ClassVar[bool] = True
     no_anchor_note: ClassVar[str] = "its value is an offset without a message id"
 
     message_ids: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]]
