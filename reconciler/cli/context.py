@@ -53,8 +53,6 @@ def by_direction(config: Config, jobs: Sequence[Job], to: str | None = None) -> 
     """As ``located``, for jobs that may go different ways: the configuration of each direction, and its jobs' names."""
     from reconciler.failover import whereabouts
 
-    if config.state is None:
-        return [(located(config, jobs, to), [job.name for job in jobs])]
     locations = inputs.locations_of(config, jobs)
     config = inputs.with_topics(config, jobs, locations, to, lenient=True)
     jobs = config.chosen(*(job.name for job in jobs))
@@ -62,15 +60,9 @@ def by_direction(config: Config, jobs: Sequence[Job], to: str | None = None) -> 
 
 
 def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Config:
-    """The configuration in the direction that these jobs go (``failover.whereabouts``), toward ``to`` if it is given.
-
-    Without a [state] store, jobs are where they were before any move: at home.
-    """
+    """The configuration in the direction that these jobs go (``failover.whereabouts``); toward ``to``, if given."""
     from reconciler.failover import whereabouts
 
-    if config.state is None:
-        config = inputs.with_topics(config, jobs, {}, to)
-        return config if to is None else config.toward(to)
     if to is not None:
         config.toward(to)  # raises for a cluster that is none
     locations = inputs.locations_of(config, jobs)
@@ -85,7 +77,7 @@ def for_plan(config: Config, plan: Plan) -> Config:
     from reconciler.failover.writing.plan_checks import directed
 
     config = directed(config, plan)
-    if config.state is None or not plan.jobs:
+    if not plan.jobs:
         return config
     jobs = config.chosen(*(job.name for job in plan.jobs))
     locations = inputs.locations_of(config, jobs)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Identity, TopicPartition
-from reconciler.core.errors import ConfigError
+from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.core.policies import NoAnchor, TopicTemplate
 from reconciler.core.question import StartAt
 from reconciler.formats.plan import StartPolicy
@@ -188,6 +188,8 @@ class Job:
     patterns: tuple[str, ...] = ()
     """Of topics at their origin, whose streams are added where they are looked up (``failover.patterns``)."""
     origins: tuple[str, ...] = ()
+    trouble: ReconcilerError | None = None
+    """Why its topics could not be looked up."""
     new: StartAt | None = None
     """Written out for this job: it is known to be new, and its partitions without an offset start here."""
     sinks: tuple[str, ...] = ()

@@ -52,10 +52,6 @@ def _reconcile(question: Question) -> Search[Finding]:
     if stored.anchor is None:
         return (yield from _without_anchor(question, stored))
     if stored.anchor.numbered_by(question.cluster_id, question.topic_id):
-        if question.mirror is not None:
-            from reconciler.core.anchored.overwritten import resume_at_correction
-
-            return (yield from resume_at_correction(question, stored, stored.anchor, question.mirror))
         return (yield from verify_own(question, stored, stored.anchor))
     if question.anchor_lag < 0:
         return Finding(Verdict.UNRESOLVED, None, detail=NO_PAIR)

@@ -245,6 +245,8 @@ class _StoreReading:
 
     def _try(self, job: Job, before: Callable[[Job], None], now: float) -> ReconcilerError | None:
         """Copy one job's rows. Returns a failure of its anchors, or of the job alone: its store is well."""
+        if job.trouble is not None:
+            return job.trouble
         store = self._opened.get(job.store) or self._opened.setdefault(job.store, self._open_store(job.store))
         if error := self._fuses.lacks_anchors(store, now):
             return error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -64,9 +64,29 @@ def _states(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
     return {job.name: JobState(store, job.name) for job in jobs}
 
 
-def state_if_any(config: Config, name: str) -> JobState:
-    """What the state store has of the job of that name: nothing if the configuration names none."""
-    return nothing_recorded(name) if config.state is None else job_state(config, config.chosen(name)[0])
+def states_if_any(config: Config, jobs: Sequence[Job]) -> dict[str, JobState]:
+    """What is recorded of each job, to read: nothing if the configuration names no state store."""
+    if config.state is None:
+        return {job.name: nothing_recorded(job.name) for job in jobs}
+    return _states(config, jobs)
+
+
+class _StateOf:
+    """What is recorded of a job, by its name; the state store is opened once."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._states: dict[str, JobState] = {}
+
+    def __call__(self, name: str) -> JobState:
+        if name not in self._states:
+            self._states = states_if_any(self._config, self._config.jobs)
+        return self._states[name]
+
+
+def state_of(config: Config) -> Callable[[str], JobState]:
+    """What is recorded of a job, by its name; the state store is opened at the first call, once."""
+    return _StateOf(config)
 
 
 def stamp_now(why: str) -> Stamp:
@@ -89,7 +109,7 @@ def with_topics(
         return config
     from reconciler.failover.topics import expanded
 
-    return expanded(config, jobs, locations, to, partial(job_state, config), lenient=lenient)
+    return expanded(config, jobs, locations, to, state_of(config), lenient=lenient)
 
 
 def streams_of(
@@ -106,14 +126,12 @@ def plans_of(
 ) -> dict[str, Mapping[int, Numbers]]:
     """The plans of the jobs that were moved before, by name."""
     moved = [job for job in jobs if (here := locations.get(job.name)) is not None and here.stay > 1]
-    return {name: state.plans() for name, state in _states(config, moved).items()} if moved else {}
+    return {name: state.plans() for name, state in states_if_any(config, moved).items()} if moved else {}
 
 
 def locations_of(config: Config, jobs: Sequence[Job]) -> dict[str, Location | None]:
-    """Where the jobs live, by name; empty without a [state] store."""
-    if config.state is None or not jobs:
-        return {}
-    return {name: state.location() for name, state in _states(config, jobs).items()}
+    """Where the jobs live, by name; None for one of which nothing is recorded."""
+    return {name: state.location() for name, state in states_if_any(config, jobs).items()} if jobs else {}
 
 
 def who() -> str:
@@ -140,4 +158,4 @@ def outside(config: Config) -> Iterator[Outside]:
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     with connect(config.destination.client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
         log, groups = leaving.log_of(config), leaving.groups_of(config)
-        yield replace(outside, open_left=log, commits_left=groups, state_of=partial(state_if_any, config))
+        yield replace(outside, open_left=log, commits_left=groups, state_of=state_of(config))

@@ -116,6 +116,8 @@ def job_topics(config: Config, job: Job) -> list[str]:
 
 
 def _read(config: Config, job: Job, store: OffsetStore, outside: Outside) -> JobRows:
+    if job.trouble is not None:
+        raise job.trouble
     there = by_key(store.read(job.group, job_topics(config, job)))
     leaves = traits(job.store).holds_commits and not job.moved
     rows: Mapping[TopicPartition, Row] | None = there

@@ -46,9 +46,17 @@ def expand(
     """The configuration with the topics of ``jobs`` that have patterns. ``where``: by the jobs' names.
 
     A place that does not answer is left out, since its cluster may be lost; ``lenient``: so is the cluster where the
-    job is to read. Raises as that does otherwise, and ConfigError for a job whose patterns match nothing.
+    job is to read. Raises as that does otherwise, and ConfigError for a job whose patterns match nothing. One of
+    several jobs hides no other: it gets the error as its ``trouble``.
     """
-    found = {job.name: _expanded(config, job, where[job.name], known, lenient) for job in jobs if job.patterns}
+    found = {}
+    for job in (job for job in jobs if job.patterns):
+        try:
+            found[job.name] = _expanded(config, job, where[job.name], known, lenient)
+        except ReconcilerError as error:
+            if len(jobs) == 1:
+                raise
+            found[job.name] = replace(job, topics=(), streams=(), trouble=error)
     return replace(config, jobs=tuple(found.get(job.name, job) for job in config.jobs)) if found else config
 
 

@@ -24,7 +24,7 @@ def expanded(
     jobs: Sequence[Job],
     locations: Mapping[str, Location | None],
     to: str | None,
-    state_of: Callable[[Job], JobState],
+    state_of: Callable[[str], JobState],
     *,
     lenient: bool,
 ) -> Config:
@@ -35,7 +35,7 @@ def expanded(
         lives = job.home if here is None else here.cluster
         reads = lives if to == lives else direction_of(config, job, here, to).there
         where[job.name] = patterns.Reading(lives, reads)
-    known = patterns.Known(partial(_topics_of, config), partial(_held, config), partial(_recorded, config, state_of))
+    known = patterns.Known(partial(_topics_of, config), partial(_held, config), partial(_recorded, state_of))
     return patterns.expand(config, jobs, where, known, lenient=lenient)
 
 
@@ -50,10 +50,8 @@ def _held(config: Config, job: Job, cluster: str) -> Iterable[str]:
         return list(topic_counts(store, job.group))
 
 
-def _recorded(config: Config, state_of: Callable[[Job], JobState], job: Job) -> Iterable[Stream]:
-    if config.state is None:
-        return ()
-    state = state_of(job)
+def _recorded(state_of: Callable[[str], JobState], job: Job) -> Iterable[Stream]:
+    state = state_of(job.name)
     here = state.location()
     journal = () if here is None else state.newest(here.stay)
     return [Stream(at.topic, at.origin) for entry in journal for at in (*entry.numbers, *entry.begun)]

@@ -113,6 +113,21 @@ def test_a_pattern_that_matches_nothing_is_said(nights: Nights) -> None:
     assert 'No topic of a is one of job "nights": evening_*' in ended.err
 
 
+def test_a_pattern_that_matches_nothing_hides_no_other_job(nights: Nights) -> None:
+    path = nights.world.folder / "reconciler.toml"
+    path.write_text(path.read_text() + job("evenings", ["evening_*"]))
+    nights.store(1, 2)
+    nights.mirror(1, 2)
+    checked = nights.world.run("check", *CONFIG)
+    assert checked.code == 2
+    assert "a.night_1-0" in checked.out
+    assert 'No topic of b is one of job "evenings": evening_*' in checked.out + checked.err
+    moved = nights.world.run("move", *CONFIG, "--to", "b", "--yes")
+    assert (moved.code, "nights: starts exactly" in moved.out) == (2, True), moved.out
+    assert "evenings: not checked. No topic of b" in moved.out
+    assert nights.world.run("status", *CONFIG).code == 0
+
+
 def test_an_ignored_topic_is_none_of_them(nights: Nights) -> None:
     nights.configure('ignore_topics = ["night_2"]')
     assert {*nights.start("--accept", "new").topics} == {"night_1"}

@@ -22,7 +22,8 @@ def planned(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """A job that has processed five of six records; its command line finds memory where it looks for servers."""
     memory.deliver(range(6))
     memory.save({0: stored(5)})
-    monkeypatch.setattr(context, "read_config", lambda _: memory.config())
+    for read in ("read_config", "read_located"):
+        monkeypatch.setattr(context, read, lambda _: memory.config())
     monkeypatch.setattr(context, "outside_with_engine", lambda *_: nullcontext(memory.outside))
     return tmp_path / "a plan.json"
 

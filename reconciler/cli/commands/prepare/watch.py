@@ -225,7 +225,7 @@ class Process:
             on_probes=self.figures.probed,
             open_left=leaving.log_of(config),
             commits_left=leaving.groups_of(config),
-            state_of=partial(inputs.state_if_any, config),
+            state_of=inputs.state_of(config),
         )
         return JobChecker(
             config,
