@@ -135,8 +135,6 @@ class Capabilities:
     """All changes of one ``write`` happen, or none."""
     translated_by_mirror: bool = False
     """Rows with another cluster's anchor came through MirrorMaker, which has translated their offset."""
-    numbers_last: bool = False
-    """The place holds last processed offsets. The rows of the store have the next offset to read all the same."""
 
     @property
     def needs_tracking(self) -> bool:

@@ -14,7 +14,7 @@ _HOSTS = re.compile(r"(?:(?:[^:,\[\]]+|\[[^\]]*\])(?::\d+)?(?:,|$))*")
 _SHOWN = frozenset(
     (
         *("layout", "timeout", "group", "of_group", "schema", "table", "topic", "partition", "offset", "prefix"),
-        *("column", "protocol", "transport", "saves", "id_of", "key_of", "find"),
+        *("column", "protocol", "transport", "id_of", "key_of", "find"),
         *("keep", "position", "walk", "app_id", "app_column", "batch_column"),
         *("number", "newest_by", "written_by", "property", "field", "lists", "branch", "topic_name", "partitions"),
         *("user", "host", "hostaddr", "port", "dbname", "ssl", "sslmode", "sslrootcert", "connect_timeout"),
@@ -23,8 +23,6 @@ _SHOWN = frozenset(
 )
 """Parameters of stores, and of libpq, that hold no secret. The value of any other is not shown: it may be misplaced."""
 SINK_SCHEMES = frozenset({"files", "delta", "iceberg", "postgresql", "python"})
-SAVES_SCHEMES = ("hbase", "zookeeper")
-"""Stores whose address says which offset of a batch the job stores: ``saves=``."""
 SINKS_WITH_ROWS = frozenset({"files", "delta", "iceberg"})
 """Sinks whose address says where the rows are, and not only the batches."""
 SINK_COLUMNS = ("id", "key", "value", "topic", "partition")

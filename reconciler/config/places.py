@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from reconciler.config.addresses import Parts, has_port, pairs, scheme_of, split
 
 _PORTS = {"hbase": "9090", "zookeeper": "2181", "postgresql": "5432"}
-_HOW = frozenset({"timeout", "saves", "transport", "protocol", "keep", "walk", "number"})
+_HOW = frozenset({"timeout", "transport", "protocol", "keep", "walk", "number"})
 """Parameters that say how a store is read or written, and not where it is."""
 _FOLDERS = frozenset({"files", "checkpoint", "delta"})
 """Schemes that a path or a URL follows."""

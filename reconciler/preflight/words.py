@@ -12,6 +12,7 @@ from reconciler.config.settings import MEANINGS
 from reconciler.core.policies import StartPlace
 from reconciler.identity import IdentitySettings, settings_of
 from reconciler.ports import Capabilities
+from reconciler.stores.numbers import number_of
 from reconciler.stores.registry import traits
 
 MOST_TOPICS = 12
@@ -71,8 +72,7 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
     yield f'Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
     if able is not None:
         yield _store_can(config, job, able)
-        number = "last one processed: the job goes on at the next" if able.numbers_last else "next offset to read"
-        yield f"A stored number is taken for the {number}."
+        yield f"A stored number is taken for {number_of(job.store).words}."
     yield _identity(job)
     if job.new is not None:
         place = job.new.place.value if job.new.place is not StartPlace.TIME else "the time given"

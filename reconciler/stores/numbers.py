@@ -1,7 +1,8 @@
-"""The meaning of a bare number in another program's store: the next offset to read, or the last processed one.
+"""The meaning of a bare number in another program's store: the next offset to read, the last processed one, or the
+first of the last batch.
 
-No such store says which; its address does (``number=next|last``). A number of the wrong meaning shifts a job by one
-record a partition: a last processed offset that is taken for the next one skips a record. So nothing here guesses.
+No such store says which; its address does (``number=next|last|first``). A number of the wrong meaning shifts a job by
+one record a partition: a last processed offset that is taken for the next one skips a record. So nothing here guesses.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from reconciler.core.anchors import shown
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.formats.json_fields import INT64_MAX
+from reconciler.stores.parameters import Parameters
 
 PARAMETER = "number"
 _LAST_PROCESSED = re.compile(r"last|latest|process|consumed|handled|finished|completed|done|seen|max", re.IGNORECASE)
@@ -26,13 +28,24 @@ class Number(Enum):
     """The next offset to read, as in Spark's own offsets and a group's commits."""
     LAST = "last"
     """The offset of the last processed record, as in a column with the records' offsets."""
+    FIRST = "first"
+    """The first offset of the last batch: the job reads from it on, so it reads that batch again at every start."""
+
+    @property
+    def words(self) -> str:
+        """The meaning, as the end of a sentence."""
+        return {
+            Number.NEXT: "the next offset to read",
+            Number.LAST: "the last one processed: the job goes on at the next",
+            Number.FIRST: "the first of its last batch: the job reads that batch again at every start",
+        }[self]
 
     def offset(self, kept: int) -> int:
         """The next offset to read. Below 0 nothing was processed; a last processed -1 says offset 0.
 
         Raises NotDecimal for a number that has no next one.
         """
-        if self is Number.NEXT or kept < -1:
+        if self is not Number.LAST or kept < -1:
             return kept
         if kept >= INT64_MAX:
             raise NotDecimal("has no next offset of 64 bits")
@@ -53,6 +66,17 @@ class Number(Enum):
         if not -2 <= value <= INT64_MAX - (self is Number.LAST):
             raise ValueError(f"its offset is {shown(value)}, which Kafka cannot have")
         return self.offset(value)
+
+
+def number_in(parameters: Parameters, *, required: bool = False) -> Number:
+    """``number=`` of an address; ``next`` where it may be left out. Raises ConfigError."""
+    return Number(parameters.choice(PARAMETER, *(each.value for each in Number), required=required))
+
+
+def number_of(address: str) -> Number:
+    """What the numbers of a store mean, by its address, which is known to be right."""
+    given = dict(pairs(address.partition("?")[2]))
+    return Number(given.get(PARAMETER, Number.NEXT.value))
 
 
 def problem_of_number(text: str) -> str | None:

@@ -16,7 +16,7 @@ from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError, NotCreated, Refused
 from reconciler.ports import Row
 from reconciler.stores import common
-from reconciler.stores.numbers import Number
+from reconciler.stores.numbers import Number, number_in
 from reconciler.stores.parameters import Parameters, wrong_address
 from reconciler.stores.table_offsets import GROUP, PARTITION, TOPIC, CommitOffsets, Lists
 
@@ -111,7 +111,7 @@ def parse(address: str, *, named: str, others: Sequence[str], property_: str | N
     given = _Given(Parameters(query, wrong), wrong)
     parameters = given.parameters
     layout = parameters.choice("layout", named, *(["txn"] if "txn" in others else []), COLUMNS, required=True)
-    kind = Number(parameters.choice("number", *(each.value for each in Number), required=True))
+    kind = number_in(parameters, required=True)
     found = TableAddress(place, without_secrets(address), layout, kind, given.text("of_group"))
     if "branch" in others:
         found = replace(found, branch=given.text("branch"))
@@ -186,7 +186,6 @@ class TableStore(common.JobsOwnStore):
     def __init__(self, at: TableAddress) -> None:
         self.address = at.shown
         self._at = at
-        self.capabilities = replace(self.capabilities, numbers_last=at.number is Number.LAST)
 
     @abstractmethod
     def _rows(self, group: str, topics: frozenset[str] | None) -> list[Row]:

@@ -26,7 +26,7 @@ from reconciler.stores.sqlite.store import SqliteStore
         ("postgresql://[::1]/db", "postgresql://[::1]:5432/db"),
         ("postgresql://me@h", "postgresql://h/me"),
         ("hbase://h/t?layout=anchored", "hbase://H:9090/default:t?timeout=3&layout=anchored"),
-        ("zookeeper://a,b:2181/k?layout=single", "zookeeper://b,a/k/?layout=single&saves=until"),
+        ("zookeeper://a,b:2181/k?layout=single", "zookeeper://b,a/k/?layout=single&number=first"),
         ("postgresql://%2Frun%2Fa/db", "postgresql:///db?host=/run/a"),
         ("postgresql://h1:1,h2:2/db", "postgresql://h1,h2/db?port=1,2"),
         ("postgresql://other/none?host=h&dbname=db", "postgresql://h/db"),

@@ -403,7 +403,7 @@ def test_the_meaning_of_a_tables_numbers_is_asked_for_and_never_assumed(
     told = capsys.readouterr().err
     assert "the next offset to read, or the last processed one" in told
     assert ('("last_processed" suggests the last)' in told) == (column == "last_processed")
-    assert ("'maybe' is not one of next, last" in told) == typed.startswith("maybe")
+    assert ("'maybe' is not one of next, last, first" in told) == typed.startswith("maybe")
 
 
 def test_without_questions_the_assumed_meaning_is_told_with_the_parameter(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ TABLE = "postgresql://h/db?table=t&topic=topic&partition=part&offset"
 def test_a_number_is_the_next_offset_or_the_one_before_it(value: int, next_is: int, last_is: int) -> None:
     assert (Number.NEXT.stored(value), Number.LAST.stored(value)) == (next_is, last_is)
     assert (Number.NEXT.kept(next_is), Number.LAST.kept(last_is)) == (value, value)
+    assert Number.FIRST.stored(value) == Number.FIRST.kept(value) == value
 
 
 def test_a_last_number_without_a_next_one_is_no_offset() -> None:

@@ -17,7 +17,7 @@ from reconciler.ports import OffsetStore
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import cdap, cloudera, flowlet
 from reconciler.stores.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
-from reconciler.stores.numbers import PARAMETER, Number
+from reconciler.stores.numbers import number_in
 from reconciler.stores.parameters import Parameters, wrong_address
 
 PORT = 9090
@@ -57,7 +57,6 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
     layout = parameters.choice("layout", *_STORES, required=True)
     transport = parameters.choice("transport", "buffered", "framed")
     protocol = parameters.choice("protocol", "binary", "compact")
-    parameters.choice("saves", "", "until", "from")  # either way the job reads from the stored number on
     timeout_s = parameters.timeout_s(TIMEOUT_S)
     endpoint = ThriftEndpoint(url.hostname, url.port or PORT, transport, protocol, timeout_s)
     parts = _Parts(endpoint, unquote(url.path[1:]), without_secrets(address), parameters, kafka_client)
@@ -93,7 +92,7 @@ def _anchored(parts: _Parts) -> OffsetStore:
 def _cloudera(parts: _Parts) -> OffsetStore:
     from reconciler.stores.hbase.cloudera import ClouderaStore
 
-    number = Number(parts.parameters.choice(PARAMETER, *(each.value for each in Number)))
+    number = number_in(parts.parameters)
     return ClouderaStore(
         parts.table({cloudera.FAMILY: {"timeToLive": cloudera.TTL_SECONDS}}), parts.shown, number=number
     )

@@ -37,7 +37,7 @@ class ClouderaStore(HBaseStore):
 
     def __init__(self, table: HBaseTable, address: str, *, number: Number = Number.NEXT) -> None:
         super().__init__(table, address)
-        self.capabilities = Capabilities(keeps_anchors=False, numbers_last=number is Number.LAST)
+        self.capabilities = Capabilities(keeps_anchors=False)
         self._rows = ClouderaRows(table, number)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:

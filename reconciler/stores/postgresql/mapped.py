@@ -27,7 +27,6 @@ from reconciler.formats.decimal_text import NotDecimal
 from reconciler.near import tables_like
 from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.numbers import Number
 from reconciler.stores.postgresql.address import MappedTable
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
 
@@ -55,10 +54,7 @@ class MappedStore:
 
     def __init__(self, database: Database, schema: str | None, columns: MappedTable, address: str) -> None:
         self.address = address
-        last = columns.number is Number.LAST
-        self.capabilities = Capabilities(
-            writable=not columns.by_job, keeps_anchors=False, atomic_batches=True, numbers_last=last
-        )
+        self.capabilities = Capabilities(writable=not columns.by_job, keeps_anchors=False, atomic_batches=True)
         self._database = database
         self._columns = columns
         self._schema = schema

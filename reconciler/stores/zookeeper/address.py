@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from reconciler.config.addresses import split, without_secrets
 from reconciler.ports import OffsetStore
-from reconciler.stores.numbers import PARAMETER, Number
+from reconciler.stores.numbers import number_in
 from reconciler.stores.parameters import ENCODED, Parameters, wrong_address
 from reconciler.stores.zookeeper.layouts import check_name, problem_of
 from reconciler.stores.zookeeper.store import TIMEOUT_S, ZookeeperStore
@@ -18,8 +18,8 @@ _wrong = partial(wrong_address, "The address of a ZooKeeper store", EXAMPLE)
 
 
 def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
-    """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single`` and, if need be, ``&saves=until|from``,
-    ``&number=next|last``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
+    """``zookeeper://[USER:PASSWORD@]HOSTS[/CHROOT]?layout=consumers|single`` and, if need be,
+    ``&number=next|last|first``, ``&timeout=SECONDS`` and, with ``single``, ``&of_group=GROUP``.
 
     Raises ConfigError for any other address. Nothing is contacted yet.
     """
@@ -32,8 +32,7 @@ def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None)
         raise _wrong(f"it has an @ behind its hosts (write one of the path as %40; in a login, {ENCODED})")
     parameters = Parameters(parts.query, _wrong)
     layout = parameters.choice("layout", "consumers", "single", required=True)
-    parameters.choice("saves", "until", "from")  # either way the stored number is a boundary, as ``number`` says
-    number = Number(parameters.choice(PARAMETER, *(each.value for each in Number)))
+    number = number_in(parameters)
     of_group = parameters.text("of_group")
     timeout_s = parameters.timeout_s(TIMEOUT_S)
     parameters.check_all_known()

@@ -1,9 +1,4 @@
-"""Offsets that jobs keep in ZooKeeper: bare numbers. ``layouts`` draws the znodes, and ``writing`` changes them.
-
-A stored number is the next offset to read, or with ``number=last`` the one before it; and whichever end of the last
-batch it is (``saves``), a job reads from there on when it starts. With ``saves=from`` it reads its last batch again at
-every start, and after a failover too.
-"""
+"""Offsets that jobs keep in ZooKeeper: bare numbers. ``layouts`` draws the znodes, and ``writing`` changes them."""
 
 from __future__ import annotations
 
@@ -44,7 +39,7 @@ class ZookeeperStore:
         self._kind = layout
         self._of_group = of_group
         self._number = number
-        self.capabilities = Capabilities(keeps_anchors=False, numbers_last=number is Number.LAST)
+        self.capabilities = Capabilities(keeps_anchors=False)
         self.address = address or f"zookeeper://{hosts}{chroot}?layout={layout}"
         self._ensemble = Ensemble(hosts, credentials, timeout_s=timeout_s)
 

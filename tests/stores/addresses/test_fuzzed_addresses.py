@@ -21,7 +21,7 @@ ADDRESSES = [
     *("hbase://h/t?layout=cdap-metrics&of_group=g",),
     *("hbase://h/t?layout=cdap-flowlet&id_of=json:$.id&column=d:c",),
     *("hbase://h:99999/t?layout=anchored&transport=framed",),
-    *("zookeeper://h1:2181,h2:2181/kafka?layout=consumers", "zookeeper://u:p@h/a?layout=single&of_group=g&saves=from"),
+    *("zookeeper://h1:2181,h2:2181/kafka?layout=consumers", "zookeeper://u:p@h/a?layout=single&of_group=g&number=first"),
     *("postgresql://u:hunter2@h:5432,i/db?sslmode=require&timeout=5", "postgres:///db?host=/tmp&schema=s"),
     *("postgresql://h/db?table=s.t&topic=a&partition=b&offset=c&number=last&newest_by=e", "checkpoint:/srv/clicks"),
     *("files:/srv/offsets?keep=2",),

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from reconciler.config.addresses import SAVES_SCHEMES, without_secrets
+from reconciler.config.addresses import without_secrets
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Traits
 from reconciler.stores import registry
-from reconciler.stores.registry import SCHEMES, Scheme, open_store
+from reconciler.stores.registry import Scheme, open_store
 
 
 @pytest.mark.parametrize("address", ["redis://localhost", "localhost:9092", "sqlit:///x", "mongodb+srv://u:pw@h"])
@@ -34,23 +34,28 @@ def test_a_wrong_sqlite_address_is_refused(address):
         open_store(address)
 
 
-@pytest.mark.parametrize("address", ["memory:?saves=until", "memory:a?b", "memory:a#b"])
+@pytest.mark.parametrize("address", ["memory:?number=next", "memory:a?b", "memory:a#b"])
 def test_a_memory_address_takes_no_parameters(address):
     with pytest.raises(ConfigError, match="it takes no parameters, and no"):
         open_store(address)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_stores_whose_address_takes_saves_are_known(scheme):
-    address = SCHEMES[scheme].example.replace("HOST:PORT", "h:1").replace("CATALOG/NAMESPACE.TABLE", "lab/db.t")
-    client = {"bootstrap.servers": "b:1"}
-    open_store(address, kafka_client=client).close()
-    try:
-        open_store(f"{address}{'&' if '?' in address else '?'}saves=until", kafka_client=client).close()
-    except ConfigError:
-        assert scheme not in SAVES_SCHEMES
-    else:
-        assert scheme in SAVES_SCHEMES
+NUMBERS = (
+    "zookeeper://h/kafka?layout=consumers",
+    "zookeeper://h/kafka?layout=single",
+    "hbase://h/t?layout=cloudera",
+    "postgresql://h/db?table=t&topic=t&partition=p&offset=o",
+    "delta:/t?layout=commit",
+    "iceberg:lab/db.t?layout=columns&topic=t&partition=p&offset=o",
+)
+
+
+@pytest.mark.parametrize("address", NUMBERS)
+def test_every_place_with_another_programs_numbers_takes_each_meaning(address):
+    for meaning in ("next", "last", "first"):
+        open_store(f"{address}&number={meaning}").close()
+    with pytest.raises(ConfigError, match="number='end' is not one of next, last, first"):
+        open_store(f"{address}&number=end")
 
 
 def test_a_wrong_memory_address_is_refused():

@@ -234,7 +234,7 @@ def test_only_the_job_writes(table: Path) -> None:
     ("query", "why"),
     [
         ("", "it has no layout="),
-        ("layout=commit", "it has no number=, which is one of next, last"),
+        ("layout=commit", "it has no number=, which is one of next, last, first"),
         ("layout=summary&number=next", "layout='summary' is not one of commit, txn, columns"),
         (f"{COMMIT}&walk=0", "walk='0' is not a number from 1 to"),
         (f"{COMMIT}&topic=t", "'topic' is not one of its parameters"),

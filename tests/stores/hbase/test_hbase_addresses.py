@@ -9,7 +9,7 @@ from reconciler.stores.registry import open_store
 
 GOOD = {
     "hbase://h:9090/t?layout=anchored": (True, True),
-    "hbase://h/t?layout=anchored&transport=framed&protocol=compact&timeout=0.5&saves=until": (True, True),
+    "hbase://h/t?layout=anchored&transport=framed&protocol=compact&timeout=0.5": (True, True),
     "hbase://h:9090/t?layout=cloudera": (False, False),
     "hbase://h:9090/cdap_system:log.meta?layout=cdap-logsaver&prefix=100&of_group=logs": (True, False),
     "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics": (False, False),
@@ -46,12 +46,12 @@ def test_capabilities_need_no_server(address):
         ),
         (
             "hbase://h/t?layout=anchored&prefix=100",
-            "'prefix' is not one of its parameters (layout, transport, protocol, saves, timeout)",
+            "'prefix' is not one of its parameters (layout, transport, protocol, timeout)",
             "hbase://thrift-host:9090/TABLE?layout=anchored",
         ),
         (
             "hbase://h/t?layout=cloudera&anchors=x",
-            "'anchors' is not one of its parameters (layout, transport, protocol, saves, timeout, number)",
+            "'anchors' is not one of its parameters (layout, transport, protocol, timeout, number)",
             "hbase://thrift-host:9090/TABLE?layout=anchored",
         ),
         ("hbase://h/t?layout=anchored&transport=tls", "transport='tls' is not one of buffered, framed", "hbase://"),

@@ -15,7 +15,7 @@ from tests.stores.postgresql.fixtures import MAPPED
         ("table=t&topic=a&partition=b", "offset is missing"),
         ("topic=a", "topic goes with table only"),
         ("newest_by=at", "newest_by goes with table only"),
-        ("table=t&topic=a&partition=b&offset=c&number=first", "number='first' is not one of next, last"),
+        ("table=t&topic=a&partition=b&offset=c&number=end", "number='end' is not one of next, last, first"),
         ("table=t&topic=a&partition=b&offset=c&written_by=me", "written_by='me' is not job"),
         ("table=t&topic=a&topic=b", "topic is given twice"),
         ("table=&topic=a", "table is empty"),

@@ -11,7 +11,7 @@ from reconciler.stores.registry import open_store
     [
         ("zookeeper://h/kafka", "it has no layout=, which is one of consumers, single"),
         ("zookeeper://h/kafka?layout=singel", "layout='singel' is not one of consumers, single"),
-        ("zookeeper://h?layout=consumers&saves=last", "saves='last' is not one of until, from"),
+        ("zookeeper://h?layout=consumers&number=end", "number='end' is not one of next, last, first"),
         ("zookeeper://h?layout=consumers&save=from", "'save' is not one of its parameters"),
         ("zookeeper://h?layout", "its parameters are not NAME=VALUE&NAME=VALUE"),
         ("zookeeper:///kafka?layout=consumers", "it names no host"),
@@ -35,8 +35,8 @@ def test_a_password_is_not_shown():
         with pytest.raises(ConfigError) as caught:
             open_store(address)
         assert "pw" not in str(caught.value)
-    store = open_store("zookeeper://u:p%40w@h1,[::1]:2182/kafka/dc%201?layout=consumers&saves=from")
-    assert store.address == "zookeeper://h1,[::1]:2182/kafka/dc%201?layout=consumers&saves=from"
+    store = open_store("zookeeper://u:p%40w@h1,[::1]:2182/kafka/dc%201?layout=consumers&number=first")
+    assert store.address == "zookeeper://h1,[::1]:2182/kafka/dc%201?layout=consumers&number=first"
     assert store._ensemble._credentials == "u:p@w"
     assert store._chroot == "/kafka/dc 1"
 

@@ -294,7 +294,7 @@ def with_number(options: argparse.Namespace, asker: Prompt, address: str, shown:
             *(shown, suggests),
         )
         return address
-    question = f"Is a number there the next offset to read, or the last processed one{suggests}: next or last"
+    question = f"Is a number there the next offset to read, or the last processed one{suggests}: next, last or first"
     return f"{address}&number={asker.text(question, fits=problem_of_number)}"
 
 

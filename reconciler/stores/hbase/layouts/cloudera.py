@@ -32,7 +32,7 @@ TTL_SECONDS = 2_592_000
 DIGITS = 13
 MAX_EPOCH_MS = 10**DIGITS - 1
 """In the year 2286."""
-NOTHING = {Number.NEXT: b"00", Number.LAST: b"-01"}
+NOTHING = {Number.NEXT: b"00", Number.LAST: b"-01", Number.FIRST: b"00"}
 """Stands for a partition without a stored offset that precedes one with an offset."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
