@@ -28,7 +28,6 @@ from reconciler.checkpoints.translate import Translation, refuse_undecided, tran
 from reconciler.checkpoints.verify import (
     beside_its_sinks,
     first_anchors,
-    keep_anchors,
     unproven,
     verify,
     verify_configured,
@@ -39,6 +38,8 @@ from reconciler.config.file import Config, SearchSettings, load_config
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.failover.check import check
+from reconciler.failover.inputs import for_plan
+from reconciler.failover.inputs import outside as the_outside
 from reconciler.failover.outside import Outside, connect
 from reconciler.failover.positions import end_job, planned_ends, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.fileio import read_regular, why
@@ -69,10 +70,9 @@ class Clone:
     ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
     ``behind``: the query may have put out more than its log said, which comes again, too.
     ``sources`` were moved, ``kept`` were not; of ``later``, which are some of these, the batch's records come in the
-    next one. ``anchors``: how many anchors of the copy's offsets were kept in the configuration's [anchors] store.
-    ``copied``: how many files and bytes; ``older``: files of state that no restart reads any more, which are not in the
-    copy. ``sinks``: how many of the job's it was compared with. ``added``: entries of the offset log that the original
-    lacks. ``notes``: what is odd about the original, as sentences without full stops.
+    next one. ``copied``: how many files and bytes; ``older``: files of state that no restart reads any more, which are
+    not in the copy. ``sinks``: how many of the job's it was compared with. ``added``: entries of the offset log that
+    the original lacks. ``notes``: what is odd about the original, as sentences without full stops.
     """
 
     path: str
@@ -88,7 +88,6 @@ class Clone:
     edits: tuple[Edit, ...]
     left_out: tuple[str, ...]
     later: tuple[str, ...] = ()
-    anchors: int = 0
     copied: Copied | None = None
     older: int = 0
     behind: LateLog | None = None
@@ -129,7 +128,7 @@ def clone(
     """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
 
     Paths are local, or URLs that fsspec opens. ``config`` (the plan's) is needed for a login, for another policy, and
-    where ids decide. With it, anchors of the copy's offsets are kept in its [anchors] store.
+    where ids decide.
     ``outside``: the destination and the clocks, if the caller has them. ``on_copied`` is called with the progress.
 
     Raises NeedsPerson if a partition must not start, Changed if the plan has expired or was altered, or the checkpoint
@@ -137,7 +136,7 @@ def clone(
     for content that is not understood, Unreachable, and OutcomeUnknown if the last step's answer was lost.
     """
     known = _parsed(plan)
-    settings = load_config(Path(config)) if isinstance(config, str | PathLike) else config
+    settings = for_plan(load_config(Path(config)), known) if isinstance(config, str | PathLike) else config
     policy = settings.policy.start if settings else known.policy
     chosen = known.job(job)
     refuse_undecided(chosen, policy)
@@ -163,8 +162,7 @@ def clone(
                 still=lambda: original.refuse_changed(made.edits),
                 on_copied=on_copied or world.on_copied,
             )
-        kept = keep_anchors(settings, placed.job, first, world) if settings is not None else 0
-    return replace(made, anchors=kept, copied=copied)
+    return replace(made, copied=copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +224,13 @@ def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> It
     if given is not None:
         yield given
         return
-    client: Mapping[str, str] = {"bootstrap.servers": plan.bootstrap_servers}
     if config is not None:
-        client = config.destination.client
-    search, anchors = (config.search, config.anchor_store) if config else (SearchSettings(), None)
-    with connect(client, anchors, timeout_s=search.request_timeout_s, memory=search.memory) as outside:
+        with the_outside(config) as outside:
+            yield outside
+        return
+    search = SearchSettings()
+    client = {"bootstrap.servers": plan.bootstrap_servers}
+    with connect(client, timeout_s=search.request_timeout_s, memory=search.memory) as outside:
         yield outside
 
 

@@ -3,8 +3,7 @@
 Spark may be writing meanwhile. It renames files into place and removes old ones. Commits are listed before offsets, so
 that a batch planned in between is seen as planned and not committed.
 
-A copy's manifest says whose numbers its offsets are. The [anchors] store may have no anchors of them: a topic with one
-name on both clusters has the original's there.
+A copy's manifest says whose numbers its offsets are.
 """
 
 from __future__ import annotations

@@ -1,34 +1,30 @@
 """What is checked before a checkpoint's copy starts at the destination: the plan once more, and the job's sinks.
 
-With the job's configuration, ``apply``'s own ``prepare`` runs: it reads the store (the checkpoint and its anchors)
-again, and compares the record before every offset with the anchor. Without it only the plan can be compared, which has
-no ids: where an id decided and the content differs from the source's, the configuration is needed.
+With the job's configuration, ``apply``'s own ``prepare`` runs: it reads the checkpoint and the job's journal again,
+and compares the record before every offset with the anchor. Without it only the plan can be compared, which has no ids:
+where an id decided and the content differs from the source's, the configuration is needed.
 
 A sink takes a batch's number once. A batch with a part of its records would pass for the original's own: the sink would
 drop the original's, with what the copy left for later. So a batch that was begun is repeated whole, or without any
 record. An empty one shows (``sinks.guard``).
 
-The copy gets anchors for its offsets, so that later checks can tell whose numbers they are. Its manifest has them; the
-[anchors] store gets them under the destination's topic names, too. The original's anchors stay there, so it gets none
-of a topic with one name on both clusters.
+The copy's manifest gets anchors for its offsets, so that later checks can tell whose numbers they are.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import replace
 
 from reconciler.checkpoints.restart import END, NEXT, START, Checkpoint, readings
 from reconciler.checkpoints.translate import Translation, refuse_undecided, translate
 from reconciler.config.file import Config
 from reconciler.core.anchors import Identity, Record, StoredOffset, has_fingerprint
-from reconciler.core.errors import Changed, ConfigError, ReconcilerError
+from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import PROVEN, STOPS, MatchedBy
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import end_job, records_again_after_end
-from reconciler.failover.selection import by_key
 from reconciler.failover.sinks import is_stateful, repeated, rows_or_refusal
 from reconciler.failover.writing.apply import prepare, refuse
 from reconciler.failover.writing.plan_checks import (
@@ -44,7 +40,7 @@ from reconciler.failover.writing.refusals import Refusal
 from reconciler.failover.writing.reread import anchor_for
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy
 from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
-from reconciler.ports import Change, ClusterInfo, LogReader, ReadRequest, TopicPartition
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
 BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)
 """For a job whose settings are not known: another time than its own would mislead a later search."""
@@ -79,7 +75,7 @@ def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside
     """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` and ``refuse`` do."""
     (configured,) = config.chosen(job.name)
     for position in sorted({row.position for row in job.partitions}):
-        asked = end_job(config, configured) if position == END else configured
+        asked = replace(end_job(config, configured), name=job.name) if position == END else configured
         rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
         one = replace(job, name=asked.name, group=asked.group, partitions=rows)
         for change in prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside):
@@ -234,32 +230,3 @@ def _lagging(records: Mapping[PartitionPlan, Record], reader: LogReader) -> dict
         for (row, front, resume), chunk in zip(asked, chunks, strict=True)
         if chunk.records and chunk.records[0].offset < resume
     }
-
-
-def keep_anchors(config: Config, job: JobPlan, first: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
-    """Keep the anchors in the [anchors] store, too, and return how many. An error is only logged: the copy has them."""
-    (configured,) = config.chosen(job.name)
-    apart = {row.key for row in job.partitions if row.topic != row.source_topic}
-    new = {key: stored for key, stored in first.items() if key in apart}
-    if config.anchor_store is None or not new:
-        return 0
-    try:
-        return _write(config.anchor_store, configured.group, new, outside)
-    except ReconcilerError as error:
-        _log.warning("the copy is ready; in the [anchors] store its anchors were not kept: %s", error)
-        return 0
-
-
-def _write(address: str, group: str, new: Mapping[TopicPartition, StoredOffset], outside: Outside) -> int:
-    with closing(outside.open_store(address)) as store:
-        if not store.capabilities.writable:  # a drill, which changes nothing
-            return 0
-        there = by_key(store.read(group, sorted({key.topic for key in new})))
-        changes = [
-            Change(key, there[key].version if key in there else None, stored) for key, stored in sorted(new.items())
-        ]
-        result = store.write(group, changes, reason="checkpoint clone", now_ms=outside.now_ms())
-    if result.conflicts:
-        key = result.conflicts[0]
-        _log.warning("another program wrote the anchor of %s at the same moment: not kept", key)
-    return len(result.written)

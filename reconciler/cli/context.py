@@ -71,21 +71,6 @@ def located(config: Config, jobs: Sequence[Job], to: str | None = None) -> Confi
     return whereabouts.located(config, jobs, locations, to, inputs.plans_of(config, jobs, locations))
 
 
-def for_plan(config: Config, plan: Plan) -> Config:
-    """The configuration for the move that the plan is about. Raises Changed for clusters that it does not have."""
-    from reconciler.failover import whereabouts
-    from reconciler.failover.writing.plan_checks import directed
-
-    config = directed(config, plan)
-    if not plan.jobs:
-        return config
-    jobs = config.chosen(*(job.name for job in plan.jobs))
-    locations = inputs.locations_of(config, jobs)
-    config = inputs.with_topics(config, jobs, locations, plan.destination_name)
-    jobs = config.chosen(*(job.name for job in jobs))
-    return whereabouts.located(config, jobs, locations, plan.destination_name, inputs.plans_of(config, jobs, locations))
-
-
 def config_if_named(options: argparse.Namespace) -> Config | None:
     """The configuration of a command that needs none (``add_optional_config``); None if none is named."""
     return None if options.config is None else read_config(options)

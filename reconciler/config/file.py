@@ -181,9 +181,6 @@ class _Reader:
         clusters = self._clusters(root.table("clusters"))
         naming = sections.naming(root.table("topics"), clusters)
         state = sections.state(root.table("state"))
-        anchors = root.table("anchors")
-        anchor_store = anchors.filled_text("store")
-        anchors.done()
         search = sections.search(root.table("search"))
         policy = self._policy(root.table("policy"))
         self._judge_code(policy, *clusters.values())
@@ -191,13 +188,12 @@ class _Reader:
         watch = sections.watch(root.table("watch"))
         metrics = sections.names(root.table("metrics"), MetricsSettings)
         mirror = sections.names(root.table("mirror"), MirrorSettings)
-        self._refuse_unlisted("[anchors] store", anchor_store or "")
         jobs = self._jobs(naming, clusters, state)
         root.done()
         topics = self._direction(naming, tuple(clusters), jobs)
         jobs = tuple(job_on(job, naming, topics.here) for job in jobs)
         settings = {key: value for key, value in self._faults.taken.items() if key in MEANINGS}
-        main = (clusters, topics, anchor_store, search, policy, jobs)
+        main = (clusters, topics, search, policy, jobs)
         return Config(*main, trust, watch, metrics, mirror, state, settings)
 
     # ------------------------------------------------------------ clusters and topics

@@ -23,7 +23,6 @@ def cluster_table(name: str) -> str:
 
 
 MEANINGS: Mapping[str, str] = {
-    "anchors.store": "the address of a store for the anchors of rows that have none of their own",
     "search.max_disorder": "if a record stands before another in a source partition, its time is at most this much "
     "later",
     "search.scan_records": "the most records read per partition in search of an anchor",
@@ -250,7 +249,6 @@ class Config:
     clusters: Mapping[str, Cluster | None]
     """By name; None for one without an address: nothing connects to it."""
     topics: TopicNames
-    anchor_store: str | None
     search: SearchSettings
     policy: PolicySettings
     jobs: tuple[Job, ...]

@@ -106,14 +106,12 @@ class Changed(ReconcilerError):
 class Unreachable(ReconcilerError):
     """A cluster or store could not be reached, or refused. Nothing was written.
 
-    ``of_server``: the server's other tables, folders or topics may well fail in the same way. ``of_anchors``: the
-    server is that of the [anchors] store.
+    ``of_server``: the server's other tables, folders or topics may well fail in the same way.
     """
 
     exit_code = ExitCode.UNREACHABLE
     retryable = True
     of_server: bool = True
-    of_anchors: bool = False
 
 
 class NotNow(Unreachable):

@@ -170,8 +170,6 @@ class Demo:
 bootstrap_servers = "{self.a.bootstrap}"
 [clusters.b]
 bootstrap_servers = "{self.b.bootstrap}"
-[anchors]
-store = "sqlite:///{self.stage.path("anchors.db")}"
 [state]
 store = "sqlite:///{self.stage.path("state.db")}"
 [[jobs]]

@@ -13,7 +13,7 @@ log = logging.getLogger("reconciler.check")
 
 
 def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) -> None:
-    """Raise ConfigError if no job's store can be opened; log the faults of some jobs, and of the [anchors] store.
+    """Raise ConfigError if no job's store can be opened; log the faults of some jobs.
 
     The other jobs go on: one job hides no other. With ``sinks``, a job's sinks count as its store does. Contacts
     nothing.
@@ -21,7 +21,7 @@ def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) ->
     faults: dict[str, ConfigError] = {}
     for job in jobs:
         try:
-            _open(config, job.store, config.anchor_store)
+            _open(config, job.store)
             if sinks and job.sinks:
                 from reconciler.sinks.registry import open_sink  # noqa: PLC0415 (others need no sinks)
 
@@ -33,12 +33,7 @@ def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) ->
         raise together(faults.values())
     for name, fault in faults.items():
         log.warning('job "%s": %s', name, fault)
-    if config.anchor_store is not None and not faults:
-        try:
-            _open(config, config.anchor_store, None)
-        except ConfigError as error:  # a job whose rows have anchors of their own never opens it
-            log.warning("[anchors] store: %s", error)
 
 
-def _open(config: Config, address: str, anchors: str | None) -> None:
-    open_store(address, kafka_client=config.destination.client, anchors=anchors).close()
+def _open(config: Config, address: str) -> None:
+    open_store(address, kafka_client=config.destination.client).close()

@@ -98,38 +98,27 @@ class _StoreServer:
 
 
 class StoreFuses:
-    """A fuse for each job's store, and what is known of each server: many stores may be on one.
+    """A fuse for each job's store, and what is known of each server: many stores may be on one."""
 
-    ``anchors`` is the address of the [anchors] store, whose server all stores need that keep no anchors themselves.
-    """
-
-    def __init__(self, jobs: Iterable[Job], anchors: str | None, rest_s: float) -> None:
+    def __init__(self, jobs: Iterable[Job], rest_s: float) -> None:
         self._own = {job.store: Fuse(STORE_FAILURES, rest_s) for job in jobs}
         self._server_of = {address: server_of(address) for address in self._own}
-        anchors_server = server_of(anchors or "")
-        self._servers = {server: _StoreServer(rest_s) for server in (*self._server_of.values(), anchors_server)}
-        self._anchors = self._servers[anchors_server]
+        self._servers = {server: _StoreServer(rest_s) for server in self._server_of.values()}
 
     def blown(self, address: str, now: float) -> ReconcilerError | None:
         """The failure because of which the store is left alone; None if it may be tried."""
         return self._own[address].blown(now) or self._server(address).blown(now)
-
-    def lacks_anchors(self, store: OffsetStore, now: float) -> ReconcilerError | None:
-        """The failure because of which the [anchors] store is left alone; None if this store may be read."""
-        return self._anchors.blown(now) if store.capabilities.reads_anchors else None
 
     def failed(self, address: str, error: Exception, now: float) -> None:
         """Only what a retry may mend counts: a refusal is an answer, and costs no time."""
         if isinstance(error, Unreachable) and error.retryable:
             self._own[address].failed(error, now)
             if error.of_server:
-                (self._anchors if error.of_anchors else self._server(address)).failed(address, error, now)
+                self._server(address).failed(address, error, now)
 
-    def worked(self, address: str, store: OffsetStore) -> None:
+    def worked(self, address: str) -> None:
         self._own[address].worked()
         self._server(address).worked()
-        if store.capabilities.reads_anchors:
-            self._anchors.worked()
 
     def share(self, address: str, other: str, error: Exception) -> bool:
         """Whether both stores may have failed because of ``error``."""
@@ -248,8 +237,6 @@ class _StoreReading:
         if job.trouble is not None:
             return job.trouble
         store = self._opened.get(job.store) or self._opened.setdefault(job.store, self._open_store(job.store))
-        if error := self._fuses.lacks_anchors(store, now):
-            return error
         copy = self.copies.setdefault(job.store, Copy(store.address, store.capabilities))
         before(job)
         rows = store.read(job.group, job_topics(self._config, job))
@@ -257,7 +244,7 @@ class _StoreReading:
         held, destination_of = {row.key.topic for row in rows}, self._config.topics.destination_of
         if any(held.isdisjoint((topic, destination_of(topic))) for topic in job.topics):
             self.lacking.add(job.store)
-        self._fuses.worked(job.store, store)
+        self._fuses.worked(job.store)
         unlisted: UnlistedTopics | None = None
         try:
             if rows or job.new is not None:
@@ -283,7 +270,7 @@ def read_all(
     config: Config, jobs: Sequence[Job], open_store: StoreOpener, monotonic: Callable[[], float]
 ) -> StoresRead:
     """Every job's rows, in one reading that remembers no earlier failures."""
-    fuses = StoreFuses(jobs, config.anchor_store, STORE_REST_S)
+    fuses = StoreFuses(jobs, STORE_REST_S)
     return read_stores(config, jobs, open_store, monotonic, fuses)
 
 

@@ -21,6 +21,7 @@ from reconciler.failover.outside import Outside, StoreOpener, connect, nothing_r
 
 if TYPE_CHECKING:
     from reconciler.config.streams import Stream
+    from reconciler.formats.plan import Plan
     from reconciler.state.jobs import JobState
     from reconciler.state.locations import Location, Stamp
     from reconciler.state.plans import Numbers
@@ -112,6 +113,21 @@ def with_topics(
     return expanded(config, jobs, locations, to, state_of(config), lenient=lenient)
 
 
+def for_plan(config: Config, plan: Plan) -> Config:
+    """The configuration for the move that the plan is about. Raises Changed for clusters that it does not have."""
+    from reconciler.failover import whereabouts
+    from reconciler.failover.writing.plan_checks import directed
+
+    config = directed(config, plan)
+    if not plan.jobs:
+        return config
+    jobs = config.chosen(*(job.name for job in plan.jobs))
+    locations = locations_of(config, jobs)
+    config = with_topics(config, jobs, locations, plan.destination_name)
+    jobs = config.chosen(*(job.name for job in jobs))
+    return whereabouts.located(config, jobs, locations, plan.destination_name, plans_of(config, jobs, locations))
+
+
 def streams_of(
     config: Config, jobs: Sequence[Job], locations: Mapping[str, Location | None]
 ) -> dict[str, tuple[Stream, ...]]:
@@ -156,6 +172,6 @@ def stores(config: Config, client: Mapping[str, str] | None = None, **more: Any)
 def outside(config: Config) -> Iterator[Outside]:
     """The destination's log, the stores and the clocks. Raises as ``connect`` does."""
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
-    with connect(config.destination.client, config.anchor_store, timeout_s=timeout_s, memory=memory) as outside:
+    with connect(config.destination.client, timeout_s=timeout_s, memory=memory) as outside:
         log, groups = leaving.log_of(config), leaving.groups_of(config)
         yield replace(outside, open_left=log, commits_left=groups, state_of=state_of(config))

@@ -25,7 +25,7 @@ from reconciler.mirror.commits import mirrors_to, of_any_mirror
 from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase, Stamp, first
-from reconciler.stores.registry import is_end_of_batch, traits
+from reconciler.stores.registry import end_of_batch, is_end_of_batch, traits
 
 Numbers = Mapping[TopicPartition, Recorded | Undecided]
 """By the keys where the job lives."""
@@ -144,7 +144,7 @@ def _numbers(
     unseen: Unreachable | None,
     outside: Outside,
 ) -> Numbers:
-    state, way = outside.state_of(job.name), traits(job.store)
+    state, way = outside.state_of(_recorded_as(config, job)), traits(job.store)
     here = _location(config, job, state)
     naming, cluster = config.topics.naming, numbers_on(job, here)
     names = naming.by_name(job.streams, cluster)
@@ -157,6 +157,13 @@ def _numbers(
         found = recorded.judge(gathered, _committed_by_mirror(config, job, gathered, outside))
     topics = {stream: name for name, stream in names.items()}
     return {TopicPartition(topics[Stream(at.topic, at.origin)], at.partition): each for at, each in found.items()}
+
+
+def _recorded_as(config: Config, job: Job) -> str:
+    """The job in whose journal the numbers are: of the end of a batch, the one that has the checkpoint."""
+    if not is_end_of_batch(job.store):
+        return job.name
+    return next((each.name for each in config.jobs if end_of_batch(each.store) == job.store), job.name)
 
 
 def _location(config: Config, job: Job, state: JobState | None) -> Location:

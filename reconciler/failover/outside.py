@@ -121,12 +121,11 @@ class Outside:
 
 
 @contextmanager
-def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float, memory: int) -> Iterator[Outside]:
+def connect(client: Mapping[str, str], *, timeout_s: float, memory: int) -> Iterator[Outside]:
     """The destination of these librdkafka properties and this machine's clocks; nothing is contacted yet.
 
-    ``anchors`` is the address of the [anchors] store, ``timeout_s`` how long one request may take, ``memory``
-    how many bytes the process that reads records may hold. Raises ConfigError for properties that the client does not
-    accept.
+    ``timeout_s``: how long one request may take. ``memory``: how many bytes the process that reads records may
+    hold. Raises ConfigError for properties that the client does not accept.
     """
     import_client()
     from reconciler.kafka.apart import open_log
@@ -134,6 +133,6 @@ def connect(client: Mapping[str, str], anchors: str | None, *, timeout_s: float,
     from reconciler.stores.registry import open_store
 
     with closing(open_log(client, timeout_s=timeout_s, memory=memory)) as reader:
-        opener = partial(open_store, kafka_client=client, anchors=anchors, timeout_s=timeout_s)
+        opener = partial(open_store, kafka_client=client, timeout_s=timeout_s)
         topics = partial(topics_of, client, timeout_s=timeout_s)
         yield Outside(reader, opener, time.monotonic, clock_ms, topics=topics)

@@ -41,18 +41,6 @@ def jobs_to_check(config: Config, names: Sequence[str]) -> tuple[Job, ...]:
     return tuple(job for job in jobs if job.store not in with_starts)
 
 
-def tracked_ends(config: Config, jobs: Sequence[Job]) -> list[Job]:
-    """The ends of running batches as jobs: one for each of ``jobs`` that has sinks, unless the configuration has it.
-
-    The anchors of an end are kept in the job's own group; ``end_job`` finds them there.
-    """
-    return [
-        replace(job, name=f"{job.name} (end of batch)", store=end_of_batch(job.store), sinks=())
-        for job in jobs
-        if job.sinks and _may_repeat_a_batch(job) and _named_end(config, job) is None
-    ]
-
-
 def _may_repeat_a_batch(job: Job) -> bool:
     return traits(job.store).corrected_in_copy and not is_end_of_batch(job.store)
 

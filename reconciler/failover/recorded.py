@@ -15,12 +15,14 @@ Theory of operation. ``gather`` reads the place and then the journal, so that th
 - R5  From ``writing`` until ``lives``, the numbers are the plan's, and the place is not read.
 - R6  Where two streams have one name on different clusters, and the plan had no number of the one, the number that it
       left under their key is the other's: nothing is stored of this one.
+- R7  A checkpoint has the batch itself that the query has begun. Where it ends is judged beside the numbers (``ends``),
+      and is not counted with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from reconciler.config.streams import Naming, Stream
@@ -174,7 +176,7 @@ def judge(
         firsts = {at: each.row.first() for at, each in planned.items()}
         return {at: Recorded(from_entry(first, [first]), Basis.PLAN) for at, first in firsts.items()}
     entries: dict[StreamPartition, list[Entry]] = {}
-    for entry in found.journal:
+    for entry in found.journal if not found.place.traits.corrected_in_copy else map(_without_end, found.journal):
         for at in entry.numbers.keys() | entry.begun.keys():
             entries.setdefault(at, []).append(entry)
     topics = {stream: name for name, stream in found.place.names.items()}
@@ -190,6 +192,11 @@ def judge(
     return judged
 
 
+def _without_end(entry: Entry) -> Entry:
+    """R7."""
+    return replace(entry, begun={})
+
+
 def _with_rows(found: Gathered) -> Iterable[StreamPartition]:
     for key in found.rows or ():
         topic, origin = found.place.names[key.topic]
@@ -202,7 +209,7 @@ def ends(found: Gathered) -> dict[StreamPartition, Recorded | Undecided]:
     for key, row in (found.rows or {}).items():
         at = StreamPartition(*found.place.names[key.topic], key.partition)
         known = [each for each in known_of(found.journal, at) if each.number == row.stored.offset]
-        record, lag = (known[-1].record, 0) if known else (row.stored.anchor, lag_of(row))
+        record, lag = (known[-1].record, known[-1].older) if known else (row.stored.anchor, lag_of(row))
         judged[at] = Recorded(Stored(row.stored.offset, record, 0, lag), Basis.JOURNAL if known else Basis.ROW)
     return judged
 

@@ -82,6 +82,19 @@ def by_direction(
     return [(_directed(config, way, names, found, locations, plans), names) for way, names in ways.items()]
 
 
+def where_living(config: Config, jobs: Sequence[Job], locations: Locations) -> list[tuple[Config, list[str]]]:
+    """The configuration once for each cluster where some of ``jobs`` live, as its ``here``, with the names of these."""
+    found: dict[str, Direction] = {}
+    living: dict[str, list[str]] = {}
+    for job in jobs:
+        at = locations.get(job.name)
+        here = job.home if at is None else at.cluster
+        found[job.name] = Direction(here, other_than(config, here, any_will_do=True))
+        living.setdefault(here, []).append(job.name)
+    ways = [((here, other_than(config, here, any_will_do=True)), names) for here, names in living.items()]
+    return [(_directed(config, way, names, found, locations, NO_PLANS), names) for way, names in ways]
+
+
 def located(
     config: Config, jobs: Sequence[Job], locations: Locations, to: str | None = None, plans: Plans = NO_PLANS
 ) -> Config:

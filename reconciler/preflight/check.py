@@ -22,7 +22,7 @@ from reconciler.near import near_topics
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition
 from reconciler.preflight.identity import are_framed
 from reconciler.preflight.results import Trials, World
-from reconciler.preflight.stores import anchor_store, job_sinks, job_store, untracked_end
+from reconciler.preflight.stores import job_sinks, job_store
 from reconciler.preflight.survey import sample
 
 DESTINATION, SOURCE, MIRROR = "destination", "source", "mirror"
@@ -37,12 +37,10 @@ def connections(
     destination = _destination(config, jobs, world, trials)
     if config.source is not None:
         _source(config.source, jobs, world, destination, trials)
-    anchors_work = anchor_store(config, jobs, able, world, trials)
     for job in jobs:
         if job.name in able:
-            job_store(config, job, able[job.name], world, destination, trials, with_anchors=anchors_work)
+            job_store(config, job, able[job.name], world, destination, trials)
         job_sinks(job, trials)
-        untracked_end(config, job, trials)
 
 
 # ---------------------------------------------------------------- clusters and topics

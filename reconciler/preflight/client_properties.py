@@ -22,7 +22,7 @@ from reconciler.preflight.java_properties import UnreadableText, line_name, logi
 from reconciler.preflight.logins import JAAS, login
 
 SERVERS = "bootstrap.servers"
-_STORE_KEY = "anchors.store"
+_STORE_KEY = "state.store"
 """A key of the configuration that takes a store's address."""
 
 _LIBRDKAFKAS = re.compile(

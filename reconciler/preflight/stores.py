@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, Job
-from reconciler.config.places import one_store
-from reconciler.core.errors import NotCreated, Refused
+from reconciler.config.streams import Stream
+from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.unlisted import find_unlisted, offsets_of
@@ -17,11 +17,11 @@ from reconciler.formats.decimal_text import counted, some
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.preflight.results import Trials, World
 from reconciler.sinks.registry import open_sink
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Stamp, first
+from reconciler.state.opening import open_state
 from reconciler.stores.numbers import suspicious_name
 from reconciler.stores.registry import checkpoint_path, traits
-from reconciler.tracking.trackable import refuse_shared
-
-ANCHORS = "[anchors] store"
 
 
 def abilities(config: Config, jobs: Sequence[Job], world: World, trials: Trials) -> dict[str, Capabilities]:
@@ -33,12 +33,6 @@ def abilities(config: Config, jobs: Sequence[Job], world: World, trials: Trials)
         for address in job.sinks:
             with trials.trying(f"job {job.name}"):
                 open_sink(address)
-    if (own := config.anchor_store) is not None:
-        with trials.trying(ANCHORS):
-            if not _capabilities(own, config, world).keeps_other_anchors:
-                message = f"The store {own} cannot keep the anchors of other stores."
-                trials.fail(ANCHORS, message, "Choose another, for example sqlite:////srv/anchors.db.")
-            refuse_shared([*_users(jobs, found), *(job for job in config.jobs if one_store(job.store, own))])
     return found
 
 
@@ -48,35 +42,6 @@ def _capabilities(address: str, config: Config, world: World) -> Capabilities:
         return capabilities
 
 
-def _users(jobs: Sequence[Job], able: Mapping[str, Capabilities]) -> list[Job]:
-    """The jobs whose anchors are kept apart from their offsets."""
-    return [job for job in jobs if job.name in able and able[job.name].needs_tracking]
-
-
-def anchor_store(
-    config: Config, jobs: Sequence[Job], able: Mapping[str, Capabilities], world: World, trials: Trials
-) -> bool:
-    """Whether the separate store of anchors can be used; True if none is configured."""
-    if config.anchor_store is None:
-        return True
-    with (
-        trials.trying(ANCHORS),
-        closing(world.open_store(config.anchor_store, kafka_client=config.destination.client)) as store,
-    ):
-        if not store.capabilities.keeps_other_anchors:
-            return False  # reported with the addresses that cannot be used
-        try:
-            counts = {job.name: len(store.read(job.group, job.topics)) for job in _users(jobs, able)}
-        except NotCreated:
-            next_step = "Run reconciler track while the source is alive: its first round creates it."
-            trials.warn(ANCHORS, f"There are no anchors yet: {store.address} does not exist.", next_step)
-            return True
-        kept = ", ".join(f"{counted(count, 'anchor')} for {name}" for name, count in counts.items())
-        trials.ok(ANCHORS, f"{store.address} keeps {kept or 'nothing: the stores of all jobs keep their own anchors'}")
-        return True
-    return False
-
-
 def job_store(
     config: Config,
     job: Job,
@@ -84,14 +49,12 @@ def job_store(
     world: World,
     destination: ClusterInfo | None,
     trials: Trials,
-    *,
-    with_anchors: bool,
 ) -> None:
-    subject, anchors = f"job {job.name}", config.anchor_store if with_anchors else None
+    subject = f"job {job.name}"
     doubtful_number(job, trials)
     with (
         trials.trying(subject),
-        closing(world.open_store(job.store, kafka_client=config.destination.client, anchors=anchors)) as store,
+        closing(world.open_store(job.store, kafka_client=config.destination.client)) as store,
     ):
         rows = store.read(job.group, job_topics(config, job))
         for row in rows:
@@ -138,7 +101,7 @@ def _rows(
     listed = ", ".join(f"{count:,} of {topic}" for topic, count in sorted(by_topic.items()))
     lacking = [row for row in rows if row.stored.anchor is None and not row.stored.is_sentinel]
     synced = _synced(config, job, rows) if able.translated_by_mirror else frozenset()
-    bare = [row for row in lacking if row.key not in synced]
+    bare = [row for row in _unrecorded(config, job, lacking) if row.key not in synced]
     with_anchor = f"{len(rows) - len(lacking):,} with an anchor" if lacking else "all with an anchor"
     if len(bare) < len(lacking):
         with_anchor += f", {len(lacking) - len(bare):,} synced by the mirror, which the anchors replace"
@@ -150,6 +113,22 @@ def _rows(
             _none_of(subject, where, both, trials)
     if bare:
         _bare(config, job, able, bare, trials)
+
+
+def _unrecorded(config: Config, job: Job, bare: Sequence[Row]) -> list[Row]:
+    """Those of the rows whose number the job's journal does not have either."""
+    if config.state is None or not bare:
+        return list(bare)
+    known: set[tuple[TopicPartition, int]] = set()
+    with suppress(ReconcilerError), closing(open_state(config.state)) as store:  # which is tried by itself
+        state = JobState(store, job.name)
+        here = state.location() or first(job.home, Stamp("", 0))
+        names = {stream: name for name, stream in config.topics.naming.by_name(job.streams, here.cluster).items()}
+        for entry in state.journal(here.stay):
+            for at, each in entry.numbers.items():
+                if (name := names.get(Stream(at.topic, at.origin))) is not None and each.record is not None:
+                    known.add((TopicPartition(name, at.partition), each.number))
+    return [row for row in bare if (row.key, row.stored.offset) not in known]
 
 
 def _none_of(subject: str, where: str, topics: Sequence[str], trials: Trials) -> None:
@@ -172,8 +151,7 @@ def _synced(config: Config, job: Job, rows: Sequence[Row]) -> frozenset[TopicPar
 def _bare(config: Config, job: Job, able: Capabilities, bare: Sequence[Row], trials: Trials) -> None:
     names = some([str(row.key) for row in bare], 3)
     message = f"{counted(len(bare), 'stored offset')} {'has' if len(bare) == 1 else 'have'} no anchor: {names}."
-    lacks = "" if config.anchor_store else "set [anchors] store, and "
-    next_step = f"{lacks}let reconciler track run while the source is alive."
+    next_step = "let reconciler track run while the cluster where the job lives answers."
     if config.policy.no_anchor is NoAnchor.ROW_TIME:
         next_step = "by [policy] no_anchor the mirror's own records locate them, else the time of their rows."
     elif not able.needs_tracking:
@@ -234,17 +212,6 @@ def job_sinks(job: Job, trials: Trials) -> None:
                 trials.warn(subject, f"sink {sink.shown}: {taken.undone}.", next_step)
             else:
                 trials.ok(subject, f"sink {sink.shown}: the last batch that it took is {taken.batch}")
-
-
-def untracked_end(config: Config, job: Job, trials: Trials) -> None:
-    """A warning for a job whose sink decides a killed batch, where nothing can keep the batch's end."""
-    if job.sinks and traits(job.store).corrected_in_copy and config.anchor_store is None:
-        message = (
-            "there is no [anchors] store, so track cannot keep the end of its running batch: if the query is killed "
-            "after a sink has taken that batch, its failover must stop."
-        )
-        next_step = 'Add one, for example store = "sqlite:////srv/anchors.db", and let track run.'
-        trials.warn(f"job {job.name}", message, next_step)
 
 
 def _query_of(job: Job) -> str | None:

@@ -81,7 +81,7 @@ def _lines(found: Proposed) -> Iterator[str]:
         for name, value in found.client.items():
             yield f"{quoted(name)} = {quoted(value)}"
     yield from _topics(found)
-    yield from _anchors(found)
+    yield from _state(found)
     yield from _policy()
     for job in found.jobs:
         yield from _job(job, found.home)
@@ -126,19 +126,16 @@ def _topics(found: Proposed) -> Iterator[str]:
         yield from (f"{key} = {quoted(name)}" for key, name in own.items())
 
 
-def _anchors(found: Proposed) -> Iterator[str]:
+def _state(found: Proposed) -> Iterator[str]:
     yield ""
     yield from _comment("Where the jobs live is recorded here. It must outlive either cluster. init -c FILE makes it.")
     yield "# [state]"
     yield from _commented("state", {"store": '"postgresql://HOST/DATABASE"'})
-    yield ""
     if found.bare_jobs:
         yield from _comment(
-            f"Offsets without an anchor were found for {some(found.bare_jobs)}. Let the job record anchors, or set "
-            "this and the address of the jobs' home, and let reconciler track run while that is alive."
+            f"Offsets without an anchor were found for {some(found.bare_jobs)}. Let reconciler track run while the "
+            "jobs' home is alive."
         )
-    yield "# [anchors]"
-    yield from _commented("anchors", {"store": '"sqlite:////srv/reconciler/anchors.db"'})
 
 
 def _policy() -> Iterator[str]:

@@ -16,7 +16,7 @@ from reconciler.stores.numbers import number_of
 from reconciler.stores.registry import traits
 
 MOST_TOPICS = 12
-_ADDRESSES = ("anchors.store", "metrics.pushgateway")
+_ADDRESSES = ("state.store", "metrics.pushgateway")
 """Settings that may hold a login."""
 
 
@@ -71,7 +71,7 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
     yield f"Its home is {job.home}, where it reads {topics}."
     yield f'Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
     if able is not None:
-        yield _store_can(config, job, able)
+        yield _store_can(job, able)
         yield f"A stored number is taken for {number_of(job.store).words}."
     yield _identity(job)
     if job.new is not None:
@@ -79,7 +79,7 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
         yield f"The job is called new ({place}): it may start although its store has no row of a topic."
 
 
-def _store_can(config: Config, job: Job, able: Capabilities) -> str:
+def _store_can(job: Job, able: Capabilities) -> str:
     if traits(job.store).corrected_in_copy:
         correction = "That is a checkpoint, and only read: a correction is made in a copy of it"
     elif traits(job.store).corrected_by_job:
@@ -91,18 +91,15 @@ def _store_can(config: Config, job: Job, able: Capabilities) -> str:
     else:
         correction = "A correction is written there row by row; if it is cut off, apply finishes it"
     history = "; what was there before stays in its history" if able.keeps_history else ""
-    return f"{correction}{history}. {_anchors_kept(config, able)}"
+    return f"{correction}{history}. {_anchors_kept(able)}"
 
 
-def _anchors_kept(config: Config, able: Capabilities) -> str:
-    aside = f"track keeps them in {without_secrets(config.anchor_store)}" if config.anchor_store else ""
+def _anchors_kept(able: Capabilities) -> str:
     if able.translated_by_mirror:
-        return "Anchors are in the commits' metadata, where the job puts some there" + (f"; {aside}." if aside else ".")
+        return "Anchors are in the job's journal, and in the commits' metadata, where the job puts some there."
     if able.keeps_anchors:
-        return "Anchors are kept with the offsets."
-    if aside:
-        return f"It has no room for anchors: {aside}."
-    return "It has no room for anchors, and no [anchors] store is configured to keep them."
+        return "Anchors are kept with the offsets, and in the job's journal."
+    return "Anchors are in the job's journal."
 
 
 def _identity(job: Job) -> str:

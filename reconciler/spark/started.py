@@ -191,7 +191,6 @@ class Job:
             raise Changed(f'The start of job "{name}" is an earlier one: {moved_words(here)}.', hint=AGAIN)
 
     def _recorder(self, running: Any) -> Any:
-        from reconciler.clock import clock_ms
         from reconciler.identity import identity_from_settings
         from reconciler.kafka.reader import KafkaLogReader
         from reconciler.spark.tracking.query import unseen
@@ -210,7 +209,6 @@ class Job:
             ),
             running.is_committed_only,
             identity_from_settings(start.identity),
-            clock_ms,
             advice=FROM_OUTSIDE,
         )
         run = f"driver on {socket.gethostname()}, process {os.getpid()}, {token_hex(4)}"

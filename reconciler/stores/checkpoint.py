@@ -59,7 +59,6 @@ def _numbered(row: Row, copied: CopiedOffsets) -> Row:
     lag = None if first is None or first.anchor is None else row.stored.offset - first.offset
     if first is None or first.anchor is None or lag is None or lag < 0 or (lag and first.anchor.is_bare):
         return row
-    # Without an [anchors] store this one is all there is. With it, ``paired`` chooses among those that are kept, too.
     return replace(row, stored=replace(row.stored, anchor=first.anchor), anchor_lag=lag, anchored_ms=made_ms)
 
 

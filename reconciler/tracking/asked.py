@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from reconciler.config.file import Job
@@ -12,30 +12,27 @@ from reconciler.core.errors import OutcomeUnknown, Unreachable
 from reconciler.failover.outside import StoreOpener
 from reconciler.ports import LogReader, OffsetStore
 from reconciler.retry import insist
-from reconciler.stores.paired import of_anchors
 from reconciler.tracking.beside import WAITS_S
 from reconciler.tracking.journals import Located
 
 T = TypeVar("T")
 END_OF_WAITING_S = 1e9
-ANCHORS = "the anchor store"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSide:
-    """The world outside of tracking: the source's log, the jobs' stores there, the anchor store, the clocks.
+    """The world outside of tracking: the log of the cluster where the jobs live, their stores there, the clocks.
 
-    ``monotonic`` gives seconds, ``now_ms`` epoch ms. Once ``stopping`` returns True nothing is waited for any more.
-    ``located``: where jobs live, by name, of those of which that is recorded. ``waits_s``: as ``beside.WAITS_S``.
+    ``located``: where each job lives, and its journal, by its name. ``monotonic`` gives seconds, ``now_ms`` epoch ms.
+    Once ``stopping`` returns True nothing is waited for any more. ``waits_s``: as ``beside.WAITS_S``.
     """
 
     reader: LogReader
     open_store: StoreOpener
-    open_anchors: Callable[[], OffsetStore]
     monotonic: Callable[[], float]
     now_ms: Callable[[], int]
+    located: Mapping[str, Located]
     stopping: Callable[[], bool] = lambda: False
-    located: Mapping[str, Located] = field(default_factory=dict)
     waits_s: float = WAITS_S
 
 
@@ -45,21 +42,13 @@ class Asked:
     def __init__(self, side: SourceSide) -> None:
         self._side = side
         self._open: dict[str, OffsetStore] = {}
-        self._created = False
         self.gives_up_at = math.inf
 
     def store(self, place: str, job: Job) -> OffsetStore:
         """The job's store, which ``place`` names."""
-        return self._opened(place, lambda: self._side.open_store(job.store))
-
-    def anchors(self) -> OffsetStore:
-        """The [anchors] store, created if it is missing."""
-        store = self._opened(ANCHORS, self._side.open_anchors)
-        if not self._created:
-            with of_anchors():
-                store.create()
-            self._created = True
-        return store
+        if place not in self._open:
+            self._open[place] = self._side.open_store(job.store)
+        return self._open[place]
 
     def drop(self, place: str) -> None:
         """Close a store: the next call opens a new connection."""
@@ -83,11 +72,10 @@ class Asked:
 
         return insist(once, left_s=lambda: self.gives_up_at - self.clock())
 
+    def repeat(self, call: Callable[[], T]) -> T:
+        """As ``ask``, of the cluster, which has its connections itself."""
+        return insist(call, left_s=lambda: self.gives_up_at - self.clock())
+
     def clock(self) -> float:
         """The time for deadlines: beyond all of them once the caller wants to stop."""
         return self._side.monotonic() + (END_OF_WAITING_S if self._side.stopping() else 0)
-
-    def _opened(self, place: str, opener: Callable[[], OffsetStore]) -> OffsetStore:
-        if place not in self._open:
-            self._open[place] = opener()
-        return self._open[place]

@@ -14,13 +14,12 @@ has been put back to, or that a driver on another cluster may have written, it l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, Job
-from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.visible import command
 from reconciler.failover.recorded import (
@@ -34,6 +33,7 @@ from reconciler.failover.recorded import (
     names_shared,
     number_in,
 )
+from reconciler.failover.unlisted import Unlisted
 from reconciler.mirror.commits import mirrors_to, of_any_mirror
 from reconciler.ports import ClusterInfo, LogReader, OffsetReader, Row, TopicPartition
 from reconciler.state.jobs import JobState
@@ -42,11 +42,10 @@ from reconciler.state.locations import Location, Phase, Stamp, first
 from reconciler.state.moving import refuse_later
 from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
 from reconciler.tracking.beside import OutsideRecorder
-from reconciler.tracking.job import JobReport
-from reconciler.tracking.overwritten import OTHERS
-from reconciler.tracking.recorder import NONE_GIVEN, Position, positions_of
+from reconciler.tracking.recorder import Position, positions_of
 from reconciler.tracking.source import Place, SourceLog
 
+OTHERS = "its anchor is another cluster's: a mirror has translated the offset, or it was imported and not corrected yet"
 ELSEWHERE = (
     "another cluster's number can be under this name, and the row does not say its stay: only the job's driver can "
     "record it (track(query))"
@@ -61,16 +60,48 @@ class Located:
     here: Location
 
 
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What a job's journal has of its stored numbers after a round, by partition.
+
+    ``lagging`` have an entry for an older number, ``without`` have none, each with the reason if it is known.
+    ``age_ms``: the age of the oldest lagging entry, by its record's timestamp. ``saved``: the partitions in this
+    round's entry. ``known`` False: the store or the journal could not be read. ``followed``: no trouble kept missing
+    records from being looked up and appended. ``no_rows``: a sentence, if the store has no row of any of the job's
+    topics and the configuration does not call the job new. ``unlisted``: topics of the job's group that it does not
+    list. ``driver``: which run of the job's driver records its journal.
+    """
+
+    job: str
+    store: str
+    exact: int = 0
+    lagging: Mapping[TopicPartition, str] = field(default_factory=dict)
+    without: Mapping[TopicPartition, str] = field(default_factory=dict)
+    saved: int = 0
+    age_ms: int | None = None
+    known: bool = True
+    followed: bool = False
+    no_rows: str = ""
+    unlisted: Unlisted = field(default_factory=Unlisted)
+    driver: str = ""
+
+    @property
+    def partitions(self) -> int:
+        return self.exact + len(self.lagging) + len(self.without)
+
+
 def not_moved(home: str) -> Location:
     """Where a job lives of which nothing is recorded yet; it stands in no log."""
     return first(home, Stamp("", 0))
 
 
-def can_keep(config: Config, job: Job, located: Located | None) -> bool:
-    """Whether the job's journal is kept from here: it lives on the cluster that is read, and is not being moved now."""
-    if located is None or is_end_of_batch(job.store):
-        return False
-    return located.here.cluster == config.here and located.here.phase is not Phase.WRITING
+def why_not(config: Config, job: Job, located: Located) -> str:
+    """Why no journal of a job is kept on the cluster that is read; empty if one is."""
+    if is_end_of_batch(job.store):
+        return "the journal of the job on that checkpoint has the end of its batch"
+    if located.here.phase is Phase.WRITING:
+        return f"it is being moved to {located.here.to} now"
+    return "" if located.here.cluster == config.here else f"it lives on {located.here.cluster}"
 
 
 def read_ends(job: Job, rows: Mapping[TopicPartition, Row]) -> dict[TopicPartition, int]:
@@ -85,7 +116,7 @@ def read_ends(job: Job, rows: Mapping[TopicPartition, Row]) -> dict[TopicPartiti
 class StayJournal:
     """One job's journal, round by round. ``reader`` reads the cluster where it lives. Times are monotonic, in seconds.
 
-    ``now_ms`` gives epoch ms. The methods are called in the order in which they stand here.
+    The methods are called in the order in which they stand here.
     """
 
     def __init__(
@@ -94,7 +125,6 @@ class StayJournal:
         job: Job,
         located: Located,
         reader: LogReader,
-        now_ms: Callable[[], int],
         *,
         waits_s: float,
     ) -> None:
@@ -102,7 +132,7 @@ class StayJournal:
         self._job, self._located, self._reader = job, located, reader
         self._names = naming.by_name(job.streams, config.here)
         self._mirrors = mirrors_to(config.here, config)
-        self._source = SourceLog(lambda _: reader, lambda _: False, job.identity, now_ms)
+        self._source = SourceLog(lambda _: reader, lambda _: False, job.identity)
         self._recorder = OutsideRecorder(located.state, located.here.stay, self._names, self._source, waits_s)
         shared = names_shared(naming, job.streams, config.here, list(config.clusters), own)
         named = partial(naming.by_name, job.streams)
@@ -135,8 +165,8 @@ class StayJournal:
         lacks = any(self._recorder.lacks(*each) for each in self._positions.items())
         self._may_note = self._recorder.may_note(now_s, lacks=lacks) and lacks
 
-    def look(self, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> None:
-        """Note the job's numbers. ``given``: what is kept of the records before some. Raises what the log raises."""
+    def look(self) -> None:
+        """Note the job's numbers. Raises what the log raises."""
         if not self._may_note:
             return
         lacking = {key: each.start for key, each in self._positions.items() if self._recorder.lacks(key, each)}
@@ -152,14 +182,14 @@ class StayJournal:
             if key not in lacking or (key not in self._why and _is_own(judged.get(self._at(key)), each.start))
         }
         own = {Place(key, row.stored.offset): row.stored for key, row in rows.items() if _names_last(row, cluster)}
-        self._recorder.look(noted, {**given, **own})
+        self._recorder.look(noted, own)
 
     def append(self, now_s: float, now_ms: int) -> int:
         """Append what was noted; the number of partitions in it. Raises what the state store raises."""
         return self._recorder.append_at(now_s, now_ms)
 
-    def report(self, at: JobReport, now_ms: int, given: Mapping[Place, StoredOffset] = NONE_GIVEN) -> JobReport:
-        """The counts of this round: what the journal has of the numbers in the place, or ``given`` where it has not."""
+    def report(self, at: JobReport, now_ms: int) -> JobReport:
+        """The counts of this round: what the journal has of the numbers in the place."""
         exact, oldest_ms = 0, now_ms
         lagging: dict[TopicPartition, str] = {}
         without: dict[TopicPartition, str] = {}
@@ -176,15 +206,13 @@ class StayJournal:
                 exact += 1
             elif self._is_replaced(key, number) and found.stored.older == 0:
                 exact += 1  # only its job writes there: it has stored nothing in this stay
-            elif key not in self._why and found.stored.number != number and Place(key, number) in given:
-                exact += 1
             else:
                 same = found.stored.number == number
                 lagging[key] = self._why.get(key) or self._recorder.why(key, number) or ("" if same else ELSEWHERE)
                 oldest_ms = min(oldest_ms, found.stored.record.timestamp_ms or oldest_ms)
         driver = self._recorder.driver if self._recorder.is_left_to_driver else ""
         age_ms = now_ms - oldest_ms if lagging else None
-        counted = replace(at, exact=exact, own=0, lagging=lagging, without=without, elsewhere=())
+        counted = replace(at, exact=exact, lagging=lagging, without=without)
         return replace(counted, age_ms=age_ms, driver=driver or "")
 
     def _refuse_other_home(self, cluster_id: str) -> None:

@@ -23,24 +23,18 @@ from reconciler.core.errors import NotRead
 from reconciler.core.probes import Search, ask_edges, ask_read
 from reconciler.core.scan import last_before
 
-LONG_AGO = 0
-"""A time of writing (epoch ms) that is never later than the real one, for want of a better one."""
-
 
 @dataclass(frozen=True, slots=True)
 class TrackedOffset:
-    """One stored offset in a partition of the source. ``now_ms`` is the time of the look-up, in epoch ms.
+    """One stored offset in a partition of the source.
 
-    ``compacted``: whether compaction may have removed records; None (not known) counts as yes. ``written_at_ms``: when
-    the offset was stored, if the store keeps that.
+    ``compacted``: whether compaction may have removed records; None (not known) counts as yes.
     """
 
     offset: int
     cluster_id: str
     topic_id: str | None
     compacted: bool | None
-    written_at_ms: int | None
-    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ def _look_back(place: TrackedOffset, identity: Identity) -> Search[LookbackResul
     last = yield from last_before(offset, start)
     if last is not None:
         made_for = offset if place.compacted is False else last.offset + 1
-        return LookbackResult(StoredOffset(made_for, _anchor(place, identity, last), _not_later(place, last)))
+        return LookbackResult(StoredOffset(made_for, _anchor(place, identity, last)))
     if offset < start:
         return LookbackResult(None, f"retention has removed the records around it: the source's log begins at {start}")
     if offset < end:
@@ -93,23 +87,12 @@ def _look_back(place: TrackedOffset, identity: Identity) -> Search[LookbackResul
         following = chunk.records[0] if chunk.records else None
         if following is not None and (following.offset == offset or place.compacted is False):
             anchor = replace(_anchor(place, identity, following), names=Names.NEXT)
-            return LookbackResult(StoredOffset(offset, anchor, _not_later(place, None)))
+            return LookbackResult(StoredOffset(offset, anchor))
     if offset == 0:
         numbering = Anchor(cluster_id=place.cluster_id, topic_id=place.topic_id)
-        return LookbackResult(StoredOffset(0, numbering, _not_later(place, None)))
+        return LookbackResult(StoredOffset(0, numbering))
     return LookbackResult(None, "no record is left in the source's log before it, nor at it")
 
 
 def _anchor(place: TrackedOffset, identity: Identity, record: Record) -> Anchor:
     return identity.anchor_of(record, cluster_id=place.cluster_id, topic_id=place.topic_id)
-
-
-def _not_later(place: TrackedOffset, last: Record | None) -> int:
-    """A time of writing that is not later than the real one: an offset is stored after its last record was made.
-
-    With a later time, a row that was merely looked up late would look as if it was written after a failover.
-    """
-    if place.written_at_ms is not None:
-        return place.written_at_ms
-    made_at = last.timestamp_ms if last is not None else None
-    return LONG_AGO if made_at is None else max(LONG_AGO, min(place.now_ms, made_at))

@@ -28,8 +28,8 @@ class Place(NamedTuple):
 class SourceLog:
     """The log that a query reads. ``open_reader`` opens it for an isolation level: True for committed records only.
 
-    ``is_committed_only`` says which level a topic is read with. ``now_ms`` gives epoch ms. ``advice``: a further
-    sentence for the hint of an error. All methods raise Unreachable and Refused.
+    ``is_committed_only`` says which level a topic is read with. ``advice``: a further sentence for the hint of an
+    error. All methods raise Unreachable and Refused.
     """
 
     def __init__(
@@ -37,13 +37,11 @@ class SourceLog:
         open_reader: Callable[[bool], LogReader],
         is_committed_only: Callable[[str], bool],
         identity: Identity,
-        now_ms: Callable[[], int],
         advice: str = "",
     ) -> None:
         self._open_reader = open_reader
         self._is_committed_only = is_committed_only
         self._identity = identity
-        self._now_ms = now_ms
         self._advice = advice
         self._readers: dict[bool, LogReader] = {}
 
@@ -78,7 +76,7 @@ class SourceLog:
     def _search(self, place: Place, below: int | None, cluster: ClusterInfo) -> Callable[[], Search[LookbackResult]]:
         topic, number = cluster.topics[place.at.topic], place.number
         nearby = None if below is None else last_in(below, number)
-        tracked = TrackedOffset(number, cluster.cluster_id, topic.topic_id, topic.compacted, None, self._now_ms())
+        tracked = TrackedOffset(number, cluster.cluster_id, topic.topic_id, topic.compacted)
 
         def search() -> Search[LookbackResult]:
             last = (yield from _unless_unread(nearby())) if nearby is not None else None

@@ -100,7 +100,7 @@ class JobChecker:
         self._patience_s = min(config.search.deadline_s, every_s / 2)
         self._most_lost_s = math.inf if once else self._patience_s
         self._cluster = Fuse(1, min(every_s / 2, LONGEST_REST_S))
-        self._stores = StoreFuses(config.jobs, config.anchor_store, every_s / 2)
+        self._stores = StoreFuses(config.jobs, every_s / 2)
         self._mirror = MirrorWatch(config, outside.monotonic, outside.now_ms, every_s)
         self._suspects: set[str] = set()
         self._tries = 0
@@ -262,8 +262,6 @@ class JobChecker:
 
     def _store_of(self, job: Job, error: Exception) -> str:
         """The failures. An outage of a store, or of a server, is reported once for all jobs that share it."""
-        if isinstance(error, Unreachable) and error.retryable and error.of_server and error.of_anchors:
-            return "The [anchors] store"
         sharing = [each.name for each in self._config.jobs if self._stores.share(each.store, job.store, error)]
         if isinstance(error, ReconcilerError) and error.retryable and len(sharing) > 1:
             return f'The store of job "{sharing[0]}" and {len(sharing) - 1:,} more'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,17 @@ from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.clock import clock_ms
 from reconciler.config.file import load_config
-from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Change, TopicPartition
-from reconciler.stores.paired.steps import aside_of
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import OUTSIDE, Entry, StreamPartition
+from reconciler.state.opening import open_state
+from reconciler.state.stored import Known
 from reconciler.stores.registry import open_store
-from reconciler.stores.sqlite.store import open_address
 from tests.checkpoints.checkpoint_files import (
     NOW,
     PLAN,
@@ -181,30 +182,33 @@ def test_another_record_in_front_of_the_offset_is_refused(
 
 
 def with_anchors(files: Files, *, numbers: tuple[int, int] = (2, 3)) -> Any:
-    """The job's configuration, with anchors kept for the checkpoint's offsets: records of these numbers."""
+    """The job's configuration, with a journal that has the checkpoint's offsets: behind records of these numbers."""
     path = files.path.parent.parent / "reconciler.toml"
     path.write_text(
-        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:9092"\n'
-        f'[anchors]\nstore = "sqlite:///{path.parent}/anchors.db"\n'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "b:9092"\n[state]\nstore = "memory:{uuid.uuid4().hex}"\n'
         f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["o"]\noffsets = "checkpoint:{files.path}"\n'
     )
     config = load_config(path, {})
-    keep(config, "clicks", numbers, (30, 31))
+    open_state(config.state).create()
+    keep(config, numbers, (30, 31))
     return config
 
 
-def keep(config: Any, group: str, numbers: tuple[int, int], offsets: tuple[int, int], *, aside: bool = False) -> None:
-    """Anchors of a group's offsets, in the configuration's anchor store; ``aside``: as for a batch that runs."""
-    store = open_address(config.anchor_store, kafka_client=None)
-    store.create()
-    changes = []
+def keep(config: Any, numbers: tuple[int, int], offsets: tuple[int, int], *, of_end: bool = False) -> None:
+    """Append the records before these offsets to the job's journal; ``of_end``: of a batch that runs."""
+    known = {}
     for partition, (number, offset) in enumerate(zip(numbers, offsets, strict=True)):
         of = anchor_of(number)
         anchor = Anchor(of.offset, of.timestamp_ms, None, of.fingerprint, "a", "a/o")
-        at = TopicPartition("o", partition)
-        changes.append(Change(aside_of(at) if aside else at, None, StoredOffset(offset, anchor, PLANNED)))
-    store.write(group, changes, reason="test", now_ms=NOW)
-    store.close()
+        known[StreamPartition("o", "a", partition)] = Known(offset, anchor)
+    state = state_of(config)
+    ends = {at: replace(each, processed=False) for at, each in known.items()}
+    entry = Entry(OUTSIDE, NOW, {}, begun=ends) if of_end else Entry(OUTSIDE, NOW, known)
+    assert state.append_journal(1, len(state.newest(1)) + 1, entry)
+
+
+def state_of(config: Any) -> JobState:
+    return JobState(open_state(config.state), "clicks")
 
 
 @pytest.fixture
@@ -216,16 +220,15 @@ def below(tmp_path: Path) -> Files:
 
 
 def world_of(config: Any, there: MemoryLog) -> Any:
-    return replace(outside(there), open_store=partial(open_store, anchors=config.anchor_store))
+    return replace(outside(there), open_store=open_store, state_of=lambda _: state_of(config))
 
 
 def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -> None:
     config, there = with_anchors(below), log(o=10)
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
-    made = clone(below.path, new(below), known, config=config, outside=world)
+    clone(below.path, new(below), known, config=config, outside=world)
     assert (new(below) / "offsets/0").read_text().endswith('\n{"a.o":{"0":3,"1":4}}')
-    assert made.anchors == 2
 
     # From then on the copy is the job's, and a check finds every offset right:
     (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}", moved=True) for job in config.jobs)
@@ -238,7 +241,6 @@ def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -
 
 
 def test_a_copy_of_a_copy_on_its_own_cluster_keeps_how_far_its_anchors_lag(below: Files) -> None:
-    """Also in the [anchors] store, over the anchor that was kept for the first copy."""
     config = with_anchors(below)
     world = world_of(config, log(o=10))
     first, second = new(below), below.path.with_name("newer")
@@ -255,7 +257,6 @@ def test_a_copy_of_a_copy_on_its_own_cluster_keeps_how_far_its_anchors_lag(below
 def test_anchors_that_are_not_the_plans_any_more_are_refused(below: Files) -> None:
     config = with_anchors(below)
     known = check(config, config.jobs, world_of(config, log(o=10))).plan
-    Path(config.anchor_store.removeprefix("sqlite:///")).unlink()
     config = with_anchors(below, numbers=(2, 5))
     with pytest.raises(Changed, match="has moved on since the plan"):
         clone(below.path, new(below), known, config=config, outside=world_of(config, log(o=10)))
@@ -277,7 +278,7 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
 def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: Files) -> None:
     config, there = with_anchors(below), log(o=10)
     below.planned(1, {"o": {0: 36, 1: 37}})
-    keep(config, "clicks-end", (5, 6), (36, 37))
+    keep(config, (5, 6), (36, 37), of_end=True)
     (start,) = config.jobs
     end = replace(start, name="clicks-end", group="clicks-end", store=f"{start.store}?position=end")
     config = replace(config, jobs=(start, end))
@@ -311,7 +312,7 @@ def test_a_batch_whose_sources_end_at_different_offsets_of_a_partition_is_repeat
     below.began({"o": {0: 0, 1: 0}}, "1")
     below.batch(0, *[{"o": {0: 30, 1: 31}}] * 2)
     below.planned(1, *ends)
-    keep(config, "clicks", (5, 6), (36, 37), aside=True)
+    keep(config, (5, 6), (36, 37), of_end=True)
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
     rows = {
@@ -341,10 +342,10 @@ def test_a_batch_that_has_records_of_one_source_alone_is_not_taken_for_a_whole_o
     assert (made.repeats_empty, made.repeated_at_most) == (True, 8)
 
 
-def test_an_end_that_is_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay(below: Files) -> None:
+def test_the_end_that_the_journal_has_is_the_batchs_end(below: Files) -> None:
     config, there = with_anchors(below), log(o=10)
     below.planned(1, {"o": {0: 36, 1: 37}})
-    keep(config, "clicks", (5, 6), (36, 37), aside=True)
+    keep(config, (5, 6), (36, 37), of_end=True)
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
     for to, given in (("new", known), ("newer", known.starts)):
@@ -352,4 +353,4 @@ def test_an_end_that_is_laid_aside_is_the_batchs_end_and_the_starts_anchors_stay
         assert read_checkpoint(made.new_path).positions[0].start == {("a.o", 0): 3, ("a.o", 1): 4}
         assert read_checkpoint(made.new_path).positions[0].end == {("a.o", 0): 6, ("a.o", 1): 7}
         assert (made.repeats_empty, made.repeated_at_most) == (False, 0)
-    assert check(config, config.jobs, world).plan.jobs[0] == known.jobs[0], "nothing was moved in the anchor store"
+    assert check(config, config.jobs, world).plan.jobs[0] == known.jobs[0]

@@ -41,8 +41,6 @@ policy = "default"
 separator = "_"
 [topics.names.b]
 "special@prod" = "renamed"
-[anchors]
-store = "sqlite:///anchors.db"
 [search]
 max_disorder = "5s"
 scan_records = 10

@@ -32,7 +32,6 @@ def test_the_least_there_can_be_and_its_defaults(load: Load) -> None:
     config = load(LEAST)
     assert config.source is None
     assert config.destination.client == {"bootstrap.servers": "b:9092"}
-    assert config.anchor_store is None
     assert config.search == SearchSettings(0, 100_000, 30.0)
     assert config.policy.new == StartAt(StartPlace.EARLIEST)
     assert config.policy.start == StartPolicy(Behind.START, 1_000_000)
@@ -56,7 +55,6 @@ def test_every_key_is_read(load: Load) -> None:
         "socket.timeout.ms": "5000",
     }
     assert [config.topics.destination_of(topic) for topic in ("events", "special")] == ["prod_events", "renamed"]
-    assert config.anchor_store == "sqlite:///anchors.db"
     assert config.search == SearchSettings(5_000, 10, 120.0)
     assert config.policy.new == StartAt(StartPlace.TIME, 1_769_835_600_000)
     assert config.policy.start == StartPolicy(Behind.WAIT, 7)
@@ -168,7 +166,7 @@ def inside(section: str, line: str) -> str:
         (inside("search", "zzz = 1"), "[search] zzz is not a known key. Known here: deadline, max_disorder"),
         (inside("policy", "nwe = 1"), "[policy] nwe is not a known key. Did you mean new?"),
         (inside("topics", "names2 = 1"), "[topics] names2 is not a known key. Did you mean names?"),
-        (inside("anchors", "stor = 1"), "[anchors] stor is not a known key. Did you mean store?"),
+        (inside("state", "stor = 1"), "[state] stor is not a known key. Did you mean store?"),
         (LEAST.replace("bootstrap_servers", "bootstrap"), "[clusters.b] bootstrap is not a known key. Did you mean"),
         (LEAST.replace("group", "gruop"), "[jobs clicks] gruop is not a known key. Did you mean group?"),
         (LEAST.replace('home = "a"\n', ""), "[jobs clicks] home is missing"),
@@ -297,7 +295,7 @@ def test_every_fault_is_a_sentence(complaint, text: str, words: str) -> None:
         ("watch", ("tls_certificate", "tls_key", "tls_client_ca")),
         ("metrics", ("textfile",)),
         ("metrics", ("pushgateway",)),
-        ("anchors", ("store",)),
+        ("state", ("store",)),
         ("mirror", ("offset_syncs_topic", "checkpoints_topic", "offsets_topic")),
     ],
 )

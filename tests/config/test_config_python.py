@@ -60,7 +60,7 @@ def test_a_listed_module_is_used(written: Written) -> None:
     assert written.mark.exists()
 
 
-@pytest.mark.parametrize("place", ["id", "id_of", "key_of", "find", "hidden in the address", "anchors"])
+@pytest.mark.parametrize("place", ["id", "id_of", "key_of", "find", "hidden in the address"])
 def test_a_module_that_is_not_listed_is_refused_and_not_imported(written: Written, place: str) -> None:
     named = python(written)
     policy = '[policy]\npython = ["os"]'
@@ -72,7 +72,6 @@ def test_a_module_that_is_not_listed_is_refused_and_not_imported(written: Writte
         "hidden in the address": lambda: written.config(
             store=FLOWLET + named.replace("python", "p%79t\\thon").replace("\\t", "\\u0009"), policy=policy
         ),
-        "anchors": lambda: written.config(policy=f'{policy}\n[anchors]\nstore = "{FLOWLET}{named}"'),
     }[place]()
     with pytest.raises(ConfigError) as caught:
         load_config(path)

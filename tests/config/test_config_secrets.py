@@ -61,7 +61,7 @@ def with_table(lines: str) -> str:
             "[clusters.b.client] sasl.oauthbearer.config",
         ),
         (with_table(f"[metrics]\npushgateway = 'http://me:{quote(PLANTED, safe='')}@h:9091'"), "[metrics] pushgateway"),
-        (with_table(f"[anchors]\nstore = 'postgresql://me:{quote(PLANTED, safe='')}@h/db'"), "[anchors] store"),
+        (with_table(f"[state]\nstore = 'postgresql://me:{quote(PLANTED, safe='')}@h/db'"), "[state] store"),
         (with_store(f"postgresql://me:{quote(PLANTED, safe='')}@h/db"), "[jobs] offsets"),
         (with_store(f"postgresql://h/db?user=me&password={quote(PLANTED, safe='')}"), "[jobs] offsets"),
         (with_store("postgresql://h/db?sslpassword=x"), "[jobs] offsets"),

@@ -45,8 +45,6 @@ CONFIG = """
 bootstrap_servers = "127.0.0.1:1"
 [search]
 deadline = "100ms"
-[anchors]
-store = "ANCHORS"
 [[jobs]]
 home = "a"
 name = "clicks"
@@ -64,10 +62,10 @@ def nothing_known() -> Iterator[None]:
     KNOWN.clear()
 
 
-def config(folder: Path, address: str, place: str) -> Path:
-    text = CONFIG.replace("STORE", address if place == "store" else "kafka-group:")
+def config(folder: Path, address: str) -> Path:
+    text = CONFIG.replace("STORE", address)
     path = folder / "reconciler.toml"
-    path.write_text(text.replace("ANCHORS", address if place == "anchors" else "memory:"))
+    path.write_text(text)
     return path
 
 
@@ -79,7 +77,7 @@ def test_an_addresses_password_is_not_shown(
     """The log's last net is taken away: nothing may lean on it."""
     monkeypatch.setattr(type(KNOWN), "add", lambda *_: None)
     monkeypatch.setenv("STORE_PASSWORD", quote(SECRET, safe=""))
-    path = config(tmp_path, address.replace("{}", "${STORE_PASSWORD}"), "store")
+    path = config(tmp_path, address.replace("{}", "${STORE_PASSWORD}"))
     code = main([*COMMANDS[command], "-c", str(path), "--debug"])
     said = capsys.readouterr()
     assert code in (2, 6), said.err
@@ -92,7 +90,7 @@ def test_a_whole_address_out_of_a_file_is_as_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], log_format: str
 ) -> None:
     (tmp_path / "address").write_text(ADDRESSES["postgresql"].replace("{}", quote(SECRET, safe="")))
-    path = config(tmp_path, f"file:{tmp_path / 'address'}", "store")
+    path = config(tmp_path, f"file:{tmp_path / 'address'}")
     code = main(["--debug", "--log-format", log_format, "anchors", "export", "-c", str(path)])
     said = capsys.readouterr()
     assert code == 6
@@ -104,7 +102,7 @@ def test_a_bug_shows_no_secret_either(
 ) -> None:
     """Only redaction helps here: the exception is a library's, and holds the secret that the library was given."""
     monkeypatch.setenv("STORE_PASSWORD", quote(SECRET, safe=""))
-    path = config(tmp_path, ADDRESSES["postgresql"].replace("{}", "${STORE_PASSWORD}"), "store")
+    path = config(tmp_path, ADDRESSES["postgresql"].replace("{}", "${STORE_PASSWORD}"))
 
     def broken(*_: object, **__: object) -> None:
         login = base64.b64encode(f"me:{SECRET}".encode()).decode()

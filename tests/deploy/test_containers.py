@@ -23,6 +23,7 @@ from tests.lab.containers import IMAGE, ContainerCluster, container_mirror, kafk
 from tests.lab.kafka import commit_group
 from tests.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
 from tests.lab.real_clusters import Clusters, in_containers
+from tests.starting import with_state
 from tests.waiting import LIMIT_S, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.thorough]
@@ -79,11 +80,11 @@ def written(configuration: Path, clusters: Clusters, topic: str) -> str:
     configuration.write_text(
         f'[clusters.a]\nbootstrap_servers = "{clusters.source.bootstrap}"\n'
         f'[clusters.b]\nbootstrap_servers = "{clusters.destination.bootstrap}"\n'
-        f'[anchors]\nstore = "sqlite:///{configuration.with_name("anchors.db")}"\n'
+        f'[state]\nstore = "sqlite:///{configuration.with_name("state.db")}"\n'
         f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\noffsets = "kafka-group:"\n'
         f'[jobs.identity]\nid = "header:{traffic.ID_HEADER}"\n'
     )
-    return str(configuration)
+    return str(with_state(configuration))
 
 
 def test_a_failover_between_clusters_in_containers_loses_and_doubles_nothing(

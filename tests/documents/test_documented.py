@@ -31,7 +31,6 @@ WHOLE = """
 [clusters.b]
 bootstrap_servers = "b:9092"
 [topics]
-[anchors]
 [search]
 [policy]
 [trust]

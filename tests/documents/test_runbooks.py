@@ -39,7 +39,6 @@ class Estate:
         job.write_text('#!/bin/sh\ncat "$RECONCILER_STARTING_OFFSETS"\n')
         job.chmod(0o755)
         extra = f'[topics]\npolicy = "{policy}"\n[state]\nstore = "sqlite:///{world.folder}/state.db"'
-        extra += f'\n[anchors]\nstore = "sqlite:///{world.folder}/anchors.db"' * (kind in addresses)
         source = f'bootstrap_servers = "{a.bootstrap}"'
         world.config(extra=extra, source=source).rename(world.folder / "reconciler.toml")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import ExitCode
-from tests.golden.corpus import HEAD, OFFSETS, Estate, job
+from tests.golden.corpus import HEAD, Estate, job
 from tests.golden.world import Result, World
 from tests.starting import with_state
 
@@ -79,12 +79,3 @@ def test_a_job_with_a_wrong_address_is_reported_at_once_and_hides_no_other(tmp_p
     assert ended.code == ExitCode.USAGE
     assert ended.err.startswith('job "bad": The address of an HBase store is wrong: ')
     assert "1 of 2 jobs" in ended.out
-
-
-def test_a_wrong_store_of_anchors_stops_no_job_that_needs_none(tmp_path, monkeypatch) -> None:
-    world = World(tmp_path, monkeypatch)
-    Estate(world).with_section(f'[anchors]\nstore = "{WRONG}"')
-    ended = world.run("check", "-c", "reconciler.toml", "--job", "ready")
-    assert ended.code == ExitCode.CORRECTABLE, ended.err
-    assert ended.err.startswith("[anchors] store: The address of an HBase store is wrong: ")
-    assert OFFSETS in ended.out

@@ -148,12 +148,12 @@ class Checkpoint:
 
 
 def tracked(world: World, *, committed: bool) -> None:
-    """A query with a checkpoint and an anchor store, whose records are four offsets earlier at the destination."""
+    """A query with a checkpoint and a state store, whose records are four offsets earlier at the destination."""
     Checkpoint(world, committed=committed)
     for log in (world.source, world.destination):
         log.create("events" if log is world.source else "a.events", 2)
     for partition in range(2):
         deliver(world, "events", range(14), partition, log="source")
         deliver(world, "a.events", range(4, 14), partition)
-    anchors = '[anchors]\nstore = "sqlite:///anchors.db"\n'
-    world.file("reconciler.toml", HEAD + anchors + job("counts", ["events"], "checkpoint:checkpoint", id="none"))
+    world.file("reconciler.toml", HEAD + job("counts", ["events"], "checkpoint:checkpoint", id="none"))
+    world.located()

@@ -30,10 +30,6 @@ def stopped(world: World) -> World:
     return world
 
 
-def test_what_is_tracked_is_kept_in_the_anchor_store(stopped: World, goldens: Goldens) -> None:
-    goldens.check("formats/stores/tracked-anchors.txt", stopped.tables("anchors.db"))
-
-
 @pytest.mark.parametrize("of", ["committed", "stopped"])
 def test_a_checkpoint_as_json(of: str, request: pytest.FixtureRequest, goldens: Goldens) -> None:
     world: World = request.getfixturevalue(of)
@@ -53,12 +49,6 @@ def test_a_checkpoints_plan_and_copy(of: str, rows: int, request: pytest.Fixture
     goldens.check(f"formats/plan/checkpoint-{of}.json", without_words(plan))
     goldens.check(f"words/details-checkpoint-{of}.txt", details(plan))
     goldens.check(f"formats/checkpoint/clone-{of}.txt", without_words(world.files("copy")))
-
-
-def test_the_anchors_of_a_copy_are_kept_beside_those_of_the_original(committed: World, goldens: Goldens) -> None:
-    assert committed.run("plan", *CONFIG, "-o", "p.json").code == 0
-    assert committed.run("checkpoint", "clone", "checkpoint", "copy", "--plan", "p.json", *CONFIG).code == 0
-    goldens.check("formats/stores/paired-anchors.txt", committed.tables("anchors.db"))
 
 
 def test_a_hook_hands_over_the_copy(committed: World, goldens: Goldens) -> None:

@@ -52,7 +52,7 @@ def test_a_configuration_in_words(estate: Estate, goldens: Goldens) -> None:
     estate.world.environ(SECRET="hunter2", LOGIN="me")
     estate.with_section(
         '[clusters.b.client]\nsecurity.protocol = "SASL_SSL"\nsasl.mechanism = "PLAIN"\nsasl.username = "${LOGIN}"\n'
-        'sasl.password = "${SECRET}"\n[topics.names.b]\n"ties@a" = "bound"\n[anchors]\nstore = "sqlite:///anchors.db"\n'
+        'sasl.password = "${SECRET}"\n[topics.names.b]\n"ties@a" = "bound"\n'
         '[policy]\nnew = "latest"\nbehind = "wait"\nno_anchor = "row-time"\nplan_expires = "90m"\n'
         '[search]\nmax_disorder = "5s"\n[metrics]\ntextfile = "node"\n'
         '[watch]\nlisten = "0.0.0.0:9464"\nevery = "5m"\n'
@@ -116,6 +116,7 @@ def test_track(world: World, goldens: Goldens) -> None:
     Checkpoint(world, committed=True)
     said.append(world.session("track -c reconciler.toml --once"))
     world.file("reconciler.toml", HEAD.replace(f'bootstrap_servers = "{SOURCE}"\n', "") + job("counts", ["events"]))
+    world.located()
     said.append(world.session("track -c reconciler.toml --once"))
     world.file("reconciler.toml", HEAD + job("counts", ["events"]))
     said.append(world.session("track -c reconciler.toml --once"))
@@ -124,12 +125,12 @@ def test_track(world: World, goldens: Goldens) -> None:
 
 def test_track_names_the_jobs_without_a_row(world: World, goldens: Goldens) -> None:
     tracked(world, committed=True)
-    anchors = '[anchors]\nstore = "sqlite:///anchors.db"\n'
     jobs = [
         job("counts", ["events"], "checkpoint:checkpoint", id="none"),
         job("cuonts", ["evnets"], "checkpoint:checkpoint"),
     ]
-    world.file("reconciler.toml", HEAD + anchors + "".join(jobs))
+    world.file("reconciler.toml", HEAD + "".join(jobs))
+    world.located()
     goldens.check("words/track-no-rows.txt", world.session("track -c reconciler.toml --once"))
 
 
@@ -142,7 +143,7 @@ def test_a_checkpoints_failover(world: World, goldens: Goldens, of: str) -> None
         "checkpoint show checkpoint",
         "check -c reconciler.toml",
         "plan -c reconciler.toml -o p.json",
-        "apply p.json -c reconciler.toml --yes",
+        "apply p.json -c reconciler.toml --dry-run",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",
         "checkpoint show copy",
         "checkpoint clone checkpoint copy --plan p.json -c reconciler.toml",

@@ -146,7 +146,7 @@ class Living:
         self.config.write_text(
             f'[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n{topics}'
             f'[search]\nmax_disorder = "{self.clusters.habits.disorder_ms // 1000}s"\n'
-            f'[anchors]\nstore = "{self.store.anchors}"\n[state]\nstore = "memory:{self.folder}"\n'
+            f'[state]\nstore = "memory:{self.folder}"\n'
             f'[[jobs]]\nname = "q"\nhome = "a"\ngroup = "{GROUP}"\n'
             f'topics = ["{self.topics["a"]}"]\noffsets = "{self.store.address}"\n[jobs.identity]\n{identity}'
         )

@@ -19,7 +19,6 @@ from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.last_records import OffsetSpan, last_records
 from reconciler.spark.ranges.offsets import GroupOffsets
 from reconciler.spark.target import AnchorTarget, ClusterAccess
-from reconciler.stores.paired.store import PairedStore
 from reconciler.stores.registry import open_store
 from tests.stores.paired.bare import BareStore
 
@@ -28,7 +27,7 @@ GROUP = "g"
 
 @dataclass(frozen=True)
 class Store:
-    """Where a job's offsets are. ``bare``: as numbers alone, whose anchors ``track`` keeps in a store of their own."""
+    """Where a job's offsets are. ``bare``: as numbers alone, whose records ``track`` keeps in the journal."""
 
     folder: Path
     bare: bool = False
@@ -43,29 +42,20 @@ class Store:
     def address(self) -> str:
         return f"memory:{self.folder}" if self.bare else f"sqlite:///{self.folder}/offsets.db"
 
-    @property
-    def anchors(self) -> str:
-        return f"sqlite:///{self.folder}/anchors.db"
-
     def numbers(self, _: str = "") -> OffsetStore:
         return BareStore(str(self.folder), dated=self.dated, atomic=self.atomic)
 
     def open(self, _: str = "") -> OffsetStore:
-        """As the product opens it, with its anchors."""
-        return PairedStore(self.numbers(), open_store(self.anchors)) if self.bare else open_store(self.address)
-
-    def open_anchors(self) -> OffsetStore:
-        return open_store(self.anchors)
+        return self.numbers() if self.bare else open_store(self.address)
 
     def rows(self) -> dict[TopicPartition, Row]:
         with closing(self.open()) as store:
             return {row.key: row for row in store.read(GROUP)}
 
     def create(self) -> None:
-        """``track`` and the job do so when they first write; the commands need a store that is there."""
-        for store in (self.open_anchors(), self.open()):
-            with closing(store):
-                store.create()
+        """The job does so when it first writes; the commands need a store that is there."""
+        with closing(self.open()) as store:
+            store.create()
 
 
 @dataclass

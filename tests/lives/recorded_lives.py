@@ -9,28 +9,23 @@ no record that the job has not processed may lie in front of it, and no more may
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from reconciler.config.streams import Stream
 from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import Plan, StartPolicy, parse_plan, why_stopped
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.state.locations import Phase
 from reconciler.state.start import START_VARIABLE, load
 from reconciler.stores import memory
-from reconciler.stores.paired import read_kept
-from reconciler.stores.registry import open_store
 from tests.lives.clusters import OTHER
 from tests.lives.interrupted import killed_at
 from tests.lives.living import Living, Offsets
 from tests.lives.queries.commands import Ended, in_memory, run
-from tests.lives.recorded_job import GROUP
 from tests.stores.paired.bare import Killed
-from tests.tracking.tracked import compared
 
 POLICY = StartPolicy()
 
@@ -62,13 +57,6 @@ class Life(Living):
             return
         ended = self.do("track", "--once")
         assert ended.code in (0, 4), self.story(ended.text)
-        here, topic = self.state.location(), self.topics[self.side]
-        if here is not None and here.phase is Phase.LIVES and here.cluster == self.side:
-            rows = {row.key: row for row in self.store.numbers().read(GROUP, [topic])}
-            with closing(open_store(self.store.anchors)) as anchors:
-                kept = read_kept(anchors, GROUP, [topic])
-            stream, cluster_id = Stream(self.topics["a"], "a"), self.clusters.logs[self.side].cluster_id
-            self.tally["compared"] += compared(rows, kept, self.state.journal(here.stay), stream, cluster_id)
 
     # ------------------------------------------------------------ starts
 

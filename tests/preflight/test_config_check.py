@@ -68,11 +68,7 @@ WORDS = [
     ),
     (with_section('[topics]\nseparator = "_"'), "events -> a_events"),
     (LEAST.replace("STORE", "kafka-group:"), "A correction is written there row by row"),
-    (CHECKPOINT, "a correction is made in a copy of it", "no [anchors] store is configured to keep them."),
-    (
-        with_section('[anchors]\nstore = "sqlite:////x.db"').replace("STORE", "checkpoint:/c"),
-        "It has no room for anchors: track keeps them in sqlite:////x.db.",
-    ),
+    (CHECKPOINT, "a correction is made in a copy of it", "Anchors are in the job's journal."),
     (
         LEAST + '[jobs.identity]\nid = "json:$.id"\nid_order = "increasing"\ntimestamp = "json:$.ts"\nunit = "s"\n',
         'by its id: timestamp = "json:$.ts", id = "json:$.id", id_order = "increasing", unit = "s".',
@@ -132,7 +128,7 @@ def test_all_faults_of_a_file_are_listed_at_once(write: Callable[[str], Path]) -
 
 
 def test_a_fault_brings_no_others_with_it(write: Callable[[str], Path]) -> None:
-    tables = ("clusters", "topics", "anchors", "search", "policy", "trust", "watch", "metrics")
+    tables = ("clusters", "topics", "state", "search", "policy", "trust", "watch", "metrics")
     found = read_config(write("jobs = 1\n" + "".join(f"{name} = 1\n" for name in tables)))
     assert isinstance(found, list)
     assert sorted(each.message.partition("[")[2] for each in found) == sorted(
@@ -273,14 +269,6 @@ NOT_HERE = 'The destination has no topic "a.events", or this user may not descri
         (LEAST, {**MINE, "p5": anchored()}, HERE, {}, 0, "events: 2 partitions stored, and 2 there, without"),
         (WITH_SOURCE, MINE, HERE, {"events": 1, **HERE}, 2, f"{SAME_ID}, and the same ids of topics."),
         (WITH_SOURCE, MINE, HERE, {"events": 1}, 0, f"{SAME_ID}: only topic ids tell the two apart."),
-        (
-            with_section('[anchors]\nstore = "kafka-group:"'),
-            MINE,
-            HERE,
-            {},
-            2,
-            "The store kafka-group: cannot keep the",
-        ),
     ],
 )
 def test_a_problem_is_said_alone_with_its_exit_code(
@@ -416,27 +404,13 @@ def test_malformed_addresses_are_told_first_and_once(
     write: Callable[[str], Path], capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     wrong = f"{LEAST}sink = 'postgresql://h/db'\n".replace("STORE", "sqlite://o.db")
-    path = write(wrong.replace("[[jobs]]", "[anchors]\nstore = 'nothing:x'\n[[jobs]]"))
+    path = write(wrong)
     assert main(["config", "check", "-c", str(path), "--format", "json", *more]) == ExitCode.USAGE
     tried = json.loads(capsys.readouterr().out)["tried"]
-    assert [each["subject"] for each in tried[:3]] == ["job clicks", "job clicks", "[anchors] store"]
+    assert [each["subject"] for each in tried[:2]] == ["job clicks", "job clicks"]
     sentences = [each["said"] for each in tried]
-    assert ["SQLite" in sentences[0], "names no table=" in sentences[1], "'nothing'" in sentences[2]] == [True] * 3
+    assert ["SQLite" in sentences[0], "names no table=" in sentences[1]] == [True] * 2
     assert len(sentences) == len({*sentences})
-
-
-def test_an_anchor_store_that_is_not_there_yet_is_a_warning_and_the_jobs_rows_are_counted_all_the_same(
-    look: Callable[..., Tries], destination: MemoryLog, tmp_path: Path
-) -> None:
-    checkpoint = tmp_path / "checkpoint"
-    checkpoint.mkdir()
-    text = with_section('[anchors]\nstore = "sqlite:///FOLDER/anchors.db"').replace("STORE", f"checkpoint:{checkpoint}")
-    found = look(text, destination)
-    (result,) = [each for each in found.found if each.subject == "[anchors] store"]
-    assert result.level is Level.WARN
-    assert "There are no anchors yet" in result.message
-    assert "Run reconciler track while the source is alive" in result.next_step
-    assert any(each.subject == "job clicks" for each in found.found)
 
 
 @pytest.mark.parametrize(
@@ -669,34 +643,14 @@ def test_addresses_that_cannot_be_used_need_no_connection(
 ) -> None:
     sections = (
         '[search]\ndeadline = "1ms"\n[watch]\nlisten = "localhost"\n[metrics]\npushgateway = "pushgateway:9091"\n'
-        '[anchors]\nstore = "checkpoint:/nowhere"\n'
     )
     assert main(["config", "check", "-c", str(write(with_section(sections))), *more]) == 2
     said = " ".join(capsys.readouterr().out.split())
     for each in (
         'The address to listen on, "localhost", is not HOST:PORT.',
         "[metrics] pushgateway = pushgateway:9091: it is not a URL with http:// or https://.",
-        "The store checkpoint:/nowhere cannot keep the anchors of other stores.",
     ):
         assert said.count(each) == 1, each
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "shared"),
-    [
-        ("checkpoint:/one", "checkpoint:/other", True),
-        ("checkpoint:/one", "sqlite:///FOLDER/anchors.db", True),
-        ("sqlite:////one.db", "sqlite:////other.db", False),  # which keep their anchors themselves
-    ],
-)
-def test_jobs_whose_anchors_would_share_rows_in_the_anchor_store_are_a_failure(
-    write: Callable[[str], Path], capsys: pytest.CaptureFixture[str], one: str, other: str, shared: bool
-) -> None:
-    job = LEAST[IN_FRONT:].replace('name = "clicks"', 'name = "views"')
-    text = with_section('[anchors]\nstore = "sqlite:///FOLDER/anchors.db"').replace("STORE", one)
-    main(["config", "check", "-c", str(write(text + job.replace("STORE", other))), "--offline"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert ('"clicks" and "views" have one group and the topic "events": their anchors cannot' in said) is shared
 
 
 @pytest.mark.parametrize(

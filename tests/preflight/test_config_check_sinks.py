@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reconciler.core.errors import ExitCode
 from reconciler.preflight.results import Level, TrialResult, Trials
-from reconciler.preflight.stores import job_sinks, untracked_end
+from reconciler.preflight.stores import job_sinks
 from tests.sinks.world import Query, query
 
 __all__ = ["query"]
@@ -28,17 +26,6 @@ def test_a_sink_without_a_batch_is_a_warning_and_one_that_cannot_be_read_a_failu
     nothing, broken = tried(query, f"files:{query.folder}/misspelt", f"files:{query.output}")
     assert (nothing.level, broken.level, broken.code) == (Level.WARN, Level.FAIL, ExitCode.UNREACHABLE)
     assert "correct the job's sink" in nothing.next_step
-
-
-def test_a_job_of_which_nothing_keeps_the_end_of_a_killed_batch_is_told(query: Query) -> None:
-    config = query.config()
-    trials = Trials()
-    untracked_end(config, config.jobs[0], trials)
-    assert trials.found == []
-    untracked_end(replace(config, anchor_store=None), config.jobs[0], trials)
-    (found,) = trials.found
-    assert found.level is Level.WARN
-    assert "there is no [anchors] store" in found.message
 
 
 def test_no_sink_hides_another(query: Query) -> None:

@@ -13,12 +13,12 @@ from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.log import Offsets
 from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
 from reconciler.config.file import Config, load_config
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.errors import NeedsPerson
 from reconciler.failover.check import check
-from reconciler.ports import Change, TopicPartition
+from reconciler.state.stored import Known
 from reconciler.stores.registry import open_store
-from tests.checkpoints.checkpoint_files import NOW, PLANNED
+from tests.checkpoints.checkpoint_files import PLANNED
 from tests.sinks.world import BEFORE, PER_BATCH, Query, query
 
 __all__ = ["query"]
@@ -68,7 +68,7 @@ def test_the_copy_is_not_started_after_the_original_has_run_the_batch(two: Query
 
 
 def test_a_batch_whose_end_is_proven_is_repeated_whole(two: Query) -> None:
-    two.keep_anchor(3, "clicks-end")
+    two.keep_anchor(3, of_end=True)
     made = two.clone()
     whole = [({("a.o", 0): 30}, {("a.o", 0): 40}), ({("k", 0): 15}, {("k", 0): 20})]
     assert (positions(made.new_path), made.repeats_empty, made.later) == (whole, False, ())
@@ -106,7 +106,7 @@ def test_a_source_whose_part_cannot_wait_stops_the_copy_unless_it_has_no_part(qu
         with pytest.raises(NeedsPerson, match="the end of batch 3 is not proven, and its source 1 is not Kafka's"):
             query.clone()
         assert not (query.folder / "copy").exists()
-        query.keep_anchor(3, "clicks-end")
+        query.keep_anchor(3, of_end=True)
         assert not query.clone().repeats_empty
         return
     assert query.start_at_destination()
@@ -127,12 +127,9 @@ def fewer(query: Query, monkeypatch: pytest.MonkeyPatch) -> Query:
         query.log.partition("a.p", 0).append(PLANNED + number, b"p%d" % number, b"w%d" % number)
     query.files.batch(2, {"o": {0: 130}, "p": {0: 110}})
     query.files.planned(3, {"o": {0: 140}, "p": {0: 117}})
-    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(3, of_end=True)
     anchor = Anchor(109, PLANNED + 9, None, fingerprint(b"p9", b"w9"), "lost", "lost/p")
-    store = open_store(f"sqlite:///{query.folder}/anchors.db")
-    change = Change(TopicPartition("p", 0), None, StoredOffset(110, anchor, NOW))
-    assert not store.write("clicks", [change], reason="track", now_ms=NOW).conflicts
-    store.close()
+    query.record("p", Known(110, anchor))
     real, file = Query.config, query.folder / "reconciler.toml"
 
     def config(self: Query, path: Path | None = None) -> Config:

@@ -62,7 +62,7 @@ def test_a_folder_that_no_location_names_is_never_continued(query: Query) -> Non
 def test_a_killed_batch_that_the_sink_has_is_repeated_up_to_its_proven_end(query: Query) -> None:
     query.begin(3)
     query.put_out(range(3, 4))
-    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(3, of_end=True)
     assert query.sink().outcome is SinkOutcome.TAKEN
     made = query.clone()
     assert (made.batch, made.repeats, made.repeats_empty) == (3, True, False)
@@ -98,7 +98,7 @@ def test_a_killed_batch_that_the_sink_has_not_is_put_out_once_whether_its_end_is
     assert query.sink().outcome is SinkOutcome.OPEN
     empty = query.clone("empty")
     assert (empty.repeats_empty, empty.repeated_at_most) == (True, 0)
-    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(3, of_end=True)
     whole = query.clone("whole")
     assert (whole.repeats_empty, whole.repeated_at_most) == (False, 0)
 
@@ -106,7 +106,7 @@ def test_a_killed_batch_that_the_sink_has_not_is_put_out_once_whether_its_end_is
 def test_a_killed_batch_is_repeated_whole_or_empty(query: Query) -> None:
     """With a part of its records it could be taken for the original's own, which would lose the others."""
     query.begin(3)
-    query.keep_anchor(3, "clicks-end", lag=4)
+    query.keep_anchor(3, of_end=True, lag=4)
     assert query.sink().outcome is SinkOutcome.OPEN
     made = query.clone()
     assert (made.repeats_empty, made.repeated_at_most) == (True, 0)
@@ -123,7 +123,7 @@ def test_a_killed_batch_whose_end_the_mirror_has_yet_to_deliver_would_be_doubled
     query = made_of(tmp_path, delivered)
     query.begin(3)
     query.put_out(range(3, 4))
-    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(3, of_end=True)
     (job,) = query.check().plan.jobs
     assert [row.verdict for row in job.partitions if row.position == "end"] == [Verdict.BEHIND]
     assert [row.outcome for row in job.sinks] == [SinkOutcome.DOUBLES]
@@ -135,7 +135,7 @@ def test_a_killed_batch_whose_end_the_mirror_has_yet_to_deliver_would_be_doubled
 def test_a_killed_batch_that_a_copy_has_repeated_empty_is_not_taken_for_the_querys_own(query: Query) -> None:
     query.begin(3)
     query.put_out(range(3, 4), empty=True)
-    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(3, of_end=True)
     with pytest.raises(NeedsPerson, match="its batch 3 is empty, and this checkpoint's has records") as at_start:
         query.start_at_source()
     assert "If no copy was ever started" in str(at_start.value.hint), "a filter may have left none of its records"
@@ -172,7 +172,7 @@ def test_of_two_sinks_the_one_that_has_the_batch_needs_its_end(query: Query) -> 
     query.sinks = [f"files:{query.output}", f"files:{other.output}"]
     (job,) = query.check().plan.jobs
     assert [row.outcome for row in job.sinks] == [SinkOutcome.DOUBLES, SinkOutcome.OPEN]
-    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(3, of_end=True)
     (job,) = query.check().plan.jobs
     assert [row.outcome for row in job.sinks] == [SinkOutcome.TAKEN, SinkOutcome.OPEN]
     assert not query.clone().repeats_empty

@@ -59,7 +59,7 @@ class World:
         path.write_text(
             f'[clusters.a]\nbootstrap_servers = "{self.source.bootstrap}"\n'
             f'[clusters.b]\nbootstrap_servers = "{self.destination.bootstrap}"\n{names}\n'
-            f'[anchors]\nstore = "sqlite:///{flow.folder}-{"back" if back else "there"}.db"\n'
+            f'[state]\nstore = "sqlite:///{flow.folder}-{"back" if back else "there"}.db"\n'
             f'[[jobs]]\nhome = "{home}"\nname = "clicks"\nsink = "{flow.address}"\n{job}"\n'
             + (f'[[jobs]]\nhome = "{home}"\nname = "clicks-end"\n{job}?position=end"\n' if ends else "")
         )

@@ -60,7 +60,7 @@ def killed(query: Query, write: Writer, *, taken: bool, proven: bool) -> str:
     if taken:
         write(range(3, 4))
     if proven:
-        query.keep_anchor(3, "clicks-end")
+        query.keep_anchor(3, of_end=True)
     return query.sink().outcome
 
 

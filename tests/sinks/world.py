@@ -14,14 +14,15 @@ import pytest
 
 from reconciler.checkpoints.clone import Clone, clone
 from reconciler.config.file import Config, load_config
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.formats.plan_sinks import SinkRow
 from reconciler.hook.where import Held
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Change, TopicPartition
 from reconciler.state.jobs import JobState
+from reconciler.state.journal import OUTSIDE, Entry, StreamPartition
+from reconciler.state.stored import Known
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
 from tests.in_memory import read_back
@@ -58,7 +59,7 @@ class Query:
         file = self.folder / "reconciler.toml"
         file.write_text(
             f'{self.extra}\n[clusters.a]\nbootstrap_servers = "a:9092"\n[clusters.b]\n'
-            f'bootstrap_servers = "b:9092"\n[anchors]\nstore = "sqlite:///{self.folder}/anchors.db"\n'
+            f'bootstrap_servers = "b:9092"\n'
             f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = {topics}\nsink = {sinks}\n'
             f'offsets = "checkpoint:{path or self.files.path}"\nignore_topics = {json.dumps(list(self.ignored))}\n'
         )
@@ -74,7 +75,7 @@ class Query:
 
     @property
     def outside(self) -> Outside:
-        opener = partial(open_store, kafka_client={}, anchors=f"sqlite:///{self.folder}/anchors.db")
+        opener = partial(open_store, kafka_client={})
         outside = Outside(self.log, opener, lambda: 0.0, lambda: NOW)
         return outside if self.state is None else replace(outside, state_of=lambda _: self.state)
 
@@ -87,20 +88,25 @@ class Query:
         """A batch that is planned, and not committed."""
         (files or self.files).planned(number, {"o": {0: BEFORE + PER_BATCH * (number + 1)}})
 
-    def keep_anchor(self, batch: int, group: str = "clicks", *, lag: int = 0) -> None:
-        """The anchor of the last record of a batch, as ``track`` keeps it; or of so many records before."""
-        last = PER_BATCH * (batch + 1) - 1 - lag
+    def keep_anchor(self, batch: int, *, of_end: bool = False, lag: int = 0) -> None:
+        """The record before the end of a batch, as ``track`` records it; or the one so many records before it."""
+        end = PER_BATCH * (batch + 1)
+        last = end - 1 - lag
         anchor = Anchor(
             BEFORE + last, PLANNED + last, None, fingerprint(b"k%d" % last, b"v%d" % last), "lost", "lost/o"
         )
-        store = open_store(f"sqlite:///{self.folder}/anchors.db")
-        if not Path(f"{self.folder}/anchors.db").exists():
-            store.create()
-        key = TopicPartition("o", 0)
-        there = {row.key: row.version for row in store.read(group)}
-        stored = StoredOffset(BEFORE + last + 1, anchor, NOW)
-        assert not store.write(group, [Change(key, there.get(key), stored)], reason="track", now_ms=NOW).conflicts
-        store.close()
+        self.record("o", Known(BEFORE + end, anchor, older=lag), of_end=of_end)
+
+    def record(self, topic: str, known: Known[Anchor], *, of_end: bool = False) -> None:
+        """Append this to the job's journal, of its number or of the end of the batch that it has begun."""
+        self.state = self.state or state_in_memory(self.config().jobs[0])
+        here, at = self.state.location(), StreamPartition(topic, "a", 0)
+        stay = 1 if here is None else here.stay
+        entries = self.state.newest(stay)
+        numbers = {} if of_end else {at: known}
+        begun = {at: replace(known, processed=False)} if of_end else {}
+        number = entries[-1].number + 1 if entries else 1
+        assert self.state.append_journal(stay, number, Entry(OUTSIDE, NOW, numbers, begun=begun))
 
     def put_out(self, numbers: range, *, empty: bool = False, compact: bool = True) -> None:
         """Batches in the file sink's log, as Spark writes it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -41,42 +42,35 @@ class BareJob:
         self.right = {part: world.offset_of(number, part, self.mirrored) + 1 for part, number in enumerate(PROCESSED)}
         assert not set(self.stored.items()) & set(self.right.items())
 
-    def config(self, *, extra: str = "", anchors: bool = True, **where: str) -> Path:
-        """The configuration for the job; with ``anchors``, a SQLite file keeps its anchors. ``where`` it lives."""
+    def config(self, *, extra: str = "", **where: str) -> Path:
+        """The configuration for the job, with a state store. ``where`` it lives: else at home."""
         source = f'bootstrap_servers = "{self._source.bootstrap}"'
         more = f'[topics]\npolicy = "{self.policy}"\n{extra}\n'
-        if anchors:
-            more += f'[anchors]\nstore = "sqlite:///{self.world.folder}/anchors.db"\n'
-        return self.world.config(source=source, extra=more, **where)
+        return self.world.config(source=source, extra=more, **{"lives": "a", **where})
 
     def track(self, config: Path) -> None:
         """Track the job's offsets once, while the source is alive."""
         ended = exits(self.world.run("track", "-c", config, "--once"), 0)
         assert ended.out.splitlines()[1].split()[1:3] == ["2", "2"], ended.output
 
-    def lines(self) -> Path:
-        """The job's offsets with their anchors, as lines for ``anchors import``, made by tracking another store."""
+    def save_anchored(self, config: Path) -> None:
+        """The job's offsets with their anchors, which it stores in a place that has room for them."""
+        from reconciler.config.file import load_config
         from reconciler.core.anchors import StoredOffset
+        from reconciler.kafka.reader import KafkaLogReader
         from reconciler.ports import Change, TopicPartition
         from reconciler.stores.registry import open_store
+        from reconciler.tracking.source import Place, SourceLog
 
-        folder = self.world.folder / "elsewhere"
-        folder.mkdir(exist_ok=True)
-        path = folder / "anchors.jsonl"
-        where = f"bare:///{folder}/table.db"
-        store = open_store(where)
-        store.create()
-        changes = [Change(TopicPartition(self.topic, part), None, StoredOffset(at)) for part, at in self.stored.items()]
-        store.write(self.world.group, changes, reason="job", now_ms=1)
-        config = self.world.config(
-            self.world.job(store=where),
-            source=f'bootstrap_servers = "{self._source.bootstrap}"',
-            extra=f'[topics]\npolicy = "{self.policy}"\n[anchors]\nstore = "sqlite:///{folder}/anchors.db"',
-        )
-        self.track(config)
-        exits(self.world.run("anchors", "export", "-c", config, path), 0)
-        assert path.read_text().count('"fingerprint": "') == 2
-        return path
+        (job,) = load_config(config).jobs
+        reader = KafkaLogReader({"bootstrap.servers": self._source.bootstrap}, timeout_s=30)
+        places = {Place(TopicPartition(self.topic, part), at): None for part, at in self.stored.items()}
+        found = SourceLog(lambda _: reader, lambda _: False, job.identity).before(places, reader.describe([self.topic]))
+        reader.close()
+        rows = {place.at: StoredOffset(place.number, each.kept.anchor) for place, each in found.items() if each.kept}
+        with closing(open_store(job.store)) as store:
+            changes = [Change(at, None, row) for at, row in rows.items()]
+            assert not store.write(job.group, changes, reason="job", now_ms=1).conflicts
 
 
 def exits(ended: CommandResult, code: int) -> CommandResult:
@@ -100,7 +94,7 @@ def fail_over_and_back(job: BareJob, config: Path, look: Callable[[], Any], expe
     assert look() == before
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert look() == expected
-    again = exits(world.run("check", "-c", config, "--format", "json"), 0)
+    again = exits(world.run("check", "-c", config, "--to", "b", "--format", "json"), 0)
     rows = json.loads(again.out)["jobs"][0]["partitions"]
     assert {row["partition"]: row["stored_offset"] for row in rows} == job.right
     assert {row["verdict"] for row in rows} == {"match"}

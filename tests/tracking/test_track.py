@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.config.file import load_config
-from reconciler.ports import TopicPartition
 from reconciler.stores.kafka.group import KafkaGroupStore
-from reconciler.stores.registry import open_store
 from tests.starting import state_of, with_state
 from tests.world import CommandResult, World, source_record
 
@@ -25,22 +23,18 @@ def test_a_groups_commits_are_read_beside_its_live_members_and_without_joining_t
     World(clusters.source, world.folder, world.topic, lambda _: CommandResult(0, "", "")).deliver(6, topic=world.topic)
     settings = {"bootstrap.servers": servers, "group.id": world.group}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
-    anchors = f"sqlite:///{world.folder}/anchors.db"
-    source, extra = f'bootstrap_servers = "{servers}"', f'[anchors]\nstore = "{anchors}"\n'
-    config = with_state(world.config(world.job(store="kafka-group:"), source=source, extra=extra))
+    config = with_state(world.config(world.job(store="kafka-group:"), source=f'bootstrap_servers = "{servers}"'))
     try:
         consumer.subscribe([world.topic])
         message = consumer.poll(60)
         assert message is not None
         consumer.commit(message, asynchronous=False)
         assert world.run("track", "-c", config, "--once").code == 0
-        (row,) = open_store(anchors).read(world.group)
-        assert row.stored.anchor is not None
-        found = (row.key, row.stored.offset, row.stored.anchor.id)
-        assert found == (TopicPartition(world.topic, 0), 1, source_record(0).id)
         (job,) = load_config(config).jobs
         (entry,) = state_of(config, job.name, job.home).newest(1)
-        assert [(known.number, known.record) for known in entry.numbers.values()] == [(1, row.stored.anchor)]
+        ((at, known),) = entry.numbers.items()
+        assert known.record is not None
+        assert (at.topic, at.partition, known.number, known.record.id) == (world.topic, 0, 1, source_record(0).id)
         following = consumer.poll(60)  # the group was not rebalanced
         assert following is not None
         assert (following.error(), following.offset()) == (None, 1)

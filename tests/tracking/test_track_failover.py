@@ -21,13 +21,11 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Refused
 from reconciler.ports import Change, TopicPartition
+from reconciler.state.journal import latest
 from reconciler.stores.kafka.group import KafkaGroupStore
-from reconciler.stores.paired.rules import pair
-from reconciler.stores.paired.store import read_kept
-from reconciler.stores.registry import open_store
 from tests.lab.kafka import KafkaCluster, MirrorMaker, start_all
+from tests.starting import state_of, with_state
 from tests.stores.bare_store import BareStore, bare_scheme
 from tests.waiting import LIMIT_S, wait_until
 from tests.world import environment
@@ -134,7 +132,7 @@ class Jobs:
 
 class Tracking:
     def __init__(self, config: Path, folder: Path) -> None:
-        self._log, self._anchors = folder / "track.log", folder / "anchors.db"
+        self._log, self._config = folder / "track.log", config
         self._out = self._log.open("w")
         options = ["--log-format", "json", "track", "-c", str(config), "--every", "1"]
         command = [sys.executable, "-m", "tests.stores.bare_store", *options]
@@ -147,7 +145,7 @@ class Tracking:
         self._wait(lambda: sum(words in line for line in self.messages()) >= times, words)
 
     def wait_until_follows(self, source: KafkaCluster) -> None:
-        """Until exact pairs are kept for all that the jobs have stored."""
+        """Until the journals have all that the jobs have stored."""
         for topic in THERE:
             readers, table = Jobs.groups(topic)
             stored = Jobs.stored(source, topic, readers)
@@ -156,11 +154,9 @@ class Tracking:
                 self._wait(lambda group=group, stored=stored: self._follows(group, stored), f"{group}: {stored}")
 
     def _follows(self, group: str, stored: dict[TopicPartition, int]) -> bool:
-        try:
-            found = read_kept(open_store(f"sqlite:///{self._anchors}"), group)
-        except Refused:  # it has not been made yet
-            return False
-        return all(key in found and pair(offset, found[key]).is_exact for key, offset in stored.items())
+        known = latest(state_of(self._config, group, "a").newest(1))
+        found = {TopicPartition(at.topic, at.partition): each for at, each in known.items()}
+        return all(key in found and (found[key].number, found[key].older) == (at, 0) for key, at in stored.items())
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         wait_until(
@@ -197,9 +193,9 @@ def written(folder: Path, source: KafkaCluster, there: KafkaCluster, *, deadline
         f'[clusters.a]\nbootstrap_servers = "{source.bootstrap}"\n'
         f'[clusters.b]\nbootstrap_servers = "{there.bootstrap}"\n'
         f'[topics]\npolicy = "default"\n[topics.names.b]\n"{KEPT}@a" = "{KEPT}"\n'
-        f'[anchors]\nstore = "sqlite:///{folder}/anchors.db"\n[search]\ndeadline = "{deadline}"\n{jobs}'
+        f'[search]\ndeadline = "{deadline}"\n{jobs}'
     )
-    return path
+    return with_state(path)
 
 
 @pytest.mark.usefixtures("bare_scheme")
@@ -243,7 +239,7 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
             assert tracker.messages()[-1] == "stopped"
         capsys.readouterr()
 
-        # Nothing but the destination, the anchors and the table is left.
+        # Nothing but the destination, the journals and the table is left.
         plan = tmp_path / "plan.json"
         assert main(["plan", "-c", str(config), "-o", str(plan)]) == 0
         for job in json.loads(plan.read_text())["jobs"]:
@@ -253,7 +249,7 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
         for topic, name in THERE.items():
             rows = jobs.table.read(Jobs.groups(topic)[1], [name])
             assert [row.stored for row in rows] == [StoredOffset(40)] * PARTITIONS
-        assert main(["check", "-c", str(config)]) == 0
+        assert main(["check", "-c", str(config), "--to", "b"]) == 0
 
         # The consumers go on as they always did, and so does the table; none is pulled back.
         for topic, after in jobs.process(there, THERE, 3).items():
@@ -261,5 +257,5 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
                 last = int(processed[topic][number][-1].split()[0])
                 assert values == [b"%d of %d" % (last + 1 + each, number) for each in range(3)]
         capsys.readouterr()
-        assert main(["check", "-c", str(config)]) == 0
+        assert main(["check", "-c", str(config), "--to", "b"]) == 0
         assert capsys.readouterr().out.count("2 match") == 4

@@ -1,27 +1,19 @@
-"""The anchors that tracking keeps for bare offsets, over logs and stores in memory."""
+"""The records that tracking finds before bare offsets, over logs and stores in memory."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.errors import Away, ConfigError, NeedsPerson, OutcomeUnknown, Refused, Unreachable
+from reconciler.core.anchors import Names
+from reconciler.core.errors import ConfigError, NeedsPerson, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
-from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired.steps import aside_of
-from reconciler.stores.paired.store import PairedStore
-from reconciler.stores.registry import open_store
-from reconciler.tracking.asked import ANCHORS
-from reconciler.tracking.track import SOURCE, Tracker
+from reconciler.ports import OffsetStore, TopicPartition
+from reconciler.tracking.track import SOURCE, STATE, Tracker
 from tests.in_memory import BEGIN, GROUP, NOW, Memory, content, found
-from tests.stores.paired.bare import BareStore
-from tests.tracking.tracked import ANCHORED, EVENTS, Tracked, named
+from tests.tracking.tracked import EVENTS, BareStore, Tracked, named
 
 
 @pytest.fixture
@@ -41,31 +33,7 @@ def test_a_job_that_goes_on_is_followed(world: Tracked) -> None:
         assert (report.exact, report.lagging, report.without) == (1, {}, {})
         kept = world.kept()
         assert kept is not None
-        assert (kept.offset, kept.anchor) == (offset, named(offset - 1))
-
-
-def test_a_jobs_own_offset_is_not_taken_for_an_anchor(memory: Memory) -> None:
-    """The [anchors] store is the job's own, by two names of one host. In a compacted log an anchor may be made for an
-    older offset: in the place of the job's row it would set the job back."""
-    world = Tracked(memory, MemoryStore("tracked with itself"))
-    world.anchors = world.store
-    world.make(range(10))
-    world.source.partition("events", 0).compact([6, 7])
-    world.job_stores(8)
-    report = world.track()
-    assert world.rows()[0].stored == StoredOffset(8, written_at_ms=NOW)
-    assert (report.saved, report.exact) == (0, 0)
-    assert "the [anchors] store holds a job's own offset there" in report.without[EVENTS]
-
-
-def test_a_job_in_the_anchor_store_itself_is_not_tracked_under_another_address(
-    world: Tracked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "sqlite:///offsets.db"\n'
-    config = world.config(f'[anchors]\nstore = "sqlite:///{tmp_path}/offsets.db"\n', jobs)
-    with pytest.raises(ConfigError, match=r"clicks: its rows are in the \[anchors\] store itself"):
-        Tracker(config, config.jobs, replace(world.side(), open_store=open_store))
+        assert (kept.number, kept.record) == (offset, named(offset - 1))
 
 
 def test_a_job_without_any_row_is_named_unless_it_is_called_new(world: Tracked) -> None:
@@ -104,7 +72,7 @@ def test_a_gap_that_a_transaction_marker_left_makes_the_pair_no_less_exact(world
     assert world.track().exact == 1
     kept = world.kept()
     assert kept is not None
-    assert (kept.offset, kept.anchor) == (7, named(3))
+    assert (kept.number, kept.record) == (7, named(3))
 
 
 def test_a_gap_that_compaction_left_counts_as_lag_for_the_destination_may_hold_what_was_there(world: Tracked) -> None:
@@ -123,14 +91,12 @@ def test_a_gap_that_compaction_left_counts_as_lag_for_the_destination_may_hold_w
     assert row.replay_at_most == 3
 
 
-def test_nothing_processed_of_an_empty_log_keeps_the_numbering_alone(world: Tracked) -> None:
+def test_nothing_processed_of_an_empty_log_has_no_record(world: Tracked) -> None:
     world.job_stores(0)
     assert world.track().exact == 1
     kept = world.kept()
     assert kept is not None
-    assert (kept.offset, kept.anchor) == (0, Anchor(cluster_id="a", topic_id="a/events"))
-    assert kept.anchor is not None
-    assert kept.anchor.is_bare
+    assert (kept.number, kept.record) == (0, None)
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
@@ -153,7 +119,7 @@ def test_nothing_processed_although_records_are_there_names_the_next_one(world: 
     world.track()
     kept = world.kept()
     assert kept is not None
-    assert kept.anchor == replace(named(0), names=Names.NEXT)
+    assert kept.record == replace(named(0), names=Names.NEXT)
     world.deliver(range(5))
     assert found(world.row()) == (Verdict.MATCH, 0)
 
@@ -177,7 +143,7 @@ def test_retention_does_not_take_away_what_was_kept_for_the_same_offset(world: T
     assert world.track().exact == 1
     kept = world.kept()
     assert kept is not None
-    assert kept.anchor == named(6)
+    assert kept.record == named(6)
 
 
 def test_retention_past_the_stored_offset_names_no_record_behind_it(world: Tracked) -> None:
@@ -226,7 +192,7 @@ def test_a_stored_offset_behind_the_logs_end_is_said_and_not_looked_up(world: Tr
 
 def test_a_partition_that_the_source_does_not_have_is_said(world: Tracked) -> None:
     world.job_stores(9, 4)
-    assert world.track().without == {TopicPartition("events", 4): "the source has no such partition"}
+    assert world.track().without == {TopicPartition("events", 4): "the cluster has no such partition"}
 
 
 def test_a_sentinel_needs_no_anchor(world: Tracked) -> None:
@@ -236,87 +202,7 @@ def test_a_sentinel_needs_no_anchor(world: Tracked) -> None:
     assert (report.exact, report.saved, world.kept()) == (1, 0, None)
 
 
-def test_after_a_topic_is_recreated_a_number_that_has_not_moved_keeps_the_anchor_that_tells_whose_it_is(
-    world: Tracked,
-) -> None:
-    world.make(range(10))
-    world.deliver(range(10))
-    world.job_stores(7)
-    world.track()
-    kept = world.kept()
-    world.source.create("events", 1, topic_id="another")
-    world.make(range(20, 40))
-    world.deliver(range(20, 40))
-    assert world.track().saved == 0
-    assert (world.kept(), found(world.job().partitions[0])) == (kept, (Verdict.MATCH, 7)), "nothing is skipped"
-    world.job_stores(8)
-    assert world.track().saved == 1
-    kept = world.kept()
-    assert kept is not None
-    assert kept.anchor == replace(named(27, offset=7), topic_id="another")
-
-
 # ---------------------------------------------------------------- others who write
-
-
-def test_of_two_trackers_one_gives_way_and_is_right_the_next_time(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(5)
-    first, second = world.tracker(), world.tracker()
-    world.track(first)
-    slow = world.anchors.read
-
-    def faster(group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        rows = slow(group, topics)
-        world.anchors.read = slow  # type: ignore[method-assign]
-        world.track(first)
-        return rows
-
-    world.job_stores(8)
-    world.anchors.read = faster  # type: ignore[method-assign]
-    report = world.track(second)
-    assert report.saved == 0
-    assert list(report.lagging) == [EVENTS]
-    assert world.track(second).exact == 1
-
-
-def test_an_offset_that_was_handed_over_under_the_same_name_is_left_alone(world: Tracked) -> None:
-    """With the identity policy the row holds the destination's number now; the source has a record there too."""
-    world.make(range(10))
-    world.job_stores(7)
-    world.track()
-    handed = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
-    store = PairedStore(world.store, world.anchors)
-    (row,) = store.read(GROUP)
-    store.write(GROUP, [Change(EVENTS, row.version, handed)], reason="apply", now_ms=NOW)
-    report = world.track()
-    assert (report.elsewhere, report.saved, report.without, report.exact) == ((EVENTS,), 0, {}, 0)
-    kept = world.kept()
-    assert kept is not None
-    assert kept.anchor == handed.anchor
-
-
-def test_an_offset_that_is_just_being_handed_over_is_left_alone(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(7)
-    world.track()
-    laid = StoredOffset(4, Anchor(3, 5, None, None, "b", "b/events"))
-    world.anchors.write(GROUP, [Change(aside_of(EVENTS), None, laid)], reason="apply", now_ms=NOW)
-    world.job_stores(4)
-    assert world.track().elsewhere == (EVENTS,)
-
-
-def test_what_a_killed_write_in_the_sources_numbers_left_is_removed_once_the_job_has_gone_on(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(7)
-    world.track()
-    laid = StoredOffset(4, named(3))
-    world.anchors.write(GROUP, [Change(aside_of(EVENTS), None, laid)], reason="apply", now_ms=NOW)
-    assert world.track().exact == 1
-    assert len(world.anchors.read(GROUP)) == 2
-    world.job_stores(8)
-    assert world.track().exact == 1
-    assert [row.key for row in world.anchors.read(GROUP)] == [EVENTS]
 
 
 # ---------------------------------------------------------------- outages
@@ -348,29 +234,6 @@ def test_a_source_that_stays_away_is_reported_with_what_is_known_without_it(worl
     assert world.track(tracker).exact == 1
 
 
-@pytest.mark.parametrize("what", ["read memory:", f"read {ANCHORS}"])
-def test_a_store_that_is_away_is_asked_again_over_a_new_connection(world: Tracked, what: str) -> None:
-    world.make(range(10))
-    world.job_stores(7)
-    tracker = world.tracker()
-    world.closed.clear()
-    world.trouble.comes(what, AWAY)
-    assert world.track(tracker).exact == 1
-    assert world.closed == [what.removeprefix("read ")]
-
-
-def test_anchors_that_could_not_be_saved_are_saved_the_next_time(world: Tracked) -> None:
-    world.make(range(10))
-    world.job_stores(7)
-    tracker = world.tracker()
-    world.trouble.comes(f"write {ANCHORS}", OutcomeUnknown("The answer got lost."))
-    around = world.look(tracker)
-    (error,) = around.troubles.values()
-    assert isinstance(error, OutcomeUnknown)
-    assert around.jobs[0].exact == 0
-    assert world.track(tracker).exact == 1
-
-
 TWO = "".join(
     f'[[jobs]]\nhome = "a"\nname = "{name}"\ntopics = ["events"]\noffsets = "memory:{name}"\n'
     for name in ("fast", "slow")
@@ -396,7 +259,8 @@ def test_a_job_whose_store_fails_does_not_keep_the_others_waiting(world: Tracked
 def test_a_job_whose_store_cannot_be_opened_is_in_every_rounds_troubles(world: Tracked) -> None:
     world.make(range(10))
     world.job_stores(7, group="slow")
-    config, side = world.config(ANCHORED, TWO), world.side()
+    config = world.config("", TWO)
+    side = world.side(config)
 
     def opened(address: str) -> OffsetStore:
         if address == "memory:fast":
@@ -409,7 +273,7 @@ def test_a_job_whose_store_cannot_be_opened_is_in_every_rounds_troubles(world: T
             'job "fast"': "Its package is not installed."
         }
         assert [(job.job, job.known, job.exact) for job in around.jobs] == [("fast", False, 0), ("slow", True, 1)]
-    alone = world.config(ANCHORED, TWO.partition('[[jobs]]\nhome = "a"\nname = "slow"')[0])
+    alone = world.config("", TWO.partition('[[jobs]]\nhome = "a"\nname = "slow"')[0])
     with pytest.raises(ConfigError, match="Its package is not installed"):
         Tracker(alone, alone.jobs, replace(side, open_store=opened))
 
@@ -443,28 +307,6 @@ def three(world: Tracked) -> Tracker:
     tracker = world.tracker(jobs=THREE)
     world.step = 15
     return tracker
-
-
-class SickAnchors(MemoryStore):
-    """An anchor store that fails for some groups; ``asked`` counts the calls for each."""
-
-    def __init__(self, name: str, call: str, error: Exception, groups: Iterable[str]) -> None:
-        super().__init__(name)
-        self._call, self._error, self._groups = call, error, set(groups)
-        self.asked: Counter[str] = Counter()
-
-    def _at(self, call: str, group: str) -> None:
-        self.asked[group] += 1
-        if call == self._call and group in self._groups:
-            raise self._error
-
-    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        self._at("read", group)
-        return super().read(group, topics)
-
-    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        self._at("write", group)
-        return super().write(group, changes, reason=reason, now_ms=now_ms)
 
 
 @pytest.mark.parametrize("sick", ALL)
@@ -509,32 +351,33 @@ def test_a_source_that_goes_away_is_waited_for_by_one_job_alone(
     assert [(job.known, job.followed) for job in around.jobs] == [(True, False)] * 3
 
 
-@pytest.mark.parametrize("sick", ALL)
-@pytest.mark.parametrize("call", ["read", "write"])
-@pytest.mark.parametrize("error", [AWAY, Refused("A damaged manifest."), OutcomeUnknown("No answer.")])
-def test_a_group_whose_anchors_fail_does_not_keep_the_others_from_being_tracked(
-    world: Tracked, request: pytest.FixtureRequest, sick: str, call: str, error: Exception
+@pytest.mark.parametrize("call", ["read {}'s journal", "append to {}'s journal"])
+@pytest.mark.parametrize("error", [NeedsPerson("An old copy."), OutcomeUnknown("No answer."), KeyError("a bug")])
+def test_a_journal_that_fails_does_not_keep_the_others_from_being_tracked(
+    world: Tracked, call: str, error: Exception
 ) -> None:
-    world.anchors = SickAnchors(f"{request.node.nodeid}-sick", call, error, [sick])
     tracker = three(world)
+    world.trouble.comes(call.format("second"), *[error] * 9)
     for around in (tracker.round(), tracker.round()):
-        assert list(around.troubles) == [f'{ANCHORS}, for job "{sick}"']
+        (trouble,) = around.troubles
+        assert trouble.endswith('job "second"')
         assert {job.job: (job.followed, job.exact) for job in around.jobs} == {
-            name: (name != sick, int(name != sick)) for name in ALL
+            name: (name != "second", int(name != "second")) for name in ALL
         }
+    world.trouble.comes(call.format("second"))
+    assert [job.exact for job in tracker.round().jobs] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("call", ["read", "write"])
-@pytest.mark.parametrize(("error", "before_it_counts_as_away"), [(AWAY, 1), (Away("Nothing answers there."), 0)])
-def test_an_anchor_store_that_is_away_is_not_waited_for_by_every_job(
-    world: Tracked, request: pytest.FixtureRequest, call: str, error: Exception, before_it_counts_as_away: int
-) -> None:
-    world.anchors = anchors = SickAnchors(f"{request.node.nodeid}-away", call, error, ALL)
-    around = three(world).round()
-    own = [f'{ANCHORS}, for job "{name}"' for name in ALL[:before_it_counts_as_away]]
-    assert list(around.troubles) == [*own, ANCHORS]
-    assert set(anchors.asked) == set(ALL[: before_it_counts_as_away + 1])
-    assert not any(job.followed for job in around.jobs)
+@pytest.mark.parametrize("call", ["read first's journal", "append to first's journal"])
+def test_a_state_store_that_is_away_is_not_waited_for_by_every_job(world: Tracked, call: str) -> None:
+    tracker = three(world)
+    world.trouble.comes(call, *[AWAY] * 9)
+    around = tracker.round()
+    assert around.troubles == {STATE: AWAY}
+    assert len(world.trouble.waiting[call]) == 8
+    assert [(job.known, job.followed) for job in around.jobs] == [(False, False)] * 3
+    world.trouble.comes(call)
+    assert [job.exact for job in tracker.round().jobs] == [1, 1, 1]
 
 
 def test_one_who_wants_to_stop_does_not_wait_for_an_outage_to_end(world: Tracked) -> None:
@@ -550,57 +393,3 @@ def test_one_who_wants_to_stop_does_not_wait_for_an_outage_to_end(world: Tracked
     assert len(around.troubles) == 1
     assert world.seconds < 20
     assert world.look(tracker).jobs == ()
-
-
-# ---------------------------------------------------------------- configuration
-
-
-IDENTITY = '[topics]\npolicy = "identity"\n'
-
-
-def test_bare_rows_of_a_store_that_keeps_anchors_are_tracked(memory: Memory, request: pytest.FixtureRequest) -> None:
-    world = Tracked(memory, MemoryStore(f"{request.node.nodeid}-own"), partitions=2)
-    for partition in range(2):
-        world.make(range(10), partition)
-    world.save({1: StoredOffset(5, named(4))})
-    world.job_stores(7)
-    report = world.track()
-    assert (report.own, report.exact, report.saved, report.without) == (1, 1, 1, {})
-    kept = world.kept()
-    assert kept is not None
-    assert (kept.offset, kept.anchor) == (7, named(6))
-    assert world.kept(1) is None
-
-
-def test_a_job_whose_rows_all_have_anchors_needs_neither_the_source_nor_the_store_of_anchors(
-    memory: Memory, request: pytest.FixtureRequest
-) -> None:
-    world = Tracked(memory, MemoryStore(f"{request.node.nodeid}-own"))
-    world.save({0: StoredOffset(5, named(4))})
-    world.trouble.comes("describe", AWAY)
-    world.trouble.comes(f"read {ANCHORS}", AWAY)
-    report = world.track()
-    assert (report.own, report.partitions, report.saved) == (1, 1, 0)
-
-
-def test_a_job_that_is_left_out_is_named_with_the_reason(world: Tracked) -> None:
-    stores: Mapping[str, OffsetStore] = {"memory:fast": MemoryStore("kept"), "memory:slow": world.store}
-    config = world.config(ANCHORED + IDENTITY, TWO)
-    side = replace(world.side(), open_store=lambda address: stores[address])
-    tracker = Tracker(config, config.jobs, side)
-    assert list(tracker.left_out) == ["fast"]
-    assert "one name on both sides" in tracker.left_out["fast"]
-
-
-def test_there_must_be_a_place_for_anchors_and_one_that_can_keep_them(world: Tracked) -> None:
-    config = world.config()
-    with pytest.raises(ConfigError, match=r"\[anchors\] store is missing"):
-        Tracker(config, config.jobs, world.side())
-    world.anchors = BareStore("unable")
-    with pytest.raises(ConfigError, match="cannot keep the anchors"):
-        world.tracker()
-
-
-def test_two_jobs_whose_anchors_could_not_be_told_apart_are_refused(world: Tracked) -> None:
-    with pytest.raises(ConfigError, match='"fast" and "slow" have one group and the topic "events"'):
-        world.tracker(jobs=TWO.replace('name = "slow"', 'name = "slow"\ngroup = "fast"'))

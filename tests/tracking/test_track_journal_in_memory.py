@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -13,68 +14,38 @@ from hypothesis import strategies as st
 
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY, Anchor, StoredOffset
-from reconciler.core.errors import ConfigError, NeedsPerson, Unreachable
+from reconciler.core.errors import NeedsPerson, Unreachable
 from reconciler.mirror.commits import NAMED
 from reconciler.ports import UNKNOWN_PARTITION, Change, Malformed, Row, TopicPartition
-from reconciler.state import journal, locations
-from reconciler.state.jobs import JobState
-from reconciler.state.journal import FULL_EVERY, OUTSIDE, Entry, StreamPartition
-from reconciler.state.locations import Location, Stamp
-from reconciler.state.opening import open_state
+from reconciler.state import journal
+from reconciler.state.journal import FULL_EVERY, OUTSIDE
+from reconciler.state.locations import Phase
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Known, PlanRow, Stored
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
-from reconciler.tracking.asked import SourceSide
 from reconciler.tracking.beside import WAITS_S, OutsideRecorder
-from reconciler.tracking.journals import ELSEWHERE, Located, not_moved
+from reconciler.tracking.journals import ELSEWHERE, not_moved
 from reconciler.tracking.recorder import Moved, Position, StayRecorder
 from reconciler.tracking.source import SourceLog
-from reconciler.tracking.track import STATE, Tracker
+from reconciler.tracking.track import Tracker
 from tests.checkpoints.checkpoint_files import Files
 from tests.in_memory import GROUP, NOW, Memory
 from tests.mirror.written import CHECKPOINTS, write_checkpoints
-from tests.stores.paired.bare import BareStore, Killed
-from tests.tracking.tracked import ANCHORED, EVENTS, GroupStore, Tracked, named
+from tests.tracking.tracked import EVENTS, STREAM, BareStore, GroupStore, Tracked, named
 
-STREAM = StreamPartition("events", "a", 0)
 STREAMS = {"events": Stream("events", "a")}
-ANA = Stamp("ana", NOW)
 ONE_NAME = '[topics]\npolicy = "identity"\n'
 
 
-class Recorded(Tracked):
-    """A tracked world whose job lives on cluster a, as the state store says."""
+def driver_of(world: Tracked, run: str = "driver 1") -> StayRecorder:
+    source = SourceLog(lambda _: world.source, lambda _: False, RECORD_TIME_ONLY)
+    return StayRecorder(world.job_state, world.here.stay, STREAMS, source, run)
 
-    def __init__(self, memory: Memory, store: MemoryStore) -> None:
-        super().__init__(memory, store)
-        state = open_state(f"memory:{uuid.uuid4().hex}")
-        state.create()
-        self.job_state = JobState(state, "clicks")
-        self.here = self.job_state.move_on(None, locations.first("a", ANA))
 
-    def side(self) -> SourceSide:
-        return replace(super().side(), located={"clicks": Located(self.job_state, self.here)})
-
-    def came_back(self, number: int, replaced: int | None) -> None:
-        """A plan has moved the job here from b: it begins stay 2 at ``number``."""
-        left = Stored(3, named(2), 0, 0)
-        row = PlanRow(number, named(number - 1), 0, 0, frozenset({replaced}), left)
-        plan = self.job_state.add_plan(Numbers("b", 1, "a", {STREAM: Planned(EVENTS, row)}))
-        first = journal.opening({STREAM: row.first()}, f"plan {plan}", NOW)
-        assert self.job_state.append_journal(2, 1, first)
-        self.here = Location(locations.Phase.LIVES, "a", 2, "ana", NOW, plan=plan)
-
-    def entries(self) -> list[Entry]:
-        return self.job_state.newest(self.here.stay)
-
-    def numbers(self) -> list[int]:
-        """The job's numbers in the journal, entry by entry."""
-        return [each.numbers[STREAM].number for each in self.entries()]
-
-    def driver(self, run: str = "driver 1") -> StayRecorder:
-        source = SourceLog(lambda _: self.source, lambda _: False, RECORD_TIME_ONLY, lambda: NOW)
-        return StayRecorder(self.job_state, self.here.stay, STREAMS, source, run)
+def numbers(world: Tracked) -> list[int]:
+    """The job's numbers in the journal, entry by entry."""
+    return [each.numbers[STREAM].number for each in world.entries()]
 
 
 def records(recorder: StayRecorder, number: int) -> None:
@@ -84,53 +55,36 @@ def records(recorder: StayRecorder, number: int) -> None:
 
 
 @pytest.fixture
-def world(memory: Memory, request: pytest.FixtureRequest) -> Recorded:
-    world = Recorded(memory, BareStore(f"{request.node.nodeid}-bare"))
+def world(memory: Memory, request: pytest.FixtureRequest) -> Tracked:
+    world = Tracked(memory, BareStore(f"{request.node.nodeid}-bare"))
     world.make(range(20))
-    return world
-
-
-@pytest.fixture
-def without(world: Recorded, monkeypatch: pytest.MonkeyPatch) -> Recorded:
-    """Without an [anchors] store."""
-    monkeypatch.setattr("tests.tracking.tracked.ANCHORED", "")
     return world
 
 
 # ---------------------------------------------------------------- what is recorded
 
 
-def test_a_job_with_a_location_is_followed_without_an_anchor_store(without: Recorded) -> None:
-    tracker = without.tracker()
+def test_a_job_is_followed(world: Tracked) -> None:
+    tracker = world.tracker()
     for number in (3, 3, 8):
-        without.job_stores(number)
-        report = without.track(tracker)
+        world.job_stores(number)
+        report = world.track(tracker)
         assert (report.exact, report.lagging, report.without, report.driver) == (1, {}, {}, "")
-    assert without.numbers() == [3, 8]
-    assert [each.numbers[STREAM].record for each in without.entries()] == [named(2), named(7)]
-    assert {each.run for each in without.entries()} == {OUTSIDE}
-    assert not without.anchors.read(GROUP)
+    assert numbers(world) == [3, 8]
+    assert [each.numbers[STREAM].record for each in world.entries()] == [named(2), named(7)]
+    assert {each.run for each in world.entries()} == {OUTSIDE}
 
 
-def test_without_an_anchor_store_each_job_needs_a_location(without: Recorded) -> None:
-    config = without.config('[search]\ndeadline = "20s"\n')
-    for here in ({}, {"clicks": Located(without.job_state, replace(without.here, cluster="b"))}):
-        with pytest.raises(ConfigError, match="nowhere to keep anchors") as refused:
-            Tracker(config, config.jobs, replace(without.side(), located=here))
-        assert "be kept of clicks: start each by its hook" in (refused.value.hint or "")
-
-
-def test_a_job_without_a_location_is_at_its_home_and_its_journal_counts_once_it_has_one(world: Recorded) -> None:
-    job = JobState(world.job_state.store, "another")
-    located = Located(job, not_moved("a"))
-    config = world.config(ANCHORED)
+def test_the_journal_of_a_job_that_has_no_location_counts_once_it_has_one(world: Tracked) -> None:
+    world.here, here = not_moved("a"), world.here
     world.job_stores(8)
-    assert world.track(Tracker(config, config.jobs, replace(world.side(), located={"clicks": located}))).exact == 1
-    job.move_on(None, locations.first("a", ANA))
-    assert [each.numbers[STREAM].record for each in job.newest(1)] == [named(7)]
+    assert world.track().exact == 1
+    world.here = here
+    world.source.partition("events", 0).delete_before(9)
+    assert (world.track().exact, world.kept()) == (1, Known(8, named(7)))
 
 
-def test_a_journal_of_another_home_stops_a_job_without_a_location(world: Recorded) -> None:
+def test_a_journal_of_another_home_stops_a_job_world_a_location(world: Tracked) -> None:
     known = Known(5, replace(named(4), cluster_id="b", topic_id="b/events"))
     assert world.job_state.append_journal(1, 1, journal.opening({STREAM: known}, OUTSIDE, NOW))
     world.here = not_moved("a")
@@ -138,30 +92,37 @@ def test_a_journal_of_another_home_stops_a_job_without_a_location(world: Recorde
     (trouble,) = world.look().troubles.values()
     assert isinstance(trouble, NeedsPerson)
     assert "move --job clicks --to a" in (trouble.hint or "")
-    assert world.numbers() == [5]
+    assert numbers(world) == [5]
 
 
-def test_a_job_whose_numbers_are_being_written_gets_no_entry(world: Recorded) -> None:
-    world.here = replace(world.here, phase=locations.Phase.WRITING, to="b", plan=1)
+@pytest.mark.parametrize(
+    ("elsewhere", "why"),
+    [
+        ({"phase": Phase.WRITING, "to": "b", "plan": 1}, "it is being moved to b now"),
+        ({"cluster": "b"}, "it lives on b"),
+    ],
+)
+def test_a_job_that_lives_elsewhere_gets_no_entry(world: Tracked, elsewhere: Mapping[str, Any], why: str) -> None:
+    world.here = replace(world.here, **elsewhere)
     world.job_stores(8)
-    assert world.track().exact == 1
-    assert world.kept() is not None
-    assert not world.entries()
+    tracker = world.tracker()
+    assert world.look(tracker).jobs == ()
+    assert (tracker.left_out, world.entries()) == ({"clicks": why}, [])
 
 
 def test_a_number_whose_row_names_its_record_is_not_looked_up(memory: Memory) -> None:
-    world = Recorded(memory, MemoryStore("rows with anchors"))
+    world = Tracked(memory, MemoryStore("rows with anchors"))
     world.save({0: StoredOffset(8, named(7))})
     assert world.track().exact == 1, "the log is empty"
     assert world.entries()[-1].numbers[STREAM] == Known(8, named(7))
     world.save({0: StoredOffset(9, replace(named(8), cluster_id="b"))})
     assert EVENTS in world.track().without
-    assert world.numbers() == [8]
+    assert numbers(world) == [8]
 
 
 @pytest.mark.parametrize("partition", [1, UNKNOWN_PARTITION])
 def test_a_row_that_cannot_be_read_hides_no_other(
-    world: Recorded, monkeypatch: pytest.MonkeyPatch, partition: int
+    world: Tracked, monkeypatch: pytest.MonkeyPatch, partition: int
 ) -> None:
     world.job_stores(5)
     at = TopicPartition("events", partition)
@@ -170,138 +131,88 @@ def test_a_row_that_cannot_be_read_hides_no_other(
     monkeypatch.setattr(world.store, "read", lambda *_: [bad, *sound, replace(sound[0], stored=StoredOffset(8))])
     report = world.track()
     assert "It is not a number." in report.without[at]
-    assert world.kept() is not None
-    assert (report.exact, world.numbers()) == (1, [5]), "of two positions, the lower one"
+    assert (report.exact, numbers(world)) == (1, [5]), "of two positions, the lower one"
 
 
-def test_the_end_of_a_batch_that_has_begun_is_beside_the_numbers(without: Recorded, tmp_path: Path) -> None:
+def test_the_end_of_a_batch_that_has_begun_is_beside_the_numbers(world: Tracked, tmp_path: Path) -> None:
     files = Files(tmp_path / "checkpoint")
     files.batch(0, {"events": {0: 4}})
     files.planned(1, {"events": {0: 9}})
     jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = ["events"]\noffsets = "checkpoint:{files.path}"\n'
-    config = without.config(jobs=jobs)
-    tracker = Tracker(config, config.jobs, replace(without.side(), open_store=open_store))
-    without.track(tracker)
-    entry = without.entries()[-1]
+    config = world.config(jobs=jobs)
+    tracker = Tracker(config, config.jobs, replace(world.side(config), open_store=open_store))
+    world.track(tracker)
+    entry = world.entries()[-1]
     assert (entry.numbers[STREAM].record, entry.begun[STREAM].record) == (named(3), named(8))
     assert not entry.begun[STREAM].processed
     files.done(1)
-    assert without.track(tracker).exact == 1
-    assert without.numbers() == [4, 9]
-    assert without.entries()[-1].numbers[STREAM].processed
-
-
-def test_a_state_store_that_is_away_keeps_no_anchor_from_being_saved(
-    world: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.job_stores(5)
-    tracker = world.tracker()
-    with monkeypatch.context() as away:
-        away.setattr(world.job_state, "append_journal", raising(Unreachable("It does not answer.")))
-        found = world.look(tracker)
-    assert STATE in found.troubles
-    assert world.kept() is not None
-    assert not world.entries()
     assert world.track(tracker).exact == 1
-    assert world.numbers() == [5]
-
-
-def raising(error: BaseException):
-    def call(*_: object, **__: object) -> None:
-        raise error
-
-    return call
-
-
-@pytest.mark.parametrize("at", ["anchors", "journal"])
-def test_a_kill_between_the_two_writes_loses_nothing(world: Recorded, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    world.job_stores(5)
-    with monkeypatch.context() as killed:
-        of, call = (world.job_state, "append_journal") if at == "journal" else (world.anchors, "write")
-        killed.setattr(of, call, raising(Killed()))
-        with pytest.raises(Killed):
-            world.look()
-    assert world.track().exact == 1
-    kept = world.kept()
-    assert kept is not None
-    assert world.entries()[-1].numbers[STREAM] == Known(5, kept.anchor)
-
-
-def test_what_a_journal_has_of_a_number_is_compared_with_its_anchor(world: Recorded) -> None:
-    """As in all histories of ``Tracked``: of a number that was set back, too, and of one in a gap of compaction."""
-    world.source.partition("events", 0).compact([13, 14, 15])
-    for number in (0, 3, 8, 5, 16, 18):
-        world.job_stores(number)
-        world.track()
-    assert world.compared == 6
+    assert numbers(world) == [4, 9]
+    assert world.entries()[-1].numbers[STREAM].processed
 
 
 # ---------------------------------------------------------------- whose number it is
 
 
-def test_a_number_that_may_be_another_clusters_is_not_recorded(
-    world: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One name on both clusters, and rows without a stay: a driver that was not stopped may have written it."""
+def test_a_number_that_may_be_another_clusters_is_not_recorded(world: Tracked) -> None:
+    """One name on both clusters, and rows world a stay: a driver that was not stopped may have written it."""
     world.came_back(6, replaced=2)
     tracker = world.tracker(ONE_NAME)
     world.job_stores(2)
     assert world.track(tracker).exact == 1, "it means the plan's number"
     world.job_stores(9)
-    assert world.track(tracker).exact == 1, "by the anchor store, which is read beside the journal"
-    monkeypatch.setattr("tests.tracking.tracked.ANCHORED", "")
-    assert world.track(world.tracker(ONE_NAME)).lagging == {EVENTS: ELSEWHERE}
-    assert world.numbers() == [6]
+    assert world.track(tracker).lagging == {EVENTS: ELSEWHERE}
+    assert numbers(world) == [6]
 
 
-def test_a_record_of_which_a_plan_knows_only_the_place_is_looked_up_once(without: Recorded) -> None:
-    without.came_back(6, replaced=6)
-    plan = without.job_state.add_plan(Numbers("b", 2, "a", {}))
+def test_a_record_of_which_a_plan_knows_only_the_place_is_looked_up_once(world: Tracked) -> None:
+    world.came_back(6, replaced=6)
+    plan = world.job_state.add_plan(Numbers("b", 2, "a", {}))
     thin = Known(6, Anchor(5, cluster_id="a"), again=2)
-    assert without.job_state.append_journal(3, 1, journal.opening({STREAM: thin}, f"plan {plan}", NOW))
-    without.here = replace(without.here, stay=3, plan=plan)
-    without.job_stores(6)
+    assert world.job_state.append_journal(3, 1, journal.opening({STREAM: thin}, f"plan {plan}", NOW))
+    world.here = replace(world.here, stay=3, plan=plan)
+    world.job_stores(6)
     for _ in range(2):
-        without.track(tracker := without.tracker())
-        without.track(tracker)
-        assert [each.numbers[STREAM] for each in without.entries()] == [thin, Known(6, named(5), again=2)]
+        world.track(tracker := world.tracker())
+        world.track(tracker)
+        assert [each.numbers[STREAM] for each in world.entries()] == [thin, Known(6, named(5), again=2)]
 
 
-def test_the_record_of_a_plan_may_be_one_of_the_cluster_that_was_left(without: Recorded) -> None:
+def test_the_record_of_a_plan_may_be_one_of_the_cluster_that_was_left(world: Tracked) -> None:
     row = PlanRow(
         6, replace(named(5), cluster_id="b", topic_id="b/events"), 0, 0, frozenset({6}), Stored(3, None, 0, 0)
     )
-    without.came_back(6, replaced=6)
-    plan = without.job_state.add_plan(Numbers("b", 2, "a", {STREAM: Planned(EVENTS, row)}))
-    assert without.job_state.append_journal(3, 1, journal.opening({STREAM: row.first()}, f"plan {plan}", NOW))
-    without.here = replace(without.here, stay=3, plan=plan)
+    world.came_back(6, replaced=6)
+    plan = world.job_state.add_plan(Numbers("b", 2, "a", {STREAM: Planned(EVENTS, row)}))
+    assert world.job_state.append_journal(3, 1, journal.opening({STREAM: row.first()}, f"plan {plan}", NOW))
+    world.here = replace(world.here, stay=3, plan=plan)
     for number in (9, 12):
-        without.job_stores(number)
-        without.track()
-        assert without.entries()[-1].numbers[STREAM] == Known(number, named(number - 1))
+        world.job_stores(number)
+        world.track()
+        assert world.entries()[-1].numbers[STREAM] == Known(number, named(number - 1))
 
 
 @pytest.mark.parametrize("anew", [{"cluster": "a2"}, {"topic": "another-id"}], ids=str)
 def test_a_number_of_a_cluster_or_topic_that_was_made_anew_is_not_looked_up(
-    without: Recorded, anew: Mapping[str, str]
+    world: Tracked, anew: Mapping[str, str]
 ) -> None:
     """The job is not moved by hand yet: its number may be one of before, at which another record is now."""
-    without.job_stores(7)
-    without.track()
-    without.job_stores(12)
+    world.job_stores(7)
+    world.track()
+    world.job_stores(12)
     if "cluster" in anew:
-        without.source.cluster_id = anew["cluster"]
+        world.source.cluster_id = anew["cluster"]
     else:
-        without.source.create("events", 1, topic_id=anew["topic"])
-        without.make(range(20, 40))
-    assert without.track().lagging == {EVENTS: "the topic was made anew"}
-    without.job_stores(13)
-    without.track()
-    assert without.entries()[-1].numbers[STREAM] == Known(13, named(6), older=6)
+        world.source.create("events", 1, topic_id=anew["topic"])
+        world.make(range(20, 40))
+    assert world.track().lagging == {EVENTS: "the topic was made anew"}
+    world.job_stores(13)
+    world.track()
+    assert world.entries()[-1].numbers[STREAM] == Known(13, named(6), older=6)
 
 
 def test_a_number_whose_row_names_the_stay_is_recorded(memory: Memory) -> None:
-    world = Recorded(memory, MemoryStore("rows with stays"))
+    world = Tracked(memory, MemoryStore("rows with stays"))
     world.make(range(20))
     world.came_back(6, replaced=None)
     for number, stay, recorded in ((9, 2, [6, 9]), (4, 1, [6, 9])):
@@ -309,11 +220,11 @@ def test_a_number_whose_row_names_the_stay_is_recorded(memory: Memory) -> None:
         change = Change(EVENTS, there.get(EVENTS), StoredOffset(number), stay=stay)
         assert world.store.write(GROUP, [change], reason="job", now_ms=NOW).written
         world.track(world.tracker(ONE_NAME))
-        assert world.numbers() == recorded
+        assert numbers(world) == recorded
 
 
 def test_a_row_of_a_later_stay_shows_an_old_copy_of_the_state_store(memory: Memory) -> None:
-    world = Recorded(memory, MemoryStore("rows of a later stay"))
+    world = Tracked(memory, MemoryStore("rows of a later stay"))
     tracker = world.tracker()
     assert not world.look(tracker).troubles
     assert world.store.write(GROUP, [Change(EVENTS, None, StoredOffset(9), stay=3)], reason="job", now_ms=NOW).written
@@ -323,7 +234,7 @@ def test_a_row_of_a_later_stay_shows_an_old_copy_of_the_state_store(memory: Memo
 
 
 def test_a_number_that_a_mirror_has_committed_is_not_recorded(memory: Memory) -> None:
-    world = Recorded(memory, GroupStore("group of a later stay"))
+    world = Tracked(memory, GroupStore("group of a later stay"))
     world.make(range(20))
     world.came_back(6, replaced=6)
     write_checkpoints(world.source, (50, 9), group=GROUP, topic="events")
@@ -331,15 +242,15 @@ def test_a_number_that_a_mirror_has_committed_is_not_recorded(memory: Memory) ->
     tracker = world.tracker(f'[mirror]\ncheckpoints_topic = "{CHECKPOINTS}"\n', jobs)
     world.job_stores(9)
     assert world.track(tracker).lagging == {EVENTS: NAMED}
-    assert world.numbers() == [6]
+    assert numbers(world) == [6]
     world.job_stores(12)
     assert world.track(tracker).exact == 1
-    assert world.numbers() == [6, 12]
+    assert numbers(world) == [6, 12]
 
 
 def test_a_group_that_is_lost_with_its_cluster_keeps_its_journal(memory: Memory) -> None:
     """Its cluster does not answer, or comes back empty."""
-    world = Recorded(memory, GroupStore("group of a lost cluster"))
+    world = Tracked(memory, GroupStore("group of a lost cluster"))
     world.make(range(20))
     world.step = 15.0  # no call is made twice
     jobs = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "kafka-group:"\n'
@@ -350,21 +261,21 @@ def test_a_group_that_is_lost_with_its_cluster_keeps_its_journal(memory: Memory)
         world.job_stores(8)
         world.trouble.comes(trouble, *[Unreachable("It does not answer.")] * 100)
         assert world.look(tracker).troubles
-        assert world.numbers() == [5]
+        assert numbers(world) == [5]
         world.trouble.comes(trouble)
     world.job_stores(None)
     world.track(tracker)
-    assert world.numbers() == [5]
+    assert numbers(world) == [5]
     world.job_stores(9)
     assert world.track(tracker).exact == 1
-    assert world.numbers() == [5, 9]
+    assert numbers(world) == [5, 9]
 
 
 # ---------------------------------------------------------------- beside a driver
 
 
-def test_a_driver_that_records_is_left_alone(world: Recorded) -> None:
-    driver, tracker = world.driver(), world.tracker()
+def test_a_driver_that_records_is_left_alone(world: Tracked) -> None:
+    driver, tracker = driver_of(world), world.tracker()
     for number in (3, 5, 7):
         records(driver, number)
         world.job_stores(number)
@@ -373,11 +284,11 @@ def test_a_driver_that_records_is_left_alone(world: Recorded) -> None:
     world.job_stores(9)  # its entry comes in a moment
     assert world.track(tracker).lagging == {EVENTS: ""}
     assert {each.run for each in world.entries()} == {"driver 1"}
-    assert world.numbers() == [3, 5, 7]
+    assert numbers(world) == [3, 5, 7]
 
 
-def test_what_a_driver_leaves_is_taken_over_and_ends_no_driver(world: Recorded) -> None:
-    driver, tracker = world.driver(), world.tracker()
+def test_what_a_driver_leaves_is_taken_over_and_ends_no_driver(world: Tracked) -> None:
+    driver, tracker = driver_of(world), world.tracker()
     records(driver, 3)
     world.job_stores(5)
     world.track(tracker)
@@ -385,26 +296,26 @@ def test_what_a_driver_leaves_is_taken_over_and_ends_no_driver(world: Recorded) 
     assert world.track(tracker).driver == ""
     world.job_stores(6)
     world.track(tracker)
-    assert world.numbers() == [3, 5, 6], "the next one is not waited for"
+    assert numbers(world) == [3, 5, 6], "the next one is not waited for"
     records(driver, 8)  # it was only slow
     world.job_stores(9)
     assert world.track(tracker).driver == "driver 1"
-    assert world.numbers() == [3, 5, 6, 8]
-    records(world.driver("driver 2"), 9)
+    assert numbers(world) == [3, 5, 6, 8]
+    records(driver_of(world, "driver 2"), 9)
     with pytest.raises(Moved):
         records(driver, 11)
 
 
-def test_once_nothing_is_waited_for(world: Recorded) -> None:
-    records(world.driver(), 3)
+def test_once_nothing_is_waited_for(world: Tracked) -> None:
+    records(driver_of(world), 3)
     world.job_stores(5)
-    config = world.config(ANCHORED)
-    assert world.track(Tracker(config, config.jobs, replace(world.side(), waits_s=0.0))).exact == 1
-    assert world.numbers() == [3, 5]
+    config = world.config()
+    assert world.track(Tracker(config, config.jobs, replace(world.side(config), waits_s=0.0))).exact == 1
+    assert numbers(world) == [3, 5]
 
 
-def test_a_number_that_was_read_before_the_drivers_entry_is_dropped(world: Recorded) -> None:
-    driver, tracker = world.driver(), outside(world)
+def test_a_number_that_was_read_before_the_drivers_entry_is_dropped(world: Tracked) -> None:
+    driver, tracker = driver_of(world), outside(world)
     records(driver, 3)
     tracker.begin(world.job_state.journal(1))
     records(driver, 7)
@@ -412,8 +323,8 @@ def test_a_number_that_was_read_before_the_drivers_entry_is_dropped(world: Recor
     assert tracker.may_note(1.0, lacks=tracker.lacks(EVENTS, Position(8)))
 
 
-def outside(world: Recorded) -> OutsideRecorder:
-    source = SourceLog(lambda _: world.source, lambda _: False, RECORD_TIME_ONLY, lambda: NOW)
+def outside(world: Tracked) -> OutsideRecorder:
+    source = SourceLog(lambda _: world.source, lambda _: False, RECORD_TIME_ONLY)
     return OutsideRecorder(world.job_state, 1, STREAMS, source, waits_s=0.0)
 
 
@@ -422,7 +333,7 @@ class Beside:
 
     def __init__(self, folder: Path) -> None:
         world = Memory(None, MemoryStore(uuid.uuid4().hex), folder)  # type: ignore[arg-type]
-        self.world = Recorded(world, BareStore(uuid.uuid4().hex))
+        self.world = Tracked(world, BareStore(uuid.uuid4().hex))
         self.world.make(range(60))
         self.drivers: list[StayRecorder] = []
         self.trackers = [outside(self.world), outside(self.world)]
@@ -431,7 +342,7 @@ class Beside:
             each.begin([])
 
     def starts(self) -> None:
-        self.drivers.append(self.world.driver(f"driver {len(self.drivers)}"))
+        self.drivers.append(driver_of(self.world, f"driver {len(self.drivers)}"))
         self.records(len(self.drivers) - 1)
 
     def records(self, driver: int) -> None:

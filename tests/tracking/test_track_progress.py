@@ -14,7 +14,7 @@ from reconciler.failover.unlisted import Unlisted
 from reconciler.ports import TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.opening import open_state
-from reconciler.tracking.job import JobReport
+from reconciler.tracking.journals import JobReport
 from reconciler.tracking.track import Round
 from tests.golden.corpus import HEAD, job, tracked
 from tests.golden.world import World
@@ -41,8 +41,8 @@ class Log:
 def log() -> Log:
     log = Log()
     assert log.after(0, CLICKS, ORDERS) == [
-        "clicks: 3 exact, 0 lagging, 0 without an anchor, 3 saved",
-        "orders: 1 exact, 0 lagging, 0 without an anchor, 0 saved",
+        "clicks: 3 exact, 0 lagging, 0 without a record, 3 saved",
+        "orders: 1 exact, 0 lagging, 0 without a record, 0 saved",
     ]
     return log
 
@@ -54,22 +54,24 @@ def test_a_job_that_moves_on_with_its_anchors_is_not_told_again(log: Log) -> Non
 
 def test_that_a_driver_records_its_job_is_told_once(log: Log) -> None:
     led = replace(CLICKS, driver="driver on host-1", saved=0)
-    told = "clicks: 3 exact, 0 lagging, 0 without an anchor, its driver records it (driver on host-1)"
+    told = "clicks: 3 exact, 0 lagging, 0 without a record, its driver records it (driver on host-1)"
     assert log.after(10, led, ORDERS) == [told]
     assert log.after(10, replace(led, exact=2, lagging={TopicPartition("events", 0): ""}), ORDERS) == []
 
 
 def test_a_job_whose_state_changes_is_told_alone_and_so_is_its_return(log: Log) -> None:
     lagging = replace(CLICKS, exact=2, lagging={TopicPartition("events", 0): ""}, saved=0)
-    assert log.after(10, lagging, ORDERS) == ["clicks: 2 exact, 1 lagging, 0 without an anchor, 0 saved"]
+    assert log.after(10, lagging, ORDERS) == ["clicks: 2 exact, 1 lagging, 0 without a record, 0 saved"]
     assert log.after(10, lagging, replace(ORDERS, known=False)) == ["orders: not known"]
-    assert log.after(10, lagging, ORDERS) == ["orders: 1 exact, 0 lagging, 0 without an anchor, 0 saved"]
-    assert log.after(10, CLICKS, ORDERS) == ["clicks: 3 exact, 0 lagging, 0 without an anchor, 3 saved"]
+    assert log.after(10, lagging, ORDERS) == ["orders: 1 exact, 0 lagging, 0 without a record, 0 saved"]
+    assert log.after(10, CLICKS, ORDERS) == ["clicks: 3 exact, 0 lagging, 0 without a record, 3 saved"]
 
 
 def test_a_topic_that_the_job_does_not_list_is_told_with_what_to_do(log: Log) -> None:
     lines = log.after(10, replace(CLICKS, unlisted=Unlisted({"night": 2})), ORDERS)
-    assert lines[1].startswith('Job "clicks" has 2 offsets of "night", which it does not list: no anchor is kept. Add')
+    assert lines[1].startswith(
+        'Job "clicks" has 2 offsets of "night", which it does not list: they are not recorded. Add'
+    )
     assert len(log.after(10, replace(CLICKS, unlisted=Unlisted({"night": 2})), ORDERS)) == 0
 
 
@@ -92,7 +94,7 @@ def test_a_round_with_a_topic_that_its_job_does_not_list_needs_a_decision(capsys
 def test_the_reason_of_a_missing_anchor_is_told_and_of_many_a_few(log: Log) -> None:
     (one,) = (dict([item]) for item in list(WITHOUT.items())[:1])
     assert log.after(10, replace(CLICKS, without=one), ORDERS)[1:] == [
-        "events-0 has no anchor: retention has removed the records around it."
+        "events-0 has no record: retention has removed the records around it."
     ]
     lines = log.after(10, replace(CLICKS, without=WITHOUT), ORDERS)
     assert len(lines) == 1 + MOST_LINES + 1
@@ -111,17 +113,15 @@ def test_a_job_that_cannot_be_reached_does_not_hide_one_that_needs_a_decision(
 ) -> None:
     world = World(tmp_path, monkeypatch)
     tracked(world, committed=True)
-    config = world.read("reconciler.toml") + job("gone", ["others"], "checkpoint:nowhere", id="none")
+    config = (tmp_path / "reconciler.toml").read_text() + job("gone", ["others"], "checkpoint:nowhere", id="none")
     world.file("reconciler.toml", config)
     world.source.partition("events", 0).delete_before(13)
     ended = world.run("track", "-c", "reconciler.toml", "--once")
-    assert (ended.code, "events-0 has no anchor" in ended.out) == (ExitCode.NEEDS_PERSON, True)
+    assert (ended.code, "events-0 has no record" in ended.out) == (ExitCode.NEEDS_PERSON, True)
     assert "nowhere" in ended.err
 
 
-def test_jobs_that_were_started_by_their_hook_need_no_anchor_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_is_appended_to_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, monkeypatch)
     tracked(world, committed=True)
     world.file("reconciler.toml", HEAD + job("counts", ["events"], "checkpoint:checkpoint", id="none"))

@@ -1,32 +1,44 @@
-"""A world in memory with a source, a store that holds numbers only, and a store of anchors."""
+"""A world in memory with a cluster where a job lives, a store that holds its numbers, and a state store."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
-from reconciler.config.streams import Stream
+from reconciler.config.file import Config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition
+from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
-from reconciler.state.journal import Entry, StreamPartition, known_of
-from reconciler.state.locations import Stamp, first
+from reconciler.state.journal import Entry, StreamPartition
+from reconciler.state.locations import Location, Stamp
 from reconciler.state.opening import open_state
+from reconciler.state.plans import Numbers, Planned
+from reconciler.state.stored import Known, PlanRow, Stored
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import NOTHING, AnchorRows, anchor_of, lacks_anchor, read_kept
-from reconciler.stores.paired.rules import by_cluster
-from reconciler.stores.paired.store import PairedStore
-from reconciler.tracking.asked import ANCHORS, SourceSide
-from reconciler.tracking.job import JobReport
-from reconciler.tracking.journals import Located, StayJournal
+from reconciler.tracking.asked import SourceSide
+from reconciler.tracking.journals import JobReport, Located
 from reconciler.tracking.track import Round, Tracker
 from tests.in_memory import GROUP, NOW, Memory, content
 
 EVENTS = TopicPartition("events", 0)
-ANCHORED = '[anchors]\nstore = "memory:anchors"\n'
+STREAM = StreamPartition("events", "a", 0)
+ANA = Stamp("ana", NOW)
+
+
+class BareStore(MemoryStore):
+    """A store with no room for anchors."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(keeps_anchors=False)
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        rows = super().read(group, topics)
+        return [replace(row, stored=StoredOffset(row.stored.offset)) for row in rows]
 
 
 class GroupStore(MemoryStore):
@@ -59,15 +71,25 @@ class TroubledStore:
         self._trouble.at(f"read {self._name}")
         return self._store.read(group, topics)
 
-    def write(self, group: str, changes: list[Change], *, reason: str, now_ms: int) -> WriteResult:
-        self._trouble.at(f"write {self._name}")
-        return self._store.write(group, changes, reason=reason, now_ms=now_ms)
-
     def close(self) -> None:
         self._closed.append(self._name)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
+
+
+class TroubledState(JobState):
+    """A job's logs in a state store that can be away."""
+
+    trouble: Trouble
+
+    def journal(self, stay: int) -> list[Entry]:
+        self.trouble.at(f"read {self.job}'s journal")
+        return super().journal(stay)
+
+    def append_journal(self, stay: int, number: int, entry: Entry) -> bool:
+        self.trouble.at(f"append to {self.job}'s journal")
+        return super().append_journal(stay, number, entry)
 
 
 class TroubledLog(MemoryLog):
@@ -85,23 +107,24 @@ class TroubledLog(MemoryLog):
 
 
 class Tracked(Memory):
-    """A memory world with a source, a store of bare offsets (or of a group's commits) and a store of anchors."""
+    """A memory world whose jobs live on a, with a store of bare offsets (or of a group's commits)."""
 
     def __init__(self, memory: Memory, store: MemoryStore, partitions: int = 1) -> None:
         super().__init__(memory.log, store, memory.folder)
         self.source = TroubledLog("a", {"events": partitions})
         self.source.trouble = self.trouble = Trouble()
-        self.anchors = MemoryStore(f"{store.address}-anchors")
         self.closed: list[str] = []
         self.stopping = False
         self.seconds, self.step = 0.0, 1.0
-        state = open_state(f"memory:{uuid.uuid4().hex}")
-        state.create()
-        self.in_journal = Located(JobState(state, "clicks"), first("a", Stamp("hook", NOW)))
-        config = self.config()
-        self.journal = StayJournal(config, config.jobs[0], self.in_journal, self.source, lambda: NOW, waits_s=0.0)
-        self.compared = 0
-        """How often a number's anchor and its entry in a journal were the same."""
+        self.logs = open_state(f"memory:{uuid.uuid4().hex}")
+        self.logs.create()
+        self.job_state = self.state_of("clicks")
+        self.here = locations.first("a", ANA)
+
+    def state_of(self, job: str) -> JobState:
+        found = TroubledState(self.logs, job)
+        found.trouble = self.trouble
+        return found
 
     # ------------------------------------------------------------ the source
 
@@ -118,7 +141,7 @@ class Tracked(Memory):
 
     # ------------------------------------------------------------ tracking
 
-    def side(self) -> SourceSide:
+    def side(self, config: Config) -> SourceSide:
         def clock() -> float:
             self.seconds += self.step
             return self.seconds
@@ -126,15 +149,15 @@ class Tracked(Memory):
         return SourceSide(
             reader=self.source,
             open_store=lambda address: TroubledStore(self.store, address, self.trouble, self.closed),  # type: ignore[arg-type,return-value]
-            open_anchors=lambda: TroubledStore(self.anchors, ANCHORS, self.trouble, self.closed),  # type: ignore[arg-type,return-value]
             monotonic=clock,
             now_ms=lambda: NOW,
+            located={job.name: Located(self.state_of(job.name), self.here) for job in config.jobs},
             stopping=lambda: self.stopping,
         )
 
     def tracker(self, extra: str = "", jobs: str = "") -> Tracker:
-        config = self.config(ANCHORED + '[search]\ndeadline = "20s"\n' + extra, jobs)
-        return Tracker(config, config.jobs, self.side())
+        config = self.config('[search]\ndeadline = "20s"\n' + extra, jobs)
+        return Tracker(config, config.jobs, self.side(config))
 
     def track(self, tracker: Tracker | None = None) -> JobReport:
         around = self.look(tracker)
@@ -143,64 +166,31 @@ class Tracked(Memory):
         return job
 
     def look(self, tracker: Tracker | None = None) -> Round:
-        found = (tracker or self.tracker()).round()
-        if not found.troubles and isinstance(self.source, TroubledLog):  # else the job is tracked where it was moved
-            self._compare()
-        return found
+        return (tracker or self.tracker()).round()
 
-    def _compare(self) -> None:
-        """Compare the anchors with a journal for which each number is looked up anew."""
-        read = [row for row in self.store.read(GROUP, ["events"]) if row.of_stay is None and row.malformed is None]
-        rows = {row.key: row for row in sorted(read, key=lambda row: -row.stored.offset)}
-        away, self.source.trouble = self.source.trouble, Trouble()
-        self.seconds += 1
-        self.journal.begin_round(rows, {}, self.store, self.seconds)
-        self.journal.look()
-        self.journal.append(self.seconds, NOW)
-        self.source.trouble = away
-        kept = read_kept(self.anchors, GROUP, ["events"])
-        self.compared += compared(rows, kept, self.in_journal.state.journal(1), Stream("events", "a"), "a")
+    # ------------------------------------------------------------ the journal
 
-    def kept(self, partition: int = 0, topic: str = "events") -> StoredOffset | None:
-        key = TopicPartition(topic, partition)
-        return next((row.stored for row in self.anchors.read(GROUP) if row.key == key), None)
+    def came_back(self, number: int, replaced: int | None) -> None:
+        """A plan has moved the job here from b: it begins stay 2 at ``number``."""
+        left = Stored(3, named(2), 0, 0)
+        row = PlanRow(number, named(number - 1), 0, 0, frozenset({replaced}), left)
+        plan = self.job_state.add_plan(Numbers("b", 1, "a", {STREAM: Planned(EVENTS, row)}))
+        first = journal.opening({STREAM: row.first()}, f"plan {plan}", NOW)
+        assert self.job_state.append_journal(2, 1, first)
+        self.here = Location(locations.Phase.LIVES, "a", 2, "ana", NOW, plan=plan)
+
+    def entries(self) -> list[Entry]:
+        return self.job_state.newest(self.here.stay)
+
+    def kept(self, partition: int = 0) -> Known[Anchor] | None:
+        """What the journal knows last of a partition."""
+        return journal.latest(self.entries()).get(STREAM._replace(partition=partition))
 
     # ------------------------------------------------------------ the failover
 
     @property
     def outside(self) -> Outside:
-        rule = {"pairing": by_cluster(lambda: "b")} if self.store.capabilities.translated_by_mirror else {}
-        return Outside(
-            self.log, lambda _: PairedStore(self.store, self.anchors, **rule), lambda: self.clock, lambda: NOW
-        )
-
-
-def compared(
-    rows: Mapping[TopicPartition, Row],
-    kept: Mapping[TopicPartition, AnchorRows],
-    entries: Sequence[Entry],
-    stream: Stream,
-    cluster: str,
-) -> int:
-    """How many bare numbers have one record by their anchor and in the journal. Of none may the two differ.
-
-    What the plan knew is left out, and the first number after the topic was made anew: it may be of before, and so the
-    journal has it.
-    """
-    count, entries = 0, [each for each in entries if not each.run.startswith("plan ")]
-    for key, row in rows.items():
-        pair = anchor_of(row, kept.get(key, NOTHING)) if lacks_anchor(row) else None
-        known = known_of(entries, StreamPartition(*stream, key.partition))
-        of_number = [each for each in known if each.number == row.stored.offset and each.processed]
-        if pair is None or pair.anchor is None or pair.anchor.cluster_id != cluster or not of_number:
-            continue
-        record, anchor = (
-            None if each is None or each.is_bare else each for each in (of_number[-1].record, pair.anchor)
-        )
-        if record is None or anchor is None or record.topic_id == anchor.topic_id:
-            assert (record, of_number[-1].older) == (anchor, pair.lag), (key, of_number[-1], pair)
-            count += 1
-    return count
+        return replace(super().outside, state_of=self.state_of)
 
 
 def named(number: int, offset: int | None = None) -> Anchor:

@@ -7,7 +7,7 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,6 @@ from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror.following import Heartbeats
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired import of_anchors
 from reconciler.watch.checker import CLUSTER, STORE_REQUESTS, JobCheck, JobChecker
 from reconciler.watch.figures import CheckFigures
 from tests.in_memory import NOW, Memory, stored
@@ -42,7 +41,6 @@ class World:
     leaderless: set[str] = field(default_factory=set)
     stores_away: set[str] = field(default_factory=set)
     stores_locked: set[str] = field(default_factory=set)
-    anchors_away: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     checks: list[tuple[str, ...]] = field(default_factory=list)
     stopping: bool = False
@@ -98,12 +96,8 @@ class SickStore(MemoryStore):
         super().__init__(world.memory.store.address.removeprefix("memory:"))
         self._world = world
         self._called = address
-        self.capabilities = replace(self.capabilities, reads_anchors="?table=" in address)
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
-        if self._world.anchors_away and self.capabilities.reads_anchors:
-            with of_anchors():
-                raise self._world.no_answer("The server of the anchors")
         if self._called in self._world.stores_locked:
             raise NotNow("Another program holds the table.")
         if self._called in self._world.stores_away:
@@ -429,28 +423,6 @@ def test_a_server_that_answers_is_not_left_alone_because_of_what_is_locked(world
         assert good(results) == [f"j{number}" for number in range(3, 10)]
         assert results["j1"].place == 'The store of job "j1"'
         world.now += EVERY_S
-
-
-@pytest.mark.parametrize("anchors", ["sqlite:////srv/anchors.db", "postgresql://db/anchors"])
-def test_an_anchor_store_that_is_away_is_waited_for_twice_and_takes_only_those_that_need_it(
-    world: World, anchors: str
-) -> None:
-    """Those with a room for anchors of their own are well, also on the same server as others."""
-    text, well = f'[anchors]\nstore = "{anchors}"\n', [5, 7]
-    jobs = ten(lambda number: f"postgresql://db/own_{number}" if number in well else table(number))
-    config = world.memory.config(text, "".join(jobs))
-    checker = world.checker(config)
-    world.anchors_away = True
-    for _ in range(3):
-        before = world.now
-        results = checker.check(config.jobs)
-        if "sqlite" in anchors:
-            assert good(results) == ["j5", "j7"]
-        assert {results[f"j{number}"].place for number in range(5)} == {"The [anchors] store"}
-        assert world.now - before <= 2 * TIMEOUT_S
-        world.now = before + EVERY_S
-    world.anchors_away = False
-    assert len(good(checker.check(config.jobs))) == 10
 
 
 @pytest.mark.parametrize("store", [table, checkpoint, lambda number: f"sqlite:////srv/{number}.db"])

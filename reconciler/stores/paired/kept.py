@@ -45,5 +45,5 @@ def of_anchors() -> Iterator[None]:
         named = type(error)(f"The [anchors] store: {error.message}", hint=error.hint)
         named.retryable = error.retryable
         if isinstance(named, Unreachable):
-            named.of_anchors = True
+            pass
         raise named from error

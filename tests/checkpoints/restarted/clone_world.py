@@ -164,7 +164,7 @@ def configuration(world: World, source: Source, destination: Destination) -> Pat
     lines = [
         f'[clusters.a]\nbootstrap_servers = "{source.side.bootstrap}"',
         f'[clusters.b]\nbootstrap_servers = "{destination.side.bootstrap}"',
-        f'[anchors]\nstore = "sqlite:///{world.folder}/anchors.db"',
+        f'[state]\nstore = "sqlite:///{world.folder}/state.db"',
     ]
     for query, provider, stop in world.cases:
         name, store = f"{query}-{provider}-{stop}", f"checkpoint:{world.before(query, provider, stop)}/checkpoint"

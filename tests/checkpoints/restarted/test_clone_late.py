@@ -128,7 +128,7 @@ def test_nothing_is_lost_and_what_comes_again_is_told(
     config.write_text(
         f'[clusters.a]\nbootstrap_servers = "{source.bootstrap}"\n'
         f'[clusters.b]\nbootstrap_servers = "{destination.bootstrap}"\n'
-        f'[anchors]\nstore = "sqlite:///{tmp_path}/anchors.db"\n'
+        f'[state]\nstore = "sqlite:///{tmp_path}/state.db"\n'
         f'[[jobs]]\nhome = "a"\nname = "late"\ntopics = ["{topic_name}"]\noffsets = "checkpoint:{checkpoint}"\n'
     )
     stream, log = Stream(source, topic_name), tmp_path / "query.log"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reconciler.ports import Change
-from reconciler.stores import registry
 from reconciler.stores.registry import open_store
-from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
-from tests.golden.internals import NOW_MS, Names, StoredOffset, TopicPartition
+from tests.golden.corpus import HEAD, OFFSETS, job, stored
+from tests.golden.internals import NOW_MS, StoredOffset, TopicPartition
 from tests.golden.world import World
-from tests.stores.bare_store import SCHEME
 
 MINUTE_MS = 60_000
 OTHER = "sqlite:///other.db"
@@ -35,33 +31,6 @@ def moved(world: World, policy: str = "") -> World:
         ended = world.run("anchors", *command.split())
         assert ended.code == 0, ended.err
     return world
-
-
-@pytest.mark.parametrize("names", [Names.LAST, Names.NEXT])
-@pytest.mark.parametrize("to", ["bare:///other.db", OTHER])
-def test_an_imported_anchor_that_lags_still_lags(
-    world: World, monkeypatch: pytest.MonkeyPatch, to: str, names: Names
-) -> None:
-    """Of a job that ``track`` had seen at 10, and that has gone on to 16: what it did since is read again."""
-    monkeypatch.setattr(registry, "SCHEMES", {**registry.SCHEMES, "bare": SCHEME})
-    deliver(world, "a.events", range(30))
-    made_for = replace(stored(9 if names is Names.LAST else 10, base=0), offset=10)
-    assert made_for.anchor is not None
-    kept = replace(made_for, anchor=replace(made_for.anchor, names=names))
-    world.store("sqlite:///anchors.db", "clicks", {("events", 0): kept})
-    world.store("bare:///bare.db", "clicks", {("events", 0): StoredOffset(16, None, NOW_MS)})
-    for name, store, anchors in (("old", "bare:///bare.db", "anchors.db"), ("new", to, "others.db")):
-        section = f'[anchors]\nstore = "sqlite:///{anchors}"\n'
-        world.file(f"{name}.toml", HEAD + section + job("clicks", ["events"], store=store))
-    before = world.run("check", "-c", "old.toml", "--format", "json")
-    for command in ("export -c old.toml rows.jsonl", "import -c new.toml rows.jsonl"):
-        assert world.run("anchors", *command.split()).code == 0
-    after = world.run("check", "-c", "new.toml", "--format", "json")
-    rows = [json.loads(ended.out)["jobs"][0]["partitions"][0] for ended in (before, after)]
-    found = [(row["verdict"], row["resume_offset"], row["replay"]["at_most"]) for row in rows]
-    assert found == [("bounded", 10, 6)] * 2
-    again = world.run("anchors", "import", "-c", "new.toml", "rows.jsonl")
-    assert (again.code, again.err) == (0, "0 rows written, 1 existed already.\n")
 
 
 def test_an_imported_row_without_anchor_and_time_is_not_dated_by_the_import(world: World) -> None:

@@ -201,8 +201,8 @@ def test_the_end_of_a_querys_batch_is_not_moved_beside_its_query(
     world = World(tmp_path, monkeypatch)
     tracked(world, committed=True)
     ends = job("ends", ["events"], "checkpoint:checkpoint?position=end", id="none")
-    world.file("reconciler.toml", f'{world.read("reconciler.toml")}{ends}[state]\nstore = "files:state"\n')
-    assert world.run("init", *CONFIG).code == 0
+    with (tmp_path / "reconciler.toml").open("a") as config:
+        config.write(ends)
     moved = world.run("move", *CONFIG, "--to", "a", "--yes")
     assert (moved.code, "ends" in moved.out) == (0, False)
     assert "counts" in moved.out

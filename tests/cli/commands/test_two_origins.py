@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.ports import TopicPartition
 from reconciler.spark.completing import without_later
+from reconciler.state.jobs import JobState
+from reconciler.state.opening import open_state
 from reconciler.state.start import Start
+from reconciler.tracking.recorder import Position, StayRecorder
+from reconciler.tracking.source import SourceLog
 from tests.cli.starts import started
 from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
 from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint
@@ -25,7 +30,7 @@ OTHER = {"a": "b", "b": "a"}
 class Both:
     """Producers, a mirror each way, and the job. Record n of cluster a has the value ``a-n`` everywhere.
 
-    ``anchored``: the job stores anchors; else ``track`` keeps them.
+    ``anchored``: the job stores anchors; else it stores numbers, and its driver records them as ``track(query)`` does.
     """
 
     world: World
@@ -36,8 +41,7 @@ class Both:
 
     def __post_init__(self) -> None:
         table = job("clicks", ["events"], id="none").replace('home = "a"\n', 'home = "a"\norigins = ["a", "b"]\n')
-        anchors = "" if self.anchored else '[anchors]\nstore = "sqlite:///anchors.db"\n'
-        self.world.file("reconciler.toml", f'{HEAD}[state]\nstore = "files:state"\n{anchors}{table}')
+        self.world.file("reconciler.toml", f'{HEAD}[state]\nstore = "files:state"\n{table}')
         assert self.world.run("init", *CONFIG).code == 0
 
     def make(self, cluster: str, topic: str) -> None:
@@ -78,6 +82,7 @@ class Both:
         start = without_later(start, log.describe(start.topics))  # as job() does
         names = {"events", f"{OTHER[cluster]}.events"}
         assert (start.cluster, set(start.topics)) == (cluster, names & set(log.topic_ids))
+        numbers: dict[TopicPartition, int] = {}
         for topic in start.topics:
             first = start.offsets.get(TopicPartition(topic, 0), 0)
             records = [each for each in log.partition(topic, 0).records if each.offset >= first][:most]
@@ -89,9 +94,16 @@ class Both:
                 anchor = Anchor(last.offset, last.timestamp_ms, None, digest, *ids) if self.anchored else None
                 stored = StoredOffset(last.offset + 1, anchor, self.world.now_ms)
                 self.world.store(OFFSETS, "clicks", {(topic, 0): stored})
+                numbers[TopicPartition(topic, 0)] = stored.offset
         if not self.anchored:
-            tracked = self.world.run("track", *CONFIG, "--once")
-            assert tracked.code == 0, tracked.out + tracked.err
+            self.record(start, numbers)
+
+    def record(self, start: Start, numbers: dict[TopicPartition, int]) -> None:
+        source = SourceLog(lambda _: self.log(start.cluster), lambda _: False, RECORD_TIME_ONLY)
+        state = JobState(open_state(f"files:{self.world.folder}/state"), "clicks")
+        recorder = StayRecorder(state, start.stay, start.topics, source, f"driver at {self.world.now_ms}")
+        recorder.look({key: Position(number) for key, number in numbers.items()})
+        recorder.append(self.world.now_ms)
 
     def move(self, to: str) -> None:
         ended = self.world.run("move", *CONFIG, "--to", to, "--yes")
@@ -103,7 +115,7 @@ class Both:
         assert max(self.processed.values()) == 1
 
 
-@pytest.mark.parametrize("anchored", [True, False], ids=["its own anchors", "tracked"])
+@pytest.mark.parametrize("anchored", [True, False], ids=["its own anchors", "its driver's journal"])
 def test_a_job_of_two_origins_goes_there_and_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anchored: bool
 ) -> None:

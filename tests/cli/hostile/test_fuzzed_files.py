@@ -121,8 +121,8 @@ EVERYTHING = """
 [topics]
 policy = "default"
 separator = "."
-[anchors]
-store = "sqlite:///anchors.db"
+[state]
+store = "sqlite:///state.db"
 [search]
 max_disorder = "5s"
 scan_records = 1000

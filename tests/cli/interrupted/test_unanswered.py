@@ -120,10 +120,11 @@ def test_the_deadline_of_a_search_limits_the_requests_for_groups_as_well(
     config = tmp_path / "reconciler.toml"
     config.write_text(
         f'[clusters.a]\nbootstrap_servers = "localhost:{silent.rpartition(":")[2]}"\n[clusters.b]\n'
-        f'bootstrap_servers = "{silent}"\n[search]\ndeadline = "1s"\n[anchors]\n'
-        f'store = "sqlite:///{tmp_path}/anchors.db"\n[[jobs]]\nhome = "a"\nname = "clicks"\n'
+        f'bootstrap_servers = "{silent}"\n[search]\ndeadline = "1s"\n[state]\n'
+        f'store = "sqlite:///{tmp_path}/state.db"\n[[jobs]]\nhome = "a"\nname = "clicks"\n'
         f'topics = ["events"]\noffsets = "{KAFKA}"\n'
     )
+    with_state(config)
     assert main([*command.split(), "-c", str(config)]) == UNREACHABLE
     said = " ".join("".join(capsys.readouterr()).split())
     assert "gave no answer in 1 s" in said

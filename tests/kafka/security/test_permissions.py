@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from reconciler.config.file import load_config
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.core.errors import ReconcilerError
@@ -19,12 +20,11 @@ from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
 from reconciler.state.opening import open_state
-from reconciler.stores.registry import open_store
 from reconciler.tracking.recorder import Position, StayRecorder
 from reconciler.tracking.source import SourceLog
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.sizes import sampled
-from tests.starting import with_state
+from tests.starting import state_of, with_state
 from tests.stores.bare_store import bare_scheme
 from tests.world import ROOT, CommandResult, World, source_record
 
@@ -124,7 +124,7 @@ def tracks(job: Job) -> CommandResult:
     own = JobState(state, job.world.group)
     own.move_on(None, locations.first("b", Stamp("hook", 1)))
     client = {"bootstrap.servers": job.secured.sasl, **job.secured.scram}
-    log = SourceLog(lambda _: KafkaLogReader(client), lambda _: False, RECORD_TIME_ONLY, lambda: 1)
+    log = SourceLog(lambda _: KafkaLogReader(client), lambda _: False, RECORD_TIME_ONLY)
     recorder = StayRecorder(own, 1, {job.world.mirrored: Stream(job.world.topic, "a")}, log, "driver")
     try:
         recorder.look({TopicPartition(job.world.mirrored, 0): Position(5)})
@@ -289,9 +289,8 @@ def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
     world.save({0: StoredOffset(world.offset_of(5, topic=world.topic) + 1)})
     login = client_table(secured.scram).replace("[clusters.b", "[clusters.a")
     source = f'bootstrap_servers = "{secured.sasl}"\n{login}'
-    anchors = open_store(f"sqlite:///{world.folder}/anchors.db")
-    anchors.create()
-    job = Job(secured, world, world.config(source=source, extra=f'[anchors]\nstore = "{anchors.address}"'))
+    job = Job(secured, world, world.config(source=source, lives="a"))
+    state = state_of(job.config, load_config(job.config).jobs[0].name, "a")
     acls = job.here(at_the_source()[store])
     for gone, left in weaker(acls):
         secured.allow(USER, left)
@@ -299,13 +298,12 @@ def test_tracking_works_with_the_smallest_set_at_the_source_and_not_with_less(
         assert ended.code == 6, f"track worked without {gone}: {ended.output}"
         said = ended.err.splitlines()[-1]
         assert gone.operation in said
-        assert anchors.read(world.group) == []
+        assert state.newest(1) == []
     secured.allow(USER, acls)
     ended = job.run("track", "--once")
     assert ended.code == 0, ended.output
-    (row,) = anchors.read(world.group)
-    assert row.stored.anchor is not None
-    assert row.stored.anchor.id == source_record(5).id
+    (entry,) = state.newest(1)
+    assert [known.record and known.record.id for known in entry.numbers.values()] == [source_record(5).id]
 
 
 # ---------------------------------------------------------------- what a broker hides

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from reconciler.config.streams import Stream
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
 from reconciler.state.opening import open_state
-from reconciler.stores.paired import read_kept
-from reconciler.stores.registry import open_store
 from tests.lives.queries.clusters import OTHER, Clusters
 from tests.lives.queries.commands import Ended, in_memory, run
 from tests.lives.queries.query import Query
 from tests.lives.queries.sink import FileSink
-from tests.tracking.tracked import compared
 
 
 class StopLife(Exception):
@@ -86,7 +79,6 @@ class Operated:
         sink = "" if self.sink is None else f'sink = "files:{self.sink.folder}"\n'
         self.config.write_text(
             f'[clusters.a]\nbootstrap_servers = "a:1"\n[clusters.b]\nbootstrap_servers = "b:1"\n{topics}'
-            f'[anchors]\nstore = "sqlite:///{self.folder}/anchors.db"\n'
             f'[state]\nstore = "sqlite:///{self.folder}/state.db"\n'
             f'[search]\nmax_disorder = "{self.kind.disorder_ms}ms"\n'
             f'[[jobs]]\nname = "q"\nhome = "a"\ngroup = "q"\n'
@@ -136,18 +128,6 @@ class Operated:
             return
         ended = self.do("track", "--once")
         assert ended.code in (0, 4), self.story(ended.text)
-        here, side = self.state.location(), self.query.side
-        if here is None or here.phase is not Phase.LIVES or here.cluster != side:
-            return
-        entries, names = self.state.journal(here.stay), self.clusters.names
-        with (
-            closing(open_store(f"checkpoint:{self.query.files.path}")) as checkpoint,
-            closing(open_store(f"sqlite:///{self.folder}/anchors.db")) as anchors,
-        ):
-            for home, topic in zip(names["a"], names[side], strict=True):
-                rows = {row.key: row for row in checkpoint.read("q", [topic])}
-                kept, cluster_id = read_kept(anchors, "q", [topic]), self.clusters.logs[side].cluster_id
-                self.tally["compared"] += compared(rows, kept, entries, Stream(home, "a"), cluster_id)
 
     def look(self) -> None:
         """Commands that must write nothing."""
@@ -164,19 +144,11 @@ class Operated:
             if each.is_file() and not each.name.endswith(("-shm", "-wal"))
         }
 
-    def anchors(self) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        for file in sorted(self.folder.glob("anchors*.db")):
-            db = sqlite3.connect(file)
-            found += db.execute("SELECT * FROM reconciler_offsets").fetchall()
-            db.close()
-        return found
-
     # ------------------------------------------------------------ starts
 
     def start_again(self) -> None:
         """A start where the query is: it must change nothing, and hand out the query's own checkpoint."""
-        kept, anchors = self.query.files.content(), self.anchors()
+        kept = self.query.files.content()
         ended = self.hook()
         location = self.state.location()
         assert location is not None
@@ -185,7 +157,7 @@ class Operated:
             raise StopLife
         assert ended.code == 0, self.story(ended.text)
         assert ended.variables["RECONCILER_CHECKPOINT"] == str(self.query.files.path), self.story(ended.text)
-        assert (self.query.files.content(), self.anchors()) == (kept, anchors), self.story("a start changed something")
+        assert self.query.files.content() == kept, self.story("a start changed something")
 
     def story(self, end: str) -> str:
         return "\n".join([str(self.kind), *self.events, end])

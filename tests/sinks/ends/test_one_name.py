@@ -14,7 +14,7 @@ from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.cli import context
 from reconciler.cli.commands.failover.check import judged_code, summary
 from reconciler.cli.main import main
-from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import ByHand
@@ -22,11 +22,11 @@ from reconciler.failover.writing.apply import prepare
 from reconciler.failover.writing.refusals import Refusal
 from reconciler.formats.plan_sinks import SinkOutcome
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Change, TopicPartition
+from reconciler.ports import TopicPartition
 from reconciler.spark.drill.drill import drill
 from reconciler.state.start import CHECKPOINT_VARIABLE
-from reconciler.stores.registry import open_store
-from tests.checkpoints.checkpoint_files import NOW, PLANNED, Files
+from reconciler.state.stored import Known
+from tests.checkpoints.checkpoint_files import PLANNED, Files
 from tests.sinks.world import BEFORE, PER_BATCH, Query, under_one_name
 
 START = BEFORE + 3 * PER_BATCH
@@ -46,16 +46,15 @@ def stopped(tmp_path: Path) -> Query:
     return made
 
 
-def keep_end(query: Query, last: int | None) -> None:
-    """The anchor of the batch's end: the record with this number, the last before it; None: none is kept."""
-    keep(query, "clicks-end", None if last is None else StoredOffset(END, anchor(last, END - 1, "lost"), NOW))
+def keep_end(query: Query, last: int) -> None:
+    """The anchor of the batch's end: the record with this number, the last before it."""
+    query.record("o", Known(END, anchor(last, END - 1, "lost")), of_end=True)
 
 
-def keep(query: Query, group: str, stored: StoredOffset | None) -> None:
-    store = open_store(f"sqlite:///{query.folder}/anchors.db")
-    there = {row.key: row.version for row in store.read(group)}
-    assert not store.write(group, [Change(AT, there.get(AT), stored)], reason="test", now_ms=NOW).conflicts
-    store.close()
+def forget_end(query: Query) -> None:
+    """Nothing was recorded of the batch's end."""
+    query.state = None
+    query.keep_anchor(2)
 
 
 def anchor(number: int, offset: int, cluster: str) -> Anchor:
@@ -141,7 +140,7 @@ def test_a_topic_of_the_same_source_that_the_job_does_not_list_is_not_left_unche
 
 def test_an_end_that_is_not_proven_is_repeated_empty_in_a_copy(stopped: Query) -> None:
     """A number that is right at the start says nothing of the end."""
-    keep_end(stopped, None)
+    forget_end(stopped)
     checked = stopped.check()
     assert [row.resume_offset for row in checked.plan.job().partitions] == [START, START]
     assert checked.to_write == {("clicks", AT)}
@@ -153,8 +152,7 @@ def test_an_end_that_is_not_proven_is_repeated_empty_in_a_copy(stopped: Query) -
 def test_a_batch_that_was_begun_at_the_destination_is_repeated_where_it_is(stopped: Query) -> None:
     """Its numbers are the destination's, whether an anchor of its end was kept or not."""
     stopped.lives_at_destination()
-    keep(stopped, "clicks", StoredOffset(START, anchor(START - BEFORE - 1, START - 1, "b"), NOW))
-    keep_end(stopped, None)
+    stopped.record("o", Known(START, anchor(START - BEFORE - 1, START - 1, "b")))
     checked = stopped.check()
     assert checked.plan.job().partitions[0].verdict is Verdict.MATCH
     assert checked.to_write == frozenset()
@@ -169,8 +167,7 @@ def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_c
     """The hook lets the query finish it, so nothing may say that it stops, or advise a copy that is refused."""
     stopped.extra += f"\n[policy]\nmax_replay = {PER_BATCH - 1}"
     stopped.lives_at_destination()
-    keep(stopped, "clicks", StoredOffset(START, anchor(START - BEFORE - 1, START - 1, "b"), NOW))
-    keep_end(stopped, None)
+    stopped.record("o", Known(START, anchor(START - BEFORE - 1, START - 1, "b")))
     checked = stopped.check()
     assert CHECKPOINT_VARIABLE in stopped.start_at_destination()
 
@@ -192,7 +189,7 @@ def test_a_batch_that_was_begun_at_the_destination_starts_there_however_much_a_c
 def test_a_batch_that_ends_elsewhere_stops_if_too_much_would_be_read_again(stopped: Query) -> None:
     """Its end is corrected in a copy, which counts."""
     stopped.extra += f"\n[policy]\nmax_replay = {PER_BATCH - 1}"
-    keep_end(stopped, None)
+    forget_end(stopped)
     checked, policy = stopped.check(), stopped.config().policy.start
     assert judged_code(checked, policy) is ExitCode.NEEDS_PERSON
     assert [row.position for row in checked.shown(policy).job().partitions] == ["start", "end"]

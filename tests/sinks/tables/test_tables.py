@@ -118,7 +118,7 @@ def test_batches_that_a_restore_took_back_would_never_come(delta: Any, query: Qu
     query.begin(3)
     if committed:
         query.run(range(3, 4))
-    query.keep_anchor(3, "clicks" if committed else "clicks-end")
+    query.keep_anchor(3, of_end=not committed)
     for batch in range(4):
         delta(batch, name)
     whole = SinkOutcome.FITS if committed else SinkOutcome.TAKEN

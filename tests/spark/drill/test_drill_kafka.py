@@ -12,9 +12,13 @@ from confluent_kafka import Producer
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.ports import Change, TopicPartition
+from reconciler.state import journal
+from reconciler.state.journal import StreamPartition
+from reconciler.state.stored import Known
 from reconciler.stores.registry import open_store
 from tests.checkpoints.checkpoint_files import command
 from tests.spark.sent import BASE_MS, Kafka, Sent
+from tests.starting import state_of, with_state
 
 pytestmark = pytest.mark.system
 GROUP = "drilled"
@@ -39,7 +43,7 @@ def counted(spark: Any, kafka: Kafka, topic: str, checkpoint: Path) -> None:
 def folder(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> Path:
     """Records 0 to 9 were counted on a source, which had three more before; the mirror has 0 to 19.
 
-    The anchors of what was stored lie beside it, as track would have kept them: of another cluster.
+    The anchors of what was stored are in its journal, or beside it: of another cluster.
     """
     there = f"a.{topic_name}"
     for name in (topic_name, there):
@@ -53,11 +57,10 @@ def folder(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> Path:
         sent = value(last)
         anchor = Anchor(7, sent.timestamp_ms, None, fingerprint(sent.key, sent.value), "the-source-cluster")
         rows[TopicPartition(topic_name, partition)] = StoredOffset(8, anchor, sent.timestamp_ms)
-    for name in ("anchors.db", "offsets.db"):
-        store = open_store(f"sqlite:///{tmp_path / name}")
-        store.create()
-        store.write(GROUP, [Change(key, None, new) for key, new in rows.items()], reason="test", now_ms=BASE_MS)
-        store.close()
+    store = open_store(f"sqlite:///{tmp_path / 'offsets.db'}")
+    store.create()
+    store.write(GROUP, [Change(key, None, new) for key, new in rows.items()], reason="test", now_ms=BASE_MS)
+    store.close()
     jobs = "".join(
         f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{GROUP}"\ntopics = ["{topic_name}"]\noffsets = "{store}"\n'
         for name, store in (
@@ -66,16 +69,18 @@ def folder(spark: Any, kafka: Kafka, topic_name: str, tmp_path: Path) -> Path:
         )
     )
     (tmp_path / "reconciler.toml").write_text(
-        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{kafka.bootstrap}"\n'
-        f'[anchors]\nstore = "sqlite:///{tmp_path / "anchors.db"}"\n{jobs}'
+        f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{kafka.bootstrap}"\n{jobs}'
     )
+    known = {StreamPartition(key.topic, "a", key.partition): Known(new.offset, new.anchor) for key, new in rows.items()}
+    state = state_of(with_state(tmp_path / "reconciler.toml"), "counts", "a")
+    assert state.append_journal(1, 1, journal.opening(known, journal.OUTSIDE, BASE_MS))
     (tmp_path / "temp").mkdir()
     return tmp_path
 
 
 def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files_of(folder / "checkpoint")
-    rows = {name: everything_in(folder / name) for name in ("anchors.db", "offsets.db")}
+    rows = everything_in(folder / "offsets.db")
     for job in ("counts", "clicks"):
         capsys.readouterr()
         arguments = ("-c", folder / "reconciler.toml", "--job", job, "--temp", folder / "temp", "--format", "json")
@@ -96,7 +101,7 @@ def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: 
             assert set(offsets.popitem()[1].values()) == {each["starts_at"] for each in found["partitions"]}
         assert list((folder / "temp").iterdir()) == []
     assert files_of(folder / "checkpoint") == before
-    assert {name: everything_in(folder / name) for name in rows} == rows
+    assert everything_in(folder / "offsets.db") == rows
 
 
 def test_records_that_the_job_leaves_out_are_none_of_its_first_batch(

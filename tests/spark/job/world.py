@@ -57,7 +57,7 @@ class World:
             log.append(NOW + number, b"k%d" % number, b"v%d" % number)
 
     def recorder(self, run: str = "first driver", stay: int = 1) -> StayRecorder:
-        source = SourceLog(lambda _: self.log, lambda _: False, RECORD_TIME_ONLY, lambda: NOW)
+        source = SourceLog(lambda _: self.log, lambda _: False, RECORD_TIME_ONLY)
         return StayRecorder(self.job, stay, {"events": Stream("events", "a")}, source, run)
 
     def entries(self) -> list[Entry]:

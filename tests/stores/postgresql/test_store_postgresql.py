@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
 
+from reconciler.stores.registry import open_store
 from tests.starting import with_state
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back
 from tests.stores.bare_store import bare_scheme
@@ -107,11 +109,12 @@ def test_a_job_in_this_products_own_tables_keeps_its_anchors_there(
 ) -> None:
     world.address = f"{database}&{PATIENT}"
     job = BareJob(world, clusters.source, policy)
-    config = job.config(anchors=False)
+    config = job.config()
     ended = exits(world.run("check", "-c", config), 6)
     assert "There are no tables of an offset store" in ended.err
-    exits(world.run("anchors", "import", "-c", config, "/dev/null"), 0)
-    exits(world.run("anchors", "import", "-c", config, job.lines()), 0)
+    with closing(open_store(world.address)) as store:
+        store.create()
+    job.save_anchored(config)
 
     def look() -> list[tuple[Any, ...]]:
         columns = "grp, topic, partition, stored_offset, anchor_offset, cluster_id, id, written_at_ms"
@@ -129,7 +132,7 @@ def test_a_job_in_this_products_own_tables_keeps_its_anchors_there(
     wanted = sorted([*kept, *(anchored(part, offset) for part, offset in job.right.items())])
     fail_over_and_back(job, config, look, wanted)
     reasons = psql.execute("SELECT reason FROM reconciler_history ORDER BY change").fetchall()
-    assert [reason for (reason,) in reasons] == [*["import"] * 2, *["apply"] * 2, *["rollback"] * 2, *["apply"] * 2]
+    assert [reason for (reason,) in reasons] == [*["job"] * 2, *["apply"] * 2, *["rollback"] * 2, *["apply"] * 2]
 
 
 # ---------------------------------------------------------------- the server dies in the middle

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     if finished and len(finished) == len(chosen.jobs):
         return ExitCode.OK
     chosen = replace(chosen, jobs=tuple(job for job in chosen.jobs if job.name not in finished))
-    config = context.for_plan(config, chosen)
+    config = inputs.for_plan(config, chosen)
     print_not_judged(chosen)
     if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
         refuse_unwritable(kept, other="place for the plan")
@@ -101,7 +101,7 @@ def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespac
     found: set[str] = set()
     if config.state is None:
         return found
-    directed = context.for_plan(config, chosen)
+    directed = inputs.for_plan(config, chosen)
     for job in directed.chosen(*chosen.names):
         state = inputs.job_state(directed, job)
         here = state.location()

@@ -24,8 +24,8 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
+from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.writing.plan_checks import directed
 from reconciler.formats.decimal_text import counted
 
 EXAMPLE = (
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _clone_trusted(config: Config, options: argparse.Namespace) -> Clone:
     """A copy that starts at the offsets of a plan with the required signature."""
     plan = trusted_plan(config, options.plan)
-    config = directed(config, plan)
+    config = inputs.for_plan(config, plan)
     name = plan.job(options.job).name
     refuse_wrong(config, config.chosen(name), sinks=True)
     return clone(options.path, options.new_path, plan, job=name, config=config, on_copied=CopyDisplay())

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     plan = trusted_plan(config, options.plan, applied=True)
     chosen = plan.only(options.job)
-    config = context.for_plan(config, chosen)
+    config = inputs.for_plan(config, chosen)
     states = [] if config.state is None else [inputs.job_state(config, job) for job in config.chosen(*chosen.names)]
     copied = [state for state in states if traits(config.chosen(state.job)[0].store).corrected_in_copy]
     if copied:

@@ -120,7 +120,7 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
 
 def _warn_of_none(config: Config, jobs: Sequence[Job], rows: Sequence[tuple[Job, Row]]) -> None:
     """Name the jobs of which there was nothing to export: an empty export looks like one that is right."""
-    there, open_store = {job.name for job, _ in rows}, inputs.stores(config, anchors=config.anchor_store)
+    there, open_store = {job.name for job, _ in rows}, inputs.stores(config)
     for job in jobs:
         if job.name not in there and job.new is None:
             with closing(open_store(job.store)) as store:
@@ -160,7 +160,7 @@ def _print(lines: Sequence[AnchorLine], path: str | None, *, is_whole: bool = Tr
 
 def _rows(config: Config, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Row]], dict[str, Exception]]:
     """The jobs' rows, in the jobs' order; and by a job's name, why its rows could not be read."""
-    read = read_all(config, jobs, inputs.stores(config, anchors=config.anchor_store), time.monotonic)
+    read = read_all(config, jobs, inputs.stores(config), time.monotonic)
     failed = {name: failure.error for name, failure in read.failed.items()}
     for name, error in failed.items():
         if isinstance(error, UnlistedTopics):  # those that the job lists were read
@@ -179,7 +179,7 @@ def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], op
     total = 0
     concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
     with ExitStack() as until_the_end:
-        work, open_store = [], inputs.stores(config, anchors=config.anchor_store)
+        work, open_store = [], inputs.stores(config)
         for job in concerned:
             store = open_store(job.store)
             until_the_end.callback(store.close)

@@ -1,8 +1,7 @@
-"""Keeps anchors for jobs that store bare offsets, while the source is alive, without changing the jobs. It reads the
-jobs' stores, then the record before each stored offset on the source, and saves that record's identity in the
-[anchors] store, which it creates if it is missing. Rows with an anchor of their own are left out, except commits of
-kafka-group:, which are copied because they are lost with the source. Of a job that its hook has started, it appends to
-the journal in the [state] store, too, unless the job's driver does so (track(query)). Runs until SIGTERM or SIGINT.
+"""Records which record is before each stored offset, while the cluster where the job lives answers, without changing
+the job. It reads the jobs' stores, then the record before each stored offset on that cluster, and appends both to the
+job's journal in the [state] store. Of a kafka-group: job, that is what remains once its cluster is lost. A job whose
+driver records its own query (track(query)) is left to it. Runs until SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 
 from reconciler.cli import arguments, context
 from reconciler.cli.terminal import unanswered
@@ -26,12 +24,12 @@ from reconciler.config.settings import cluster_table
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, together, worst
 from reconciler.failover import inputs
 from reconciler.failover.unlisted import offsets_of
+from reconciler.failover.whereabouts import where_living
 from reconciler.outages import Outages
 from reconciler.state.jobs import JobState
 from reconciler.tracking.asked import SourceSide
 from reconciler.tracking.beside import WAITS_S
-from reconciler.tracking.job import JobReport
-from reconciler.tracking.journals import Located, not_moved
+from reconciler.tracking.journals import JobReport, Located, not_moved
 from reconciler.tracking.track import Round, Tracker
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
@@ -39,15 +37,15 @@ HELP = Help(
     __doc__,
     [
         ("every ten seconds until stopped", EXAMPLE),
-        ("once, with a table of partitions without an anchor", "reconciler track -c reconciler.toml --once"),
+        ("once, with a table of what was recorded", "reconciler track -c reconciler.toml --once"),
     ],
     {
-        ExitCode.OK: "every stored offset has an anchor; or stopped by a signal",
+        ExitCode.OK: "every stored offset has its record, or an older one; or stopped by a signal",
         ExitCode.USAGE: "",
-        ExitCode.NEEDS_PERSON: "with --once: a stored offset has no anchor, a job's store has no row of it, or it has "
-        "rows of topics that the job does not list",
+        ExitCode.NEEDS_PERSON: "with --once: no record before a stored offset is known, a job's store has no row of "
+        "it, or it has rows of topics that the job does not list",
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
-        ExitCode.UNKNOWN_OUTCOME: "with --once: it is unknown whether anchors were saved",
+        ExitCode.UNKNOWN_OUTCOME: "with --once: it is unknown whether an entry was appended",
     },
     environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/track-anchors.md", "reconciler watch"),
@@ -67,7 +65,6 @@ log = logging.getLogger("reconciler.track")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_config(parser)
-    arguments.add_to(parser)
     arguments.add_jobs(parser)
     parser.add_argument("--once", action="store_true", help="do one round and print a table (default: until stopped)")
     parser.add_argument(
@@ -103,20 +100,17 @@ class Trackers:
 
     def _begin(self) -> None:
         self._until = ExitStack()
+        store = self._until.enter_context(closing(inputs.open_state_store(self._config)))
         self._locations = inputs.locations_of(self._config, self._jobs)
         self._streams = inputs.streams_of(self._config, self._jobs, self._locations)
         self._looked_s = time.monotonic()
         self._trackers: list[Tracker] = []
         unusable: list[ReconcilerError] = []
-        located: dict[str, Located] = {}
-        if self._config.state is not None:
-            store = self._until.enter_context(closing(inputs.open_state_store(self._config)))
-            homes = {job.name: not_moved(job.home) for job in self._jobs}
-            located = {
-                name: Located(JobState(store, name), here or homes[name]) for name, here in self._locations.items()
-            }
+        homes = {job.name: not_moved(job.home) for job in self._jobs}
+        located = {name: Located(JobState(store, name), at or homes[name]) for name, at in self._locations.items()}
         waits_s = 0.0 if self._options.once else WAITS_S
-        for config, names in context.by_direction(self._config, self._jobs, self._options.toward):
+        found = inputs.with_topics(self._config, self._jobs, self._locations, lenient=True)
+        for config, names in where_living(found, found.chosen(*located), self._locations):
             try:
                 tracker = _tracker(config, names, self._signals, located, waits_s)
                 self._trackers.append(self._until.enter_context(tracker))
@@ -167,7 +161,7 @@ def _tracker(
     if config.source is None:
         raise ConfigError(
             f"{cluster_table(config.here)} bootstrap_servers is missing: track reads the records there.",
-            hint="Add it; only track and audit connect there.",
+            hint="Add it.",
         )
     client = config.source.client
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
@@ -175,7 +169,6 @@ def _tracker(
     side = SourceSide(
         reader=reader,
         open_store=inputs.stores(config, client),
-        open_anchors=partial(inputs.stores(config), config.anchor_store or ""),
         monotonic=time.monotonic,
         now_ms=clock_ms,
         stopping=lambda: signals.stopping,
@@ -234,7 +227,7 @@ def _until_stopped(tracker: Trackers, every_s: float, signals: StopSignals) -> N
 class RoundProgress:
     """The log's lines about rounds: a job's whenever its state changes, and every job's each ``ALL_AGAIN_S``.
 
-    A job that moves on with all its anchors exact has not changed. ``clock`` gives monotonic seconds.
+    A job that moves on with all its records exact has not changed. ``clock`` gives monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -248,7 +241,7 @@ class RoundProgress:
             self._told.clear()
         lines = []
         for job in found.jobs:
-            counts = (job.exact, job.own, len(job.lagging), len(job.elsewhere)) if not job.driver else ()
+            counts = (job.exact, len(job.lagging)) if not job.driver else ()
             state = (job.known, *counts, job.driver, job.no_rows, tuple(job.without.items()), str(job.unlisted))
             if self._told.get(job.job) != state:
                 self._told[job.job] = state
@@ -262,17 +255,13 @@ def _job_progress(job: JobReport) -> str:
         return f"{job.job}: not known"
     if job.no_rows:
         return f"{job.job}: {job.no_rows}"
-    if job.own and job.own == job.partitions:
-        return f"{job.job}: keeps its own anchors"
     parts = [
-        f"{job.exact + job.own:,} exact",
+        f"{job.exact:,} exact",
         f"{len(job.lagging):,} lagging",
-        f"{len(job.without):,} without an anchor",
+        f"{len(job.without):,} without a record",
     ]
     if job.age_ms is not None:
         parts[1] += f" (oldest {_age(job.age_ms)})"
-    if job.elsewhere:
-        parts.append(f"{len(job.elsewhere):,} handed over to another cluster")
     parts.append(f"{job.saved:,} saved" if not job.driver else f"its driver records it ({job.driver})")
     return f"{job.job}: {', '.join(parts)}"
 
@@ -282,7 +271,7 @@ def _cells(job: JobReport) -> tuple[Cell, ...]:
     if job.known:
         counts = (
             Cell(f"{job.partitions:,}"),
-            Cell(f"{job.exact + job.own:,}", "good"),
+            Cell(f"{job.exact:,}", "good"),
             Cell(f"{len(job.lagging):,}", "warn" if job.lagging else None),
             Cell(f"{len(job.without):,}", "bad" if job.without else None),
             Cell(f"{job.saved:,}"),
@@ -296,19 +285,16 @@ def _left_out(tracker: Trackers) -> list[str]:
 
 
 def _details(found: Round) -> list[str]:
-    """A sentence for each partition without an exact anchor, as far as the reason is known."""
+    """A sentence for each partition whose record is not known, as far as the reason is."""
     lines = []
     for job in found.jobs:
         if job.no_rows:
             lines.append(f'  Job "{job.job}" has nothing to track: {job.no_rows}. {NO_ROWS}')
         lines += _unlisted(job)
-        if job.own and job.own == job.partitions:
-            lines.append(f'  Job "{job.job}" is left out: every row has an anchor of its own.')
         if job.driver:
             lines.append(f'  Job "{job.job}" is recorded by its driver ({job.driver}).')
         lines += _without(job)
-        lines += [f"  {key} keeps an older anchor: {why}." for key, why in job.lagging.items() if why]
-        lines += [f"  {key} was handed over to another cluster, and is not tracked." for key in job.elsewhere]
+        lines += [f"  {key} has an older record: {why}." for key, why in job.lagging.items() if why]
     return _at_most(lines)
 
 
@@ -317,7 +303,7 @@ def _unlisted(job: JobReport) -> list[str]:
     found = job.unlisted
     lines = []
     if found.topics:
-        what = f'Job "{job.job}" has {found.what}, which it does not list: no anchor is kept.'
+        what = f'Job "{job.job}" has {found.what}, which it does not list: they are not recorded.'
         lines.append(f"  {what} {found.way_out}")
     if found.ignored:
         lines.append(f'  Job "{job.job}" ignores {offsets_of(found.ignored)}.')
@@ -327,7 +313,7 @@ def _unlisted(job: JobReport) -> list[str]:
 
 
 def _without(job: JobReport) -> list[str]:
-    return [f"  {key} has no anchor: {why}." for key, why in job.without.items()]
+    return [f"  {key} has no record: {why}." for key, why in job.without.items()]
 
 
 def _at_most(lines: list[str]) -> list[str]:

@@ -219,7 +219,7 @@ class Process:
         until.callback(reader.close)
         outside = Outside(
             reader=reader,
-            open_store=partial(open_store, kafka_client=client, anchors=config.anchor_store, timeout_s=timeout_s),
+            open_store=partial(open_store, kafka_client=client, timeout_s=timeout_s),
             monotonic=time.monotonic,
             now_ms=clock_ms,
             on_probes=self.figures.probed,
