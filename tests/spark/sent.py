@@ -57,24 +57,6 @@ class Kafka:
         elif transaction:
             producer.commit_transaction(30)
 
-    def last_record(self, topic: str, partition: int) -> Any:
-        """The last record as another client sees it."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "tests-never-commit",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([TopicPartition(topic, partition, 0)])
-        last = None
-        while (message := consumer.poll(30)) is not None and message.error() is None:
-            last = message
-        assert message is not None, "the broker did not answer in 30 s"
-        consumer.close()
-        return last
-
     def end(self, topic: str, partition: int) -> int:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "tests-never-commit"})
         end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]

@@ -94,11 +94,11 @@ def home(kafka: Kafka, topic_name: str, tmp_path: Path) -> Home:
     return Home(kafka, topic_name, tmp_path)
 
 
-def run(spark: Any, clicks: Job, options: dict[str, str] | None = None, checkpoint: str | None = None) -> Any:
-    """A query that reads all there is."""
-    frame = clicks.read(spark, options)
-    writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint or clicks.checkpoint)
-    return writer.trigger(availableNow=True).start()
+def run(spark: Any, clicks: Job, options: dict[str, str] | None = None) -> Any:
+    """A query that reads all there is, into files."""
+    rows = clicks.read(spark, options).selectExpr("cast(value as string) as value")
+    writer = rows.writeStream.option("checkpointLocation", clicks.checkpoint)
+    return writer.trigger(availableNow=True).start(f"{clicks.checkpoint}-out", format="json")
 
 
 def test_the_journal_has_the_last_record_that_a_query_of_committed_records_has_read(spark: Any, home: Home) -> None:
