@@ -127,8 +127,6 @@ class Capabilities:
 
     writable: bool = True
     keeps_anchors: bool = True
-    reads_anchors: bool = False
-    """Its rows cannot be read without the [anchors] store."""
     keeps_history: bool = False
     """The store is a ``KeepsHistory``."""
     atomic_batches: bool = False
@@ -138,13 +136,8 @@ class Capabilities:
 
     @property
     def needs_tracking(self) -> bool:
-        """True if the anchors of its rows are kept in another store, filled by ``track``."""
+        """True if the anchors of its rows are in the job's journal alone, filled by ``track``."""
         return self.translated_by_mirror or not self.keeps_anchors
-
-    @property
-    def keeps_other_anchors(self) -> bool:
-        """True if it can keep the anchors of other stores' rows ([anchors] store)."""
-        return self.writable and not self.needs_tracking
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,15 +59,14 @@ class ClusterAccess:
 class AnchorTarget:
     """One group's anchors: the cluster whose records they name, the store that keeps them, how they name a record.
 
-    ``store`` is an address or an opened store; None where a sink keeps the offsets itself. ``anchors`` is the store
-    that keeps the anchors where ``store`` has no room for them. ``now_ms`` gives epoch ms.
+    ``store`` is an address or an opened store; None where a sink keeps the offsets itself. ``now_ms``
+    gives epoch ms.
     """
 
     group: str
     cluster: ClusterAccess
     identity: Identity
     store: str | OffsetStore | None
-    anchors: str | OffsetStore | None = None
     now_ms: Callable[[], int] = clock_ms
 
 
@@ -78,6 +77,5 @@ def require_room_for_anchors(store: OffsetStore, consequence: str) -> None:
         lack = "hold anchors" if able.writable else "be written"
         raise ConfigError(
             f"The store {store.address} cannot {lack}, {consequence}.",
-            hint="Use another store, for example sqlite:///offsets.db, or give an anchor store beside it:"
-            ' anchors="sqlite:///anchors.db".',
+            hint="Use another store, for example sqlite:///offsets.db.",
         )

@@ -11,10 +11,8 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from reconciler.config.addresses import pairs, scheme_of
-from reconciler.config.places import one_store
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.ports import OffsetStore, Traits
@@ -124,15 +122,12 @@ def open_store(
     address: str,
     *,
     kafka_client: Mapping[str, str] | None = None,
-    anchors: str | None = None,
     timeout_s: float = KAFKA_TIMEOUT_S,
 ) -> OffsetStore:
     """The store at ``address``. Contacts no server and creates nothing.
 
     ``kafka_client`` is the destination's client settings (librdkafka properties), for the stores that live there, and
     ``timeout_s`` is how long one request to that cluster may take.
-    ``anchors`` is the address of the [anchors] store: it keeps anchors for rows that have none of their own, and the
-    rows that ``track`` copied from a group's commits.
     Raises ConfigError for an unknown scheme, an invalid address, and a client package that is not installed.
     """
     if not encodable(address):  # of a command line, which may hold any bytes
@@ -146,14 +141,7 @@ def open_store(
     module = importlib.import_module(scheme.module)
     timeout = {"timeout_s": timeout_s} if scheme.traits.holds_commits else {}
     store: OffsetStore = module.open_address(address, kafka_client=kafka_client, **timeout)
-    if anchors is None or one_store(address, anchors):
-        return store
-    other = partial(open_store, anchors, kafka_client=kafka_client, timeout_s=timeout_s)
-    from reconciler.stores.paired import ServedStore, paired
-
-    if not store.capabilities.needs_tracking:
-        return ServedStore(store, other)
-    return paired(store, other(), kafka_client, timeout_s=timeout_s)
+    return store
 
 
 def require_installed(subject: str, client: str, extra: str | None) -> None:

@@ -163,12 +163,14 @@ def _stored_ms(place: JobPartition) -> list[int]:
     """When each anchor of a place was stored; without those of which that is not known."""
     selected = place.selected
     rows = [row for row in (selected.row, selected.source, selected.replaced) if row and not row.malformed]
-    return [time for row in rows if (time := _anchored_ms(row)) is not None]
+    found = [_anchored_ms(row, lags=bool(selected.older) and row is not selected.replaced) for row in rows]
+    return [time for time in found if time is not None]
 
 
-def _anchored_ms(row: Row) -> int | None:
+def _anchored_ms(row: Row, *, lags: bool) -> int | None:
     """When the row's anchor was stored, else when its record was made; one that lags is older than the offset."""
-    anchor, at_ms = row.stored.anchor, row.anchored_ms if row.anchor_lag else row.stored.written_at_ms
+    is_older = lags or bool(row.anchor_lag)
+    anchor, at_ms = row.stored.anchor, row.anchored_ms if is_older else row.stored.written_at_ms
     if anchor is None:
         return None
     return anchor.timestamp_ms if at_ms is None else at_ms

@@ -91,7 +91,7 @@ def plan(place: Path, jobs: int, log: MemoryLog) -> None:
     """What ``reconciler plan`` does, on this log."""
     gc.set_threshold(1_000_000, 50, 50)  # as the command does
     config = load_config(place / "reconciler.toml", {})
-    outside = Outside(log, partial(open_store, kafka_client={}, anchors=None), time.monotonic, lambda: NOW_MS)
+    outside = Outside(log, partial(open_store, kafka_client={}), time.monotonic, lambda: NOW_MS)
     checked = check_each(config, config.jobs, outside)
     assert len(checked.plan.jobs) == jobs
     write_whole(place / "plan.json", checked.plan.texts())

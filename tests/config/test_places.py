@@ -9,7 +9,6 @@ import pytest
 from reconciler.config.places import one_store, server_of
 from reconciler.core.errors import ConfigError
 from reconciler.stores.registry import open_store
-from reconciler.stores.sqlite.store import SqliteStore
 
 
 @pytest.mark.parametrize(
@@ -66,11 +65,6 @@ def test_two_spellings_of_one_store_are_one(
 )
 def test_stores_at_different_places_are_two(one: str, other: str) -> None:
     assert not one_store(one, other)
-
-
-def test_a_store_is_not_paired_with_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert isinstance(open_store("sqlite:///offsets.db", anchors=f"sqlite:///{tmp_path}/offsets.db"), SqliteStore)
 
 
 def test_a_path_that_no_file_can_have_is_compared_as_text_and_refused_by_the_store() -> None:

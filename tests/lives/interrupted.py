@@ -11,7 +11,7 @@ from unittest import mock
 from reconciler.state.memory import MemoryState
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.sqlite.store import SqliteStore
-from tests.stores.paired.bare import Killed
+from tests.stores.bare_memory import Killed
 
 FILE_STEPS = ("fsync", "replace", "link", "unlink")
 

@@ -20,7 +20,7 @@ from reconciler.spark.last_records import OffsetSpan, last_records
 from reconciler.spark.ranges.offsets import GroupOffsets
 from reconciler.spark.target import AnchorTarget, ClusterAccess
 from reconciler.stores.registry import open_store
-from tests.stores.paired.bare import BareStore
+from tests.stores.bare_memory import BareStore
 
 GROUP = "g"
 

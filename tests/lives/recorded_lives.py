@@ -25,7 +25,7 @@ from tests.lives.clusters import OTHER
 from tests.lives.interrupted import killed_at
 from tests.lives.living import Living, Offsets
 from tests.lives.queries.commands import Ended, in_memory, run
-from tests.stores.paired.bare import Killed
+from tests.stores.bare_memory import Killed
 
 POLICY = StartPolicy()
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reconciler.ports import Change, OffsetStore, TopicPartition
-from reconciler.stores.paired.store import PairedStore
 from reconciler.stores.registry import open_store
-from tests.stores.bare_store import BareStore
 from tests.waiting import LIMIT_S
 
 PATIENCE_S = 60.0
@@ -53,14 +51,6 @@ class Case:
 
 def sqlite_case(directory) -> Case:
     return Case(lambda: open_store(f"sqlite:///{directory}/offsets.db"), ("events", "a.events"))
-
-
-def pair_case(directory) -> Case:
-    """A table of bare offsets, whose anchors are in a file beside it."""
-    table, anchors = BareStore(f"{directory}/table.db"), f"sqlite:///{directory}/anchors.db"
-    table.dated = True
-    open_store(anchors).create()
-    return Case(lambda: PairedStore(table, open_store(anchors)), ("events", "a.events"))
 
 
 def memory_case() -> Case:

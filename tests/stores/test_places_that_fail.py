@@ -9,14 +9,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import NotCreated, Refused, Unreachable
-from reconciler.ports import Change, OffsetStore, TopicPartition
-from reconciler.stores.paired.store import PairedStore
+from reconciler.ports import OffsetStore, TopicPartition
 from reconciler.stores.registry import open_store
 from reconciler.waits import none_resolves
-from tests.stores.paired.bare import BareStore
-from tests.stores.store_cases import NOW
 
 KEY = TopicPartition("events", 0)
 FAULTS = [(errno.EACCES, Refused), (errno.EIO, Unreachable), (errno.ESTALE, Unreachable)]
@@ -52,20 +48,6 @@ def test_a_place_that_cannot_be_looked_at_is_not_called_missing(
             store.read("g")
     assert not isinstance(caught.value, NotCreated)
     assert isinstance(caught.value, Refused) == (kind is Refused)
-
-
-@pytest.mark.parametrize("fault", [fault for fault, _ in FAULTS])
-def test_rows_are_not_read_as_if_they_had_no_anchors(
-    fault: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    anchored = StoredOffset(7, Anchor(offset=6, timestamp_ms=1, cluster_id="a"))
-    pair = PairedStore(BareStore(request.node.nodeid), made("sqlite", tmp_path / "anchors.db"))
-    pair.write("g", [Change(KEY, None, anchored)], reason="test", now_ms=NOW)
-    with monkeypatch.context() as during:
-        fail_at(tmp_path / "anchors.db", fault, during)
-        with pytest.raises(Unreachable, match=r"The \[anchors\] store: .*could not be looked at"):
-            pair.read("g")
-    assert pair.read("g")[0].stored.anchor == anchored.anchor
 
 
 @pytest.mark.parametrize("host", [".example.com", "a..example.com", "a" * 64 + ".example.com"])

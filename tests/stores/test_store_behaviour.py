@@ -12,7 +12,7 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
 from reconciler.ports import Change, KeepsHistory, TopicPartition
 from reconciler.stores.registry import SCHEMES, traits
-from tests.stores.store_cases import NOW, Case, exists, kafka_case, memory_case, pair_case, put, sqlite_case
+from tests.stores.store_cases import NOW, Case, exists, kafka_case, memory_case, put, sqlite_case
 
 FULL = Anchor(
     offset=41,
@@ -52,7 +52,7 @@ HERE = ["files_local", "files_memory"]
 ALL = ["memory", "sqlite", *HERE, "kafka-group", *ON_SERVERS]
 
 
-@pytest.fixture(params=["memory", "sqlite", "pair", *HERE, *REAL])
+@pytest.fixture(params=["memory", "sqlite", *HERE, *REAL])
 def case(request, tmp_path) -> Case:
     if request.param in (*HERE, *ON_SERVERS):
         return request.getfixturevalue(f"{request.param}_case")
@@ -60,8 +60,6 @@ def case(request, tmp_path) -> Case:
         return memory_case()
     if request.param == "sqlite":
         return sqlite_case(tmp_path)
-    if request.param == "pair":
-        return pair_case(tmp_path)
     return kafka_case(request.getfixturevalue("clusters").destination.bootstrap)
 
 

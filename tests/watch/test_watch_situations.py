@@ -15,13 +15,13 @@ from reconciler.failover.gather import GatheredJob
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
 from reconciler.mirror.record_times import lags_ms
-from reconciler.ports import Change, TopicPartition
-from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired.store import PairedStore
+from reconciler.ports import TopicPartition
+from reconciler.state.journal import OUTSIDE, StreamPartition, opening
+from reconciler.state.stored import Known
 from reconciler.watch.figures import CheckFigures, TopicFigures, figures_of
 from tests.cli.page.shown_plans import row
-from tests.in_memory import BASE, BEGIN, GROUP, NOW, Memory, anchor, stored
-from tests.stores.paired.bare import BareStore
+from tests.in_memory import BASE, BEGIN, NOW, Memory, anchor, content, stored
+from tests.starting import state_in_memory
 
 ALONE = '[topics]\npolicy = "identity"\n'
 
@@ -223,19 +223,18 @@ def test_the_age_of_the_anchors_is_that_of_the_newest_stored_one(memory: Memory)
     assert figures(memory, memory.config()).anchored_ms == NOW - 5_000
 
 
-@pytest.mark.parametrize(("at", "anchored_ms"), [(BASE + 6, NOW - 90_000), (BASE + 5, NOW)])
+@pytest.mark.parametrize(("at", "anchored_ms"), [(BASE + 6, content(4)[0]), (BASE + 5, NOW)])
 def test_an_anchor_that_lags_is_not_as_new_as_the_offset_that_is_read_with_it(
     memory: Memory, at: int, anchored_ms: int
 ) -> None:
     """A job goes on storing bare offsets after ``track`` has died: the anchors are no newer for that."""
     memory.deliver(range(10))
-    bare, anchors = BareStore(f"{memory.folder}-bare", dated=True), MemoryStore(f"{memory.folder}-anchors")
-    kept = stored(4, written_at_ms=NOW - 90_000)
-    for store, kept_row in ((bare, StoredOffset(at, None, NOW)), (anchors, kept)):
-        change = Change(TopicPartition("events", 0), None, kept_row)
-        assert store.write(GROUP, [change], reason="test", now_ms=NOW).written
-    outside = replace(memory.outside, open_store=lambda _: PairedStore(bare, anchors))
-    assert figures(memory, memory.config(), outside).anchored_ms == anchored_ms
+    memory.save({0: StoredOffset(at, None, NOW)})
+    config = memory.config()
+    state = state_in_memory(config.jobs[0])
+    known = {StreamPartition("events", "a", 0): Known(BASE + 5, stored(4).anchor)}
+    assert state.append_journal(1, 1, opening(known, OUTSIDE, NOW))
+    assert figures(memory, config, replace(memory.outside, state_of=lambda _: state)).anchored_ms == anchored_ms
 
 
 # ---------------------------------------------------------------- a checkpoint that repeats a batch

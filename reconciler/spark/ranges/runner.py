@@ -104,10 +104,9 @@ class RangeBatches:
     ``store`` is a store's address, or an opened store; leave it out where the sink keeps the offsets itself
     (``PostgresTransaction``). ``options`` are further options of Spark's Kafka source (``kafka.*`` for a login,
     ``includeHeaders``), ``kafka_client`` the librdkafka properties for the same cluster, with which the last record of
-    each range is read. ``anchors`` is the address of a store that keeps the anchors where ``store`` has no room for
-    them; ``timestamp``, ``id``, ``unit`` and ``frame`` are texts as in ``[jobs.identity]``. With ``min_partitions``
-    Spark splits ranges over more tasks. Spark reads a batch once for each action: a function that runs several should
-    cache the frame.
+    each range is read. ``timestamp``, ``id``, ``unit`` and ``frame`` are texts as in ``[jobs.identity]``. With
+    ``min_partitions`` Spark splits ranges over more tasks. Spark reads a batch once for each action: a function that
+    runs several should cache the frame.
 
     Raises ConfigError for settings that contradict each other.
     """
@@ -120,7 +119,6 @@ class RangeBatches:
         group: str,
         bootstrap_servers: str,
         store: str | OffsetStore | None = None,
-        anchors: str | None = None,
         caps: Caps = NO_CAPS,
         policy: Policy = BY_DEFAULT,
         options: Mapping[str, str] | None = None,
@@ -153,7 +151,6 @@ class RangeBatches:
             cluster=ClusterAccess.at(bootstrap_servers, kafka_client, options),
             identity=identity,
             store=store,
-            anchors=anchors,
             now_ms=now_ms,
         )
         self._committed_only = reading.reads_committed(options)
@@ -316,8 +313,7 @@ class RangeBatches:
             return store
         from reconciler.stores.registry import open_store
 
-        anchors: Any = self._target.anchors
-        return open_store(store, kafka_client=self._target.cluster.client, anchors=anchors)
+        return open_store(store, kafka_client=self._target.cluster.client)
 
     def _log(self) -> LogReader:
         if self._reader is None:

@@ -17,9 +17,7 @@ one connection. So:
 - T4  A staging table is dropped after its batch. The next batch drops the tables of killed runs, unless a task is still
       writing there. A rival whose table is dropped fails, and none of its rows are written.
 
-The offsets are in this product's own tables. With ``?table=…`` in the address they are in an existing table of yours,
-and their anchors in this product's own tables, still in one transaction. ``reconciler check`` reads both: its store is
-the same address (with ``[anchors] store`` the plain one).
+The offsets are in this product's own tables, with their anchors.
 """
 
 from __future__ import annotations
@@ -78,6 +76,11 @@ class PostgresTransaction(RangeSink):
         from reconciler.stores.postgresql.connection import Database, quoted
 
         parsed = postgresql_address.parse(address)
+        if parsed.columns is not None:
+            raise ConfigError(
+                "PostgresTransaction keeps the offsets in this product's own tables, with their anchors.",
+                hint="Leave out table= and the columns: such a table has no room for anchors.",
+            )
         if merge is not None and "{staged}" not in merge:
             raise ConfigError("merge does not use {staged}.", hint="For example: INSERT INTO t SELECT * FROM {staged}")
         self._parsed = parsed
@@ -214,15 +217,10 @@ class _Joined:
 
 
 def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetStore:
-    from reconciler.stores.paired import paired
-    from reconciler.stores.postgresql.mapped import MappedStore
     from reconciler.stores.postgresql.own import OwnStore
 
     anything: Any = database
-    own = OwnStore(anything, parsed.schema, shown)
-    if parsed.columns is None:
-        return own
-    return paired(MappedStore(anything, parsed.schema, parsed.columns, shown), own, None)
+    return OwnStore(anything, parsed.schema, shown)
 
 
 def _plain(statement: str) -> str:

@@ -20,9 +20,7 @@ from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
-from reconciler.stores.paired.store import PairedStore
 from tests.in_memory import GROUP, NOW, Memory, content, found, on_disk, read_back, stored
-from tests.stores.paired.bare import BareStore
 
 STILL, WENT_ON = TopicPartition("events", 0), TopicPartition("events", 1)
 FIRST_STAY, SECOND_STAY, LATER = NOW, NOW + 1_000, NOW + 9_000
@@ -31,33 +29,30 @@ FIRST_STAY, SECOND_STAY, LATER = NOW, NOW + 1_000, NOW + 9_000
 class Back:
     """The job has been at b since; its partition 0 had no record there. Both logs have the same numbers."""
 
-    def __init__(self, folder: Path, name: str, *, bare: bool) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.now, self.plans, self.moved = folder, LATER, 0, False
         self.log = MemoryLog("a", {"events": 2})
         for partition in range(2):
             for number in range(30):
                 self.log.partition("events", partition).append(*content(number, partition))
-        self.own: MemoryStore = BareStore(f"{name} bare") if bare else MemoryStore(name)
-        self.anchors = MemoryStore(f"{name} anchors")
-        self.is_bare = bare
+        self.own = MemoryStore(name)
         for partition, offset in ((0, 10), (1, 10)):
             self.stores(TopicPartition("events", partition), offset, "a", FIRST_STAY)
         for partition, offset in ((0, 10), (1, 20)):
             self.stores(TopicPartition("a.events", partition), offset, "b", SECOND_STAY)
 
     def stores(self, key: TopicPartition, offset: int, cluster: str, at_ms: int, *, topic_id: str = "") -> None:
-        """The job has processed the records before ``offset``, and tracking has kept its anchor if need be."""
+        """The job has processed the records before ``offset``."""
         stamp, name, value = content(offset - 1, key.partition)
         digest = fingerprint(name, value)
         named = Anchor(offset - 1, stamp, None, digest, cluster, topic_id or f"{cluster}/{key.topic}")
-        for store in (self.own, self.anchors) if self.is_bare else (self.own,):
-            there = {row.key: row.version for row in store.read(GROUP)}
-            change = Change(key, there.get(key), StoredOffset(offset, named, at_ms))
-            assert store.write(GROUP, [change], reason="job", now_ms=at_ms).written
+        there = {row.key: row.version for row in self.own.read(GROUP)}
+        change = Change(key, there.get(key), StoredOffset(offset, named, at_ms))
+        assert self.own.write(GROUP, [change], reason="job", now_ms=at_ms).written
 
     @property
     def store(self) -> OffsetStore:
-        return PairedStore(self.own, self.anchors) if self.is_bare else self.own
+        return self.own
 
     @property
     def config(self) -> Config:
@@ -98,9 +93,9 @@ class Back:
         return {row.key: row.stored for row in self.store.read(GROUP)}
 
 
-@pytest.fixture(params=[False, True], ids=["with anchors", "bare, without times"])
+@pytest.fixture
 def back(tmp_path: Path, request: pytest.FixtureRequest) -> Back:
-    return Back(tmp_path, request.node.nodeid, bare=request.param)
+    return Back(tmp_path, request.node.nodeid)
 
 
 def test_after_a_failback_nothing_is_left_to_correct(back: Back) -> None:

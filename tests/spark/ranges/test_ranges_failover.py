@@ -63,26 +63,22 @@ def test_exactly_once_holds_over_a_failover(
     database: str,
     monkeypatch: Any,
 ) -> None:
-    there, out, mapped = f"a.{topic_name}", str(tmp_path / "out"), f"{database}&table=txn&topic=t&partition=p&offset=o"
+    there, out = f"a.{topic_name}", str(tmp_path / "out")
     psql.execute("CREATE TABLE clicks " + TABLE.format(key=""))
-    psql.execute("CREATE TABLE more " + TABLE.format(key=""))
     psql.execute("CREATE TABLE kept " + TABLE.format(key="PRIMARY KEY"))
-    psql.execute("CREATE TABLE txn (t text, p integer, o bigint, PRIMARY KEY (t, p))")
     stores = {
         "transaction": database,
         "upsert": f"sqlite:///{tmp_path}/offsets.db",
         "files": f"files:{tmp_path}/offsets",
-        "mapped": mapped,
     }
     sinks: dict[str, Any] = {
         "transaction": lambda: PostgresTransaction(database, "clicks"),
         "upsert": lambda: PostgresUpsert(database, "kept", key=["id"]),
         "files": lambda: HashNamedFiles(out),
-        "mapped": lambda: PostgresTransaction(mapped, "more"),
     }
 
     def job(group: str, cluster: Kafka, topic: str, **how: Any) -> Any:
-        store = None if group in ("transaction", "mapped") else stores[group]
+        store = None if group == "transaction" else stores[group]
         return a_job(spark, cluster, topic, group=group, store=store, **how)
 
     kafka.create(topic_name, 2)
@@ -113,8 +109,6 @@ def test_exactly_once_holds_over_a_failover(
         with pytest.raises(NeedsPerson, match="it was not handed over"):
             job(group, destination, there).run(exactly_once(id_results, into=sink()))
     config = configuration(tmp_path, destination.bootstrap, topic_name, stores)
-    anchors = f"[anchors]\nstore = {apart(tmp_path, 'anchors', database)}\n[[jobs]]"
-    config.write_text(config.read_text().replace("[[jobs]]", anchors, 1))
     command("plan", "-c", config, "-o", tmp_path / "plan.json")
     command("apply", tmp_path / "plan.json", "-c", config, "--yes")
     rows = [row for each in json.loads((tmp_path / "plan.json").read_text())["jobs"] for row in each["partitions"]]
@@ -124,7 +118,7 @@ def test_exactly_once_holds_over_a_failover(
     for group, sink in sinks.items():
         again = job(group, destination, there, caps=Caps(per_run=12))
         assert again.run(exactly_once(id_results, into=sink())) > 1
-    for table in ("clicks", "more", "kept"):
+    for table in ("clicks", "kept"):
         found = psql.execute(f"SELECT id, count(*) FROM {table} GROUP BY 1").fetchall()
         assert dict(found) == ids(range(50)), table
     assert collected(spark.read.parquet(out)) == ids(range(50)), "what was begun at the source is undone"

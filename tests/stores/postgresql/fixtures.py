@@ -79,20 +79,18 @@ def postgresql_own_case(database: str) -> Case:
     return Case(lambda: open_store(address), ("events", "a.events"))
 
 
-def mapped_case(psql: Any, folder: Path, address: str, **guards: bool) -> Case:
-    """An existing table, its anchors in a SQLite file."""
+def mapped_case(psql: Any, address: str, **guards: bool) -> Case:
+    """An existing table, which holds no anchors."""
     for statement in TABLES:
         psql.execute(statement)
-    anchors = f"sqlite:///{folder}/anchors.db"
-    open_store(anchors).create()
-    return Case(lambda: open_store(address, anchors=anchors), ("events", "a.events"), **guards)
+    return Case(lambda: open_store(address), ("events", "a.events"), dates_rows=False, whole_anchors=False, **guards)
 
 
 @pytest.fixture
-def postgresql_mapped_case(psql: Any, tmp_path: Path, database: str) -> Case:
-    return mapped_case(psql, tmp_path, f"{database}&{MAPPED}&{PATIENT}", groups=False, dates_rows=False)
+def postgresql_mapped_case(psql: Any, database: str) -> Case:
+    return mapped_case(psql, f"{database}&{MAPPED}&{PATIENT}", groups=False)
 
 
 @pytest.fixture
-def postgresql_grouped_case(psql: Any, tmp_path: Path, database: str) -> Case:
-    return mapped_case(psql, tmp_path, f"{database}&{GROUPED}&{PATIENT}", dates_rows=False)
+def postgresql_grouped_case(psql: Any, database: str) -> Case:
+    return mapped_case(psql, f"{database}&{GROUPED}&{PATIENT}")
