@@ -30,7 +30,7 @@ PUBLIC = {
 SIGNATURES: dict[tuple[str, str], tuple[tuple[str, ...], dict[str, Any]]] = {
     ("reconciler.spark.ranges.runner", "RangeBatches"): (
         ("spark", "topics", "group", "bootstrap_servers"),
-        {"anchors": None, "kafka_client": None, "timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
+        {"kafka_client": None, "timestamp": "record", "id": "none", "unit": "ms", "frame": "none"}
         | {"store": None, "options": None, "min_partitions": None},
     ),
     ("reconciler.spark.audit", "audit"): (
