@@ -127,8 +127,6 @@ class Capabilities:
 
     writable: bool = True
     keeps_anchors: bool = True
-    keeps_history: bool = False
-    """The store is a ``KeepsHistory``."""
     atomic_batches: bool = False
     """All changes of one ``write`` happen, or none."""
     translated_by_mirror: bool = False
@@ -236,17 +234,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One past change of one row; ``before`` or ``after`` is None where there was no row. ``at_ms``: epoch ms."""
-
-    key: TopicPartition
-    before: StoredOffset | None
-    after: StoredOffset | None
-    reason: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class WriteResult:
     """The result of a batch: keys written, and keys whose row had changed (those were not written)."""
 
@@ -284,21 +271,13 @@ class OffsetStore(OffsetReader, Protocol):
     """
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
-        """Compare-and-set each change; ``reason`` goes into the history. With ``atomic_batches`` all or none."""
+        """Compare-and-set each change. With ``atomic_batches`` all or none. ``reason`` is kept where there is room."""
 
     def create(self) -> None:
         """Create the store's file or table if it does not exist. Opening and reading never do."""
 
     def check_writable(self, group: str) -> None:
         """Raise ``Refused`` if a write would be refused now (a group with live members). Writes nothing."""
-
-
-@runtime_checkable
-class KeepsHistory(Protocol):
-    """A store that remembers past changes (``Capabilities.keeps_history``)."""
-
-    def history(self, group: str) -> list[HistoryEntry]:
-        """The changes to the group's rows, oldest first; a store may forget the oldest ones."""
 
 
 @runtime_checkable

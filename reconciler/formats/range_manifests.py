@@ -11,7 +11,8 @@
   ``"snapshot":true`` the file names every partition of the group, and no older file is needed.
 - A range: ``until`` is the next offset to read, ``from`` (may be left out) the first one that the batch read. The
   ``anchor`` is as in anchor lines. A range's own ``written_at_ms`` overrides the file's; null means "not known".
-  ``"deleted":true`` in place of ``until`` deletes the partition's offset. Other keys are ignored, and kept.
+  ``"deleted":true`` in place of ``until`` deletes the partition's offset. ``stay`` (may be left out) is the number of
+  the job's stay that it belongs to. Other keys are ignored, and kept.
 - ``{"manifest":VERSION,"written_at_ms":…}`` in between: the ranges below were first written in an older manifest (where
   there is a VERSION), at that time.
 - The last line counts the lines before it, and has the SHA-256 of their bytes, line breaks included. A file without it,
@@ -48,7 +49,8 @@ class ManifestRange:
     """One partition's range; ``text`` is its line, without line break.
 
     ``stored`` None: the partition's offset was deleted. ``stored.written_at_ms`` is the range's own, the section's
-    or the file's. ``origin`` is the version of the manifest that first held it, None for this one.
+    or the file's. ``origin`` is the version of the manifest that first held it, None for this one. ``stay``: as the
+    line names it.
     """
 
     topic: str
@@ -56,6 +58,7 @@ class ManifestRange:
     stored: StoredOffset | None
     text: str
     origin: str | None = None
+    stay: int | None = None
 
     @property
     def key(self) -> TopicPartition:
@@ -96,7 +99,14 @@ def version_of(number: int, digest: str) -> str:
 # ---------------------------------------------------------------- writing
 
 
-def line_of(topic: str, partition: int, stored: StoredOffset | None, *, from_offset: int | None = None) -> str:
+def line_of(
+    topic: str,
+    partition: int,
+    stored: StoredOffset | None,
+    *,
+    from_offset: int | None = None,
+    stay: int | None = None,
+) -> str:
     """A range's line, without a time of writing: the section's or the file's applies."""
     content: dict[str, object] = {"topic": topic, "partition": partition}
     if stored is None:
@@ -107,6 +117,8 @@ def line_of(topic: str, partition: int, stored: StoredOffset | None, *, from_off
     content["until"] = stored.offset
     if stored.anchor is not None:
         content["anchor"] = anchor_fields.known(anchor_fields.dump(stored.anchor, LONG))
+    if stay is not None:
+        content["stay"] = stay
     return json_fields.compact(content)
 
 
@@ -243,7 +255,8 @@ def _range(line: str, content: Mapping[str, object], origin: str | None, time: i
         raise FieldError("from", "is after until")
     anchor = anchor_fields.load_optional(content.get("anchor"))
     own = json_fields.integer(content, "written_at_ms") if "written_at_ms" in content else time
-    return ManifestRange(topic, partition, StoredOffset(until, anchor, own), line, origin)
+    stay = json_fields.integer(content, "stay", 1)
+    return ManifestRange(topic, partition, StoredOffset(until, anchor, own), line, origin, stay)
 
 
 def _place(content: Mapping[str, object]) -> tuple[str, int]:

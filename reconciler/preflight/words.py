@@ -90,8 +90,7 @@ def _store_can(job: Job, able: Capabilities) -> str:
         correction = "A correction is written there whole, or not at all"
     else:
         correction = "A correction is written there row by row; if it is cut off, apply finishes it"
-    history = "; what was there before stays in its history" if able.keeps_history else ""
-    return f"{correction}{history}. {_anchors_kept(able)}"
+    return f"{correction}. {_anchors_kept(able)}"
 
 
 def _anchors_kept(able: Capabilities) -> str:

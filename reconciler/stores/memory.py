@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.core.errors import ConfigError
-from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.parameters import wrong_address
 
@@ -22,7 +22,6 @@ _versions = itertools.count(1)
 class _Shared:
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: dict[str, dict[TopicPartition, Row]] = field(default_factory=lambda: defaultdict(dict))
-    history: dict[str, list[HistoryEntry]] = field(default_factory=lambda: defaultdict(list))
 
 
 _stores: dict[str, _Shared] = {}
@@ -32,7 +31,7 @@ _stores_lock = threading.Lock()
 class MemoryStore:
     """An offset store that lives as long as the process. Safe to use from many threads."""
 
-    capabilities = Capabilities(keeps_history=True, atomic_batches=True)
+    capabilities = Capabilities(atomic_batches=True)
 
     def __init__(self, name: str = "") -> None:
         self.address = f"memory:{name}"
@@ -58,19 +57,10 @@ class MemoryStore:
             if conflicts:
                 return WriteResult(conflicts=conflicts)
             for change in changes:
-                row, after = rows.pop(change.key, None), common.stamped(change, now_ms)
-                before = None if row is None else row.stored
-                if after is not None:
-                    rows[change.key] = Row(change.key, after, str(next(_versions)), of_stay=change.stay)
-                if before is not None or after is not None:
-                    self._shared.history[group].append(HistoryEntry(change.key, before, after, reason, now_ms))
+                rows.pop(change.key, None)
+                if (new := common.stamped(change, now_ms)) is not None:
+                    rows[change.key] = Row(change.key, new, str(next(_versions)), of_stay=change.stay)
         return common.written(changes)
-
-    def history(self, group: str) -> list[HistoryEntry]:
-        """All changes to the group's rows, oldest first."""
-        common.check_name("group's name", group)
-        with self._shared.lock:
-            return list(self._shared.history.get(group, ()))
 
     def create(self) -> None:
         """Memory is always there."""

@@ -1,24 +1,21 @@
 """The tables of this product's own SQL stores: their columns, and rows to and from them. Pure; no connection here.
 
-``reconciler_offsets`` holds the rows, ``reconciler_history`` every change with the row before and after it, and
-``reconciler_store`` one random name of the store. A row's version is that name and the number of the change that made
-it, so that no version ever returns, even when the store is deleted and recreated.
+``reconciler_offsets`` holds the rows, and ``reconciler_store`` one random name of the store. A row's version is that
+name and the number of the change that made it, so that no version ever returns, even when the store is deleted and
+recreated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from reconciler.core.anchors import Anchor, Names, StoredOffset
+from reconciler.core.anchors import Anchor, Names, StoredOffset, shown
 from reconciler.core.errors import Refused
 from reconciler.formats.json_fields import INT32_MAX
-from reconciler.ports import UNKNOWN_PARTITION, HistoryEntry, Row, TopicPartition
+from reconciler.ports import UNKNOWN_PARTITION, Row, TopicPartition
 from reconciler.stores.common import malformed, partition_of
-
-HISTORY_KEPT = 1000
-"""Changes kept per partition. A tracker writes every few seconds, and the history must not grow without bound."""
 
 MAX_CELL = 16 * 1024 * 1024
 """Bytes or characters of one value: more than a record's key has anywhere."""
@@ -33,11 +30,10 @@ COLUMN_TYPES: Mapping[str, type] = {
     "cluster_id": str,
     "topic_id": str,
     "written_at_ms": int,
+    "stay": int,
 }
 COLUMNS = tuple(COLUMN_TYPES)
 _LONG = frozenset({str, bytes})
-HISTORY_COLUMNS = tuple(f"{side}_{name}" for side in ("before", "after") for name in COLUMNS)
-NOTHING: tuple[None, ...] = (None,) * len(COLUMNS)
 
 
 class Kind(Enum):
@@ -57,13 +53,11 @@ def made_by_newer(store: str) -> Refused:
     )
 
 
-def to_columns(stored: StoredOffset | None) -> tuple[object, ...]:
-    """The values of ``COLUMNS``; all null for no row. ``names`` is null exactly where there is no anchor."""
-    if stored is None:
-        return NOTHING
+def to_columns(stored: StoredOffset, stay: int | None = None) -> tuple[object, ...]:
+    """The values of ``COLUMNS``. ``names`` is null exactly where there is no anchor."""
     anchor = stored.anchor
     if anchor is None:
-        return (stored.offset, *NOTHING[2:], stored.written_at_ms)
+        return (stored.offset, *(None,) * (len(COLUMNS) - 3), stored.written_at_ms, stay)
     return (
         stored.offset,
         anchor.names.value,
@@ -74,21 +68,24 @@ def to_columns(stored: StoredOffset | None) -> tuple[object, ...]:
         anchor.cluster_id,
         anchor.topic_id,
         stored.written_at_ms,
+        stay,
     )
 
 
-def from_columns(values: Sequence[Any]) -> StoredOffset | None:
-    """The reverse of ``to_columns``. Raises ValueError for values that it never makes."""
-    offset, names, anchor_offset, timestamp_ms, id_bytes, fingerprint, cluster_id, topic_id, at_ms = values
+def from_columns(values: Sequence[Any]) -> tuple[StoredOffset, int | None]:
+    """The stored offset and its stay, as ``to_columns`` had them. Raises ValueError for values that it never makes."""
+    offset, names, anchor_offset, timestamp_ms, id_bytes, fingerprint, cluster_id, topic_id, at_ms, stay = values
     if offset is None:
-        return None
+        raise ValueError("it has no offset")
+    if stay is not None and (stay.__class__ is not int or stay < 1):
+        raise ValueError(f"{shown(stay)} is not a stay's number")
     for name, value in zip(COLUMNS, values, strict=True):
         if value.__class__ in _LONG and len(value) > MAX_CELL:
             raise ValueError(f"{name} has {len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'}")
     if names is None:
-        if any(value is not None for value in values[2:-1]):
+        if any(value is not None for value in values[2:-2]):
             raise ValueError("there are values of an anchor, and names does not say which record they name")
-        return StoredOffset(offset, None, at_ms)
+        return StoredOffset(offset, None, at_ms), stay
     anchor = Anchor(
         offset=anchor_offset,
         timestamp_ms=timestamp_ms,
@@ -98,7 +95,7 @@ def from_columns(values: Sequence[Any]) -> StoredOffset | None:
         topic_id=topic_id,
         names=Names(names),
     )
-    return StoredOffset(offset, anchor, at_ms)
+    return StoredOffset(offset, anchor, at_ms), stay
 
 
 def version(name: str, change: int) -> str:
@@ -109,23 +106,20 @@ def version(name: str, change: int) -> str:
 class Decoder:
     """Rows from columns, whatever these hold: another program may have written them. ``place`` names the store."""
 
-    def __init__(self, place: str, damaged: Callable[[str], Refused]) -> None:
+    def __init__(self, place: str) -> None:
         self._place = place
-        self._damaged = damaged
 
     def row(self, name: str, group: str, topic: str, partition: object, change: object, *values: object) -> Row:
         """A row of ``reconciler_offsets``; ``values`` are ``COLUMNS``."""
         key, token = TopicPartition(topic, UNKNOWN_PARTITION), f"{name}-{change!s:.40}"
         try:
             key = TopicPartition(topic, partition_of(partition))
-            stored = from_columns(values)
-            if stored is None:
-                raise ValueError("it has no offset")
+            stored, stay = from_columns(values)
             if not isinstance(change, int):
                 raise ValueError("the number of its change is not a whole number")
         except ValueError as err:
             return malformed(key, str(err), group=group, place=self._place, version=token)
-        return Row(key, stored, version(name, change))
+        return Row(key, stored, version(name, change), of_stay=stay)
 
     def misnamed(self, group: str, topic: str | bytes, partition: object) -> Row:
         """A row whose group or topic is bytes where text belongs, so that no lookup by name finds it."""
@@ -133,14 +127,3 @@ class Decoder:
         number = partition if isinstance(partition, int) and 0 <= partition <= INT32_MAX else UNKNOWN_PARTITION
         problem = "its group or its topic is stored as bytes, not as text"
         return malformed(TopicPartition(name, number), problem, group=group, place=self._place)
-
-    def entry(self, topic: str, partition: int, reason: str, at_ms: int, *values: object) -> HistoryEntry:
-        """A row of ``reconciler_history``; ``values`` are ``HISTORY_COLUMNS``. Raises ``damaged(what)``."""
-        before, after = self._stored(values[: len(COLUMNS)]), self._stored(values[len(COLUMNS) :])
-        return HistoryEntry(TopicPartition(topic, partition), before, after, reason, at_ms)
-
-    def _stored(self, values: Sequence[Any]) -> StoredOffset | None:
-        try:
-            return from_columns(values)
-        except ValueError as err:
-            raise self._damaged(str(err)) from err

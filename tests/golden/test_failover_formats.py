@@ -65,7 +65,7 @@ def test_a_snapshot_keeps_the_rows_that_are_replaced(world: World, goldens: Gold
     goldens.check("formats/snapshot/identity.applied.json", without_words(world.read("p.json.applied.json")))
 
 
-def test_sqlite_holds_the_corrected_rows_and_their_history(applied: Estate, goldens: Goldens) -> None:
+def test_sqlite_holds_the_corrected_rows(applied: Estate, goldens: Goldens) -> None:
     goldens.check("formats/stores/sqlite.txt", applied.world.tables("offsets.db"))
 
 

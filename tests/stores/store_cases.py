@@ -30,8 +30,8 @@ class Case:
     groups: bool = True
     rows_apart: bool = True
     """A row's version does not change with another row."""
-    whole_history: bool = True
-    """The history holds reasons and anchors."""
+    has_stays: bool = False
+    """A row has room for the stay of its job."""
     dates_rows: bool = True
     """A row has the time that its writer gives it."""
     whole_anchors: bool = True
@@ -50,12 +50,12 @@ class Case:
 
 
 def sqlite_case(directory) -> Case:
-    return Case(lambda: open_store(f"sqlite:///{directory}/offsets.db"), ("events", "a.events"))
+    return Case(lambda: open_store(f"sqlite:///{directory}/offsets.db"), ("events", "a.events"), has_stays=True)
 
 
 def memory_case() -> Case:
     name = uuid.uuid4().hex
-    return Case(lambda: open_store(f"memory:{name}"), ("events", "a.events"))
+    return Case(lambda: open_store(f"memory:{name}"), ("events", "a.events"), has_stays=True)
 
 
 @functools.cache

@@ -74,7 +74,7 @@ def _refused_or(read: Callable[..., Any], *arguments: Any) -> Any:
 
 @pytest.mark.parametrize("runs", RUNS)
 def test_any_row_of_sql_columns_is_read_or_marked(runs: int) -> None:
-    decoder = Decoder("a place", lambda what: Refused(what))
+    decoder = Decoder("a place")
 
     @settings(max_examples=runs)
     @given(st.tuples(CELL, CELL, *[CELL] * len(COLUMNS)))

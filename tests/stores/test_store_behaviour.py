@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import ConfigError
-from reconciler.ports import Change, KeepsHistory, TopicPartition
+from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import SCHEMES, traits
 from tests.stores.store_cases import NOW, Case, exists, kafka_case, memory_case, put, sqlite_case
 
@@ -299,24 +299,21 @@ def test_rows_survive_closing_and_opening(store, case, group):
     again.close()
 
 
-def test_history_holds_every_change(store, case, group):
-    if not (store.capabilities.keeps_history and case.whole_history):
-        pytest.skip("this store keeps no history, or one of offsets alone")
-    assert isinstance(store, KeepsHistory)
-    first, second = StoredOffset(1, FULL, 5), StoredOffset(2, None, 6)
-    put(store, group, {case.key(): first}, now_ms=5, reason="one")
-    put(store, group, {case.key(): second}, now_ms=6, reason="two")
-    row = only_row(store, group)
-    store.write(group, [Change(row.key, "stale", StoredOffset(3))], reason="no", now_ms=7)
-    store.write(group, [Change(row.key, row.version, None)], reason="three", now_ms=8)
-    told = [(e.key, e.before, e.after, e.reason, e.at_ms) for e in store.history(group)]
-    key = case.key()
-    assert told == [
-        (key, None, first, "one", 5),
-        (key, first, second, "two", 6),
-        (key, second, None, "three", 8),
-    ]
-    assert store.history(case.group()) == []
+def test_a_row_of_this_products_own_has_its_stay(store, case, group):
+    if not case.has_stays:
+        pytest.skip("another program's rows have no room for it")
+    put(store, group, {case.key(0): StoredOffset(1, FULL)})
+    assert only_row(store, group).of_stay is None
+    for stay in (2, 13):
+        change = Change(case.key(0), only_row(store, group).version, StoredOffset(stay, FULL), stay=stay)
+        assert store.write(group, [change], reason="move", now_ms=NOW).written
+        with closing(case.open()) as another:
+            row = only_row(another, group)
+        assert (row.stored.offset, row.stored.anchor, row.of_stay) == (stay, FULL, stay)
+    put(store, group, {case.key(1): StoredOffset(7)})
+    assert {row.key.partition: row.of_stay for row in store.read(group)} == {0: 13, 1: None}
+    put(store, group, {case.key(0): StoredOffset(14)})
+    assert [row.of_stay for row in store.read(group)] == [None, None], "a driver that does not say its stay"
 
 
 def test_of_several_concurrent_writers_at_most_one_wins_each_round(store, case, group, thorough):

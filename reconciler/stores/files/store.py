@@ -85,7 +85,8 @@ class _State:
                 where = f"the manifest {folder}/{folder_of(group)}/{name}"
                 rows.append(common.malformed(key, stored.message, group=group, place=where, version=version))
             elif stored is not None:
-                rows.append(Row(key, stored, version, note=_note(place), text=place.range.text))
+                stay = place.range.stay
+                rows.append(Row(key, stored, version, note=_note(place), text=place.range.text, of_stay=stay))
         return rows
 
 
@@ -95,7 +96,7 @@ class FilesStore:
     Every method raises what ``Folder`` raises, and Refused for a complete manifest that is not understood.
     """
 
-    capabilities = Capabilities(keeps_history=False, atomic_batches=True)
+    capabilities = Capabilities(atomic_batches=True)
 
     def __init__(self, folder: Folder, *, address: str, keep: int = KEEP, walk: int = WALK) -> None:
         self.address = address
@@ -351,7 +352,8 @@ def _range(change: Change, now_ms: int) -> ManifestRange:
             theirs = range_manifests.parse_range(change.text, stored.written_at_ms)
             if (theirs.topic, theirs.partition, theirs.stored) == (topic, partition, stored):
                 return theirs
-    return ManifestRange(topic, partition, stored, range_manifests.line_of(topic, partition, stored))
+    line = range_manifests.line_of(topic, partition, stored, stay=change.stay)
+    return ManifestRange(topic, partition, stored, line, stay=change.stay)
 
 
 def folder_of(group: str) -> str:

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.formats.json_fields import FieldError
-from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.hbase.layouts import anchored as layout
-from reconciler.stores.hbase.layouts.cells import Cells, HBaseCell
+from reconciler.stores.hbase.layouts.cells import Cells
 from reconciler.stores.hbase.store import HBaseStore, UnreadableRow, partial_write
 
-HISTORY_KEPT = 100
-"""Versions that HBase keeps of a cell."""
-FAMILIES = {layout.FAMILY: {"maxVersions": HISTORY_KEPT}}
+FAMILIES: Mapping[bytes, Mapping[str, int]] = {layout.FAMILY: {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class _CurrentRow:
 class AnchoredStore(HBaseStore):
     """Rows of this product in one table. Raises Refused for a row that another program wrote."""
 
-    capabilities = Capabilities(keeps_history=True)
+    capabilities = Capabilities()
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         self._check_group(group)
@@ -58,7 +55,7 @@ class AnchoredStore(HBaseStore):
             return common.unread(key, error)
         if current is None or current.entry.stored is None or current.version is None:
             return None
-        return Row(key, current.entry.stored, current.version)
+        return Row(key, current.entry.stored, current.version, of_stay=current.entry.stay)
 
     def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
         """Compare-and-set each change, one after the other.
@@ -86,19 +83,6 @@ class AnchoredStore(HBaseStore):
                 lost.add(change.key)
         return common.written(changes, lost)
 
-    def history(self, group: str) -> list[HistoryEntry]:
-        """The last changes of each of the group's rows, oldest first; those of one millisecond may appear as one."""
-        self._check_group(group)
-        history: list[HistoryEntry] = []
-        for key in self._scan(group, None):
-            versions = self._table.versions(_row_key(group, key), layout.COLUMN, HISTORY_KEPT)
-            entries = [self._entry(cell) for cell in reversed(versions)]
-            if entries and entries[0].change == 1:
-                entries.insert(0, layout.RowChange(0, None, "", 0))
-            for before, after in pairwise(entries):
-                history.append(HistoryEntry(key, before.stored, after.stored, after.reason, after.at_ms))
-        return sorted(history, key=lambda entry: entry.at_ms)
-
     def _scan(self, group: str, topics: Iterable[str] | None) -> dict[TopicPartition, Cells]:
         wanted = common.wanted_topics(topics)
         prefixes = [layout.prefix(group)] if wanted is None else [layout.prefix(group, topic) for topic in wanted]
@@ -117,17 +101,16 @@ class AnchoredStore(HBaseStore):
         if change.new is None and (current is None or current.entry.stored is None):
             return True
         number = 1 if current is None else current.entry.change + 1
-        entry = layout.RowChange(number, common.stamped(change, now_ms), reason, now_ms)
+        entry = layout.RowChange(number, common.stamped(change, now_ms), reason, now_ms, change.stay)
         value = layout.encode(entry, secrets.token_hex(8))
         return self._table.put_if_unchanged(name, layout.COLUMN, None if current is None else current.value, value)
 
     def _parsed(self, cells: Cells) -> _CurrentRow | None:
         cell = cells.get(layout.COLUMN)
-        return None if cell is None else _CurrentRow(cell.value, self._entry(cell))
-
-    def _entry(self, cell: HBaseCell) -> layout.RowChange:
+        if cell is None:
+            return None
         try:
-            return layout.decode(cell.value)
+            return _CurrentRow(cell.value, layout.decode(cell.value))
         except FieldError as error:
             raise UnreadableRow(
                 f"The HBase table {self._table.name!r} holds a row that this product did not write: {error}.",

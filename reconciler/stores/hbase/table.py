@@ -38,7 +38,7 @@ RUN_AGAIN = "Run this again."
 
 _log = logging.getLogger(__name__)
 _JAVA_ERROR = re.compile(r"(?:[\w$]+\.)+([A-Z]\w*(?:Exception|Error))")
-_SHELL_OPTIONS = {"maxVersions": "VERSIONS", "timeToLive": "TTL"}
+_SHELL_OPTIONS = {"timeToLive": "TTL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class HBaseTable:
     """
 
     def __init__(self, endpoint: ThriftEndpoint, name: str, families: Mapping[bytes, Mapping[str, int]]) -> None:
-        """``families`` are the table's, each with Thrift's options (``maxVersions``, ``timeToLive`` in seconds)."""
+        """``families`` are the table's, each with Thrift's options (``timeToLive`` in seconds)."""
         self.name = name
         self._families = families
         self._endpoint = endpoint
@@ -97,11 +97,6 @@ class HBaseTable:
         """The rows whose keys begin with ``prefix``, in their order."""
         kept = prefix.rstrip(b"\xff")
         return self.scan(prefix, kept[:-1] + bytes((kept[-1] + 1,)) if kept else b"")
-
-    def versions(self, key: bytes, column: bytes, count: int) -> list[HBaseCell]:
-        """The newest versions of one cell, the newest first."""
-        found = self._read(lambda client: client.getVer(self._table, key, column, count, {}))
-        return [HBaseCell(cell.value, cell.timestamp) for cell in found]
 
     def check_usable(self) -> None:
         """Raise Refused for a table that is missing, disabled, or without one of its families.

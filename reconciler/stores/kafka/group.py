@@ -42,7 +42,7 @@ class KafkaGroupStore:
     Refused when the cluster refuses.
     """
 
-    capabilities = Capabilities(keeps_history=False, atomic_batches=False, translated_by_mirror=True)
+    capabilities = Capabilities(atomic_batches=False, translated_by_mirror=True)
     address = "kafka-group:"
 
     def __init__(self, client: Mapping[str, str], *, timeout_s: float = common.KAFKA_TIMEOUT_S) -> None:

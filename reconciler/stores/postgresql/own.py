@@ -1,4 +1,4 @@
-"""This product's own tables in PostgreSQL (``stores.sql_rows``): offsets with anchors, atomic batches, and a history.
+"""This product's own tables in PostgreSQL (``stores.sql_rows``): offsets with anchors, and atomic batches.
 
 The sequence ``reconciler_changes`` numbers the changes; ``reconciler_store`` also holds the version of these tables.
 """
@@ -6,18 +6,17 @@ The sequence ``reconciler_changes`` numbers the changes; ``reconciler_store`` al
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from psycopg import sql
 
 from reconciler.core.errors import NotCreated, Refused
-from reconciler.ports import Capabilities, Change, HistoryEntry, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common, sql_rows
 from reconciler.stores.postgresql.connection import Database, Session, Undo, identifier, quoted
 from reconciler.stores.postgresql.errors import Again
-from reconciler.stores.sql_rows import COLUMN_TYPES, COLUMNS, HISTORY_COLUMNS, NOTHING, Kind
+from reconciler.stores.sql_rows import COLUMN_TYPES, COLUMNS, Kind
 
 T = TypeVar("T")
 
@@ -27,18 +26,11 @@ _ONE_AT_A_TIME = 0x4F464652
 
 _SQL_TYPES = {int: "bigint", str: "text", bytes: "bytea"}
 _TYPES = {name: _SQL_TYPES[kind] for name, kind in COLUMN_TYPES.items()}
+_DECLARED = sql.SQL(", ").join(
+    sql.SQL("{} {}").format(identifier(name), sql.SQL(kind)) for name, kind in _TYPES.items()
+)
 _KEY = ("grp", "topic", "partition")
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
-
-
-@dataclass(frozen=True, slots=True)
-class _NewRow:
-    """One change as it is written: the row's columns ``before`` and ``after`` it, None for no row."""
-
-    key: tuple[str, str, int]
-    number: int
-    before: tuple[object, ...] | None
-    after: tuple[object, ...] | None
 
 
 class OwnStore:
@@ -48,7 +40,7 @@ class OwnStore:
     server refuses; Unreachable without an answer in time.
     """
 
-    capabilities = Capabilities(keeps_history=True, atomic_batches=True)
+    capabilities = Capabilities(atomic_batches=True)
 
     def __init__(self, database: Database, schema: str | None, address: str) -> None:
         self.address = address
@@ -79,33 +71,18 @@ class OwnStore:
             return WriteResult()
 
         def work(db: Session, name: str) -> WriteResult:
-            found = {
-                TopicPartition(topic, partition): (sql_rows.version(name, change), values)
-                for topic, partition, change, *values in self._rows(
-                    db, group, {change.key.topic for change in changes}, lock=True
-                )
+            topics = {change.key.topic for change in changes}
+            versions = {
+                TopicPartition(topic, partition): sql_rows.version(name, change)
+                for topic, partition, change, *_ in self._rows(db, group, topics, lock=True)
             }
-            conflicts = common.conflicts(changes, {key: version for key, (version, _) in found.items()})
-            if conflicts:
+            if conflicts := common.conflicts(changes, versions):
                 raise Undo(WriteResult(conflicts=conflicts))
-            before = {key: tuple(values) for key, (_, values) in found.items()}
             # Every batch locks its rows in this order, so that two batches cannot deadlock.
-            ordered = sorted((c for c in changes if c.new is not None or c.key in before), key=lambda c: c.key)
-            self._put(db, group, ordered, before, reason, now_ms)
+            self._put(db, group, sorted(changes, key=lambda change: change.key), versions.keys(), now_ms)
             return common.written(changes)
 
         return self._transaction(work)
-
-    def history(self, group: str) -> list[HistoryEntry]:
-        """The changes to the group's rows, oldest first; the last ``HISTORY_KEPT`` of each partition."""
-        common.check_name("group's name", group)
-        statement = self._sql(
-            f"SELECT topic, partition, reason, at_ms, {', '.join(HISTORY_COLUMNS)} FROM {{table}} WHERE grp = %s"
-            " ORDER BY change",
-            "reconciler_history",
-        )
-        found = self._transaction(lambda db, _: db.all(statement, (group,)), only_reads=True)
-        return [self._decoder.entry(*values) for values in found]
 
     def create(self) -> None:
         """Create the tables, unless they exist. The database and the schema must exist."""
@@ -127,8 +104,7 @@ class OwnStore:
 
         def work(db: Session, _: str) -> None:
             self._database.refuse_read_only(db)
-            for table in ("reconciler_offsets", "reconciler_history"):
-                self._database.refuse_without(db, _PRIVILEGES, quoted(self._schema, table))
+            self._database.refuse_without(db, _PRIVILEGES, quoted(self._schema, "reconciler_offsets"))
 
         self._transaction(work, only_reads=True)
 
@@ -143,7 +119,7 @@ class OwnStore:
 
     @property
     def _decoder(self) -> sql_rows.Decoder:
-        return sql_rows.Decoder(self._database.place, self._damaged)
+        return sql_rows.Decoder(self._database.place)
 
     def _rows(
         self, db: Session, group: str, topics: Iterable[str] | None, *, lock: bool = False
@@ -158,58 +134,29 @@ class OwnStore:
         return db.all(statement, (group, names, names))
 
     def _put(
-        self,
-        db: Session,
-        group: str,
-        changes: Sequence[Change],
-        before: dict[TopicPartition, tuple[Any, ...]],
-        reason: str,
-        now_ms: int,
+        self, db: Session, group: str, changes: Sequence[Change], there: Collection[TopicPartition], now_ms: int
     ) -> None:
+        """Write the changes; ``there`` are the rows that exist."""
         sequence = quoted(self._schema, "reconciler_changes")
         found = db.all("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", (sequence, len(changes)))
-        numbers = sorted(number for (number,) in found)
-        rows = [
-            _NewRow(
-                (group, change.key.topic, change.key.partition),
-                number,
-                before.get(change.key),
-                sql_rows.to_columns(common.stamped(change, now_ms)) if change.new is not None else None,
-            )
-            for change, number in zip(changes, numbers, strict=True)
-        ]
-        db.each(
-            self._insert("reconciler_history", ("change", *_KEY, "reason", "at_ms", *HISTORY_COLUMNS)),
-            [(row.number, *row.key, reason, now_ms, *(row.before or NOTHING), *(row.after or NOTHING)) for row in rows],
-        )
+        gone, updated, inserted = [], [], []
+        for change, (number,) in zip(changes, sorted(found), strict=True):
+            key, new = (group, change.key.topic, change.key.partition), common.stamped(change, now_ms)
+            if new is None:
+                gone.append(key)
+                continue
+            after = sql_rows.to_columns(new, change.stay)
+            if change.key in there:
+                updated.append((number, *after, *key))
+            else:
+                inserted.append((*key, number, *after))
         where = "WHERE grp = %s AND topic = %s AND partition = %s"
-        db.each(
-            self._sql(f"DELETE FROM {{table}} {where}", "reconciler_offsets"),
-            [row.key for row in rows if row.after is None],
-        )
+        db.each(self._sql(f"DELETE FROM {{table}} {where}", "reconciler_offsets"), gone)
         new_values = ", ".join(f"{name} = %s" for name in COLUMNS)
-        db.each(
-            self._sql(f"UPDATE {{table}} SET change = %s, {new_values} {where}", "reconciler_offsets"),
-            [(row.number, *row.after, *row.key) for row in rows if row.after and row.before],
-        )
-        inserted = [(*row.key, row.number, *row.after) for row in rows if row.after and not row.before]
+        db.each(self._sql(f"UPDATE {{table}} SET change = %s, {new_values} {where}", "reconciler_offsets"), updated)
         insert = self._insert("reconciler_offsets", (*_KEY, "change", *COLUMNS), " ON CONFLICT DO NOTHING")
         if db.each(insert, inserted) != len(inserted):
             raise Again(f"{self._database.place}: another writer inserted the same rows; nothing was written.")
-        db.each(
-            self._sql(
-                f"DELETE FROM {{table}} {where} AND change <= (SELECT change FROM {{table}} {where}"
-                f" ORDER BY change DESC LIMIT 1 OFFSET {sql_rows.HISTORY_KEPT})",
-                "reconciler_history",
-            ),
-            [(*row.key, *row.key) for row in rows],
-        )
-
-    def _damaged(self, what: str) -> Refused:
-        return Refused(
-            f"{self._database.place} holds a row in reconciler_offsets that this product did not write: {what}.",
-            hint="Correct or delete the row, or restore the table from a backup.",
-        )
 
     # ------------------------------------------------------------ tables
 
@@ -257,14 +204,7 @@ class OwnStore:
                 f"CREATE TABLE {{table}} ({key}, change bigint NOT NULL, {{columns}},"
                 " PRIMARY KEY (grp, topic, partition))",
                 "reconciler_offsets",
-                columns=_declared(""),
-            ),
-            self._sql(
-                f"CREATE TABLE {{table}} (change bigint NOT NULL, {key}, {{before}}, {{after}}, reason text NOT NULL,"
-                " at_ms bigint NOT NULL, PRIMARY KEY (grp, topic, partition, change))",
-                "reconciler_history",
-                before=_declared("before_"),
-                after=_declared("after_"),
+                columns=_DECLARED,
             ),
         ]
 
@@ -274,9 +214,3 @@ class OwnStore:
     def _insert(self, table: str, columns: Sequence[str], more: str = "") -> sql.Composable:
         marks = ", ".join(["%s"] * len(columns))
         return self._sql(f"INSERT INTO {{table}} ({', '.join(columns)}) VALUES ({marks}){more}", table)
-
-
-def _declared(prefix: str) -> sql.Composable:
-    return sql.SQL(", ").join(
-        sql.SQL("{} {}").format(identifier(prefix + name), sql.SQL(kind)) for name, kind in _TYPES.items()
-    )

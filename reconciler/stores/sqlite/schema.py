@@ -12,24 +12,15 @@ APPLICATION_ID = 0x4F464652
 SCHEMA_VERSION = 1
 
 COLUMNS = ", ".join(sql_rows.COLUMNS)
-HISTORY_COLUMNS = ", ".join(sql_rows.HISTORY_COLUMNS)
 
 _TYPES = {int: "INTEGER", str: "TEXT", bytes: "BLOB"}
-
-
-def _declared(prefix: str) -> str:
-    return ", ".join(f"{prefix}{name} {_TYPES[kind]}" for name, kind in sql_rows.COLUMN_TYPES.items())
-
-
+_DECLARED = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in sql_rows.COLUMN_TYPES.items())
 _KEY = "grp TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL"
 _TABLES = (
-    "CREATE TABLE reconciler_store (name TEXT NOT NULL)",
-    "INSERT INTO reconciler_store VALUES (lower(hex(randomblob(8))))",
-    f"CREATE TABLE reconciler_offsets ({_KEY}, {_declared('')}, change INTEGER NOT NULL,"
+    "CREATE TABLE reconciler_store (name TEXT NOT NULL, changes INTEGER NOT NULL)",
+    "INSERT INTO reconciler_store VALUES (lower(hex(randomblob(8))), 0)",
+    f"CREATE TABLE reconciler_offsets ({_KEY}, {_DECLARED}, change INTEGER NOT NULL,"
     " PRIMARY KEY (grp, topic, partition)) WITHOUT ROWID",
-    f"CREATE TABLE reconciler_history (change INTEGER PRIMARY KEY AUTOINCREMENT, {_KEY},"
-    f" {_declared('before_')}, {_declared('after_')}, reason TEXT NOT NULL, at_ms INTEGER NOT NULL)",
-    "CREATE INDEX reconciler_history_of_row ON reconciler_history (grp, topic, partition, change)",
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
@@ -49,6 +40,13 @@ def create(db: sqlite3.Connection) -> None:
     """Make the tables, within the caller's transaction."""
     for statement in _TABLES:
         db.execute(statement)
+
+
+def next_change(db: sqlite3.Connection) -> int:
+    """A number that no change of this store has had, within the caller's transaction."""
+    db.execute("UPDATE reconciler_store SET changes = changes + 1")
+    (number,) = db.execute("SELECT changes FROM reconciler_store").fetchone()
+    return int(number)
 
 
 def store_name(db: sqlite3.Connection) -> str | None:

@@ -1,4 +1,4 @@
-"""Offset stores in a SQLite file, with compare-and-set, atomic batches and a history. Standard library only.
+"""Offset stores in a SQLite file, with compare-and-set and atomic batches. Standard library only.
 
 Every call opens its own connection: threads, forked processes and other programs can use one file at the same time,
 and nothing stays open between calls. Reading never creates the file; ``create`` and the first write do.
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
 from reconciler.fileio import is_folder, looked_at
-from reconciler.ports import Capabilities, Change, HistoryEntry, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.retry import insist
 from reconciler.stores import common, sql_rows
 from reconciler.stores.parameters import wrong_address
@@ -48,13 +48,13 @@ class SqliteStore:
     program or to a newer version, or may not be opened; Unreachable where it stays locked or the disk fails.
     """
 
-    capabilities = Capabilities(keeps_history=True, atomic_batches=True)
+    capabilities = Capabilities(atomic_batches=True)
 
     def __init__(self, path: str, *, address: str | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         self.address = address or f"sqlite:///{path}"
         self._path = os.path.abspath(path)
         self._busy_timeout_s = busy_timeout_s
-        self._decoder = sql_rows.Decoder(f"the offset store {self._path}", self._damaged)
+        self._decoder = sql_rows.Decoder(f"the offset store {self._path}")
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
         common.check_name("group's name", group)
@@ -102,18 +102,8 @@ class SqliteStore:
             found = self._conflicts(db, group, changes)
             if not found:
                 for change in changes:
-                    self._put(db, group, change, reason, now_ms)
+                    self._put(db, group, change, now_ms)
         return WriteResult(conflicts=found) if found else common.written(changes)
-
-    def history(self, group: str) -> list[HistoryEntry]:
-        """The changes to the group's rows, oldest first; the last ``HISTORY_KEPT`` of each partition."""
-        common.check_name("group's name", group)
-        statement = (
-            f"SELECT topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS} FROM reconciler_history"
-            " WHERE grp = ? ORDER BY change"
-        )
-        found = self._read(lambda db: db.execute(statement, (group,)).fetchall())
-        return [self._decoder.entry(*values) for values in found]
 
     def create(self) -> None:
         """Make the file with its empty tables, unless it is there. Its directory must exist."""
@@ -296,32 +286,16 @@ class SqliteStore:
         found = db.execute("SELECT topic, partition, change FROM reconciler_offsets WHERE grp = ?", (group,))
         return common.conflicts(changes, {TopicPartition(t, p): sql_rows.version(name, c) for t, p, c in found})
 
-    def _put(self, db: sqlite3.Connection, group: str, change: Change, reason: str, now_ms: int) -> None:
-        row = (group, change.key.topic, change.key.partition)
-        where = "WHERE grp = ? AND topic = ? AND partition = ?"
-        before = db.execute(f"SELECT {schema.COLUMNS} FROM reconciler_offsets {where}", row).fetchone()
-        if before is None and change.new is None:
+    def _put(self, db: sqlite3.Connection, group: str, change: Change, now_ms: int) -> None:
+        row, new = (group, change.key.topic, change.key.partition), common.stamped(change, now_ms)
+        if new is None:
+            db.execute("DELETE FROM reconciler_offsets WHERE grp = ? AND topic = ? AND partition = ?", row)
             return
-        after = sql_rows.to_columns(common.stamped(change, now_ms))
-        remembered = (*row, reason, now_ms, *(before or sql_rows.NOTHING), *after)
-        number = db.execute(
-            f"INSERT INTO reconciler_history (grp, topic, partition, reason, at_ms, {schema.HISTORY_COLUMNS})"
-            f" VALUES ({_marks(remembered)})",
-            remembered,
-        ).lastrowid
-        if change.new is None:
-            db.execute(f"DELETE FROM reconciler_offsets {where}", row)
-        else:
-            values = (*row, number, *after)
-            db.execute(
-                f"REPLACE INTO reconciler_offsets (grp, topic, partition, change, {schema.COLUMNS})"
-                f" VALUES ({_marks(values)})",
-                values,
-            )
+        values = (*row, schema.next_change(db), *sql_rows.to_columns(new, change.stay))
+        marks = ", ".join("?" * len(values))
         db.execute(
-            f"DELETE FROM reconciler_history {where} AND change <= (SELECT change FROM reconciler_history {where}"
-            " ORDER BY change DESC LIMIT 1 OFFSET ?)",
-            (*row, *row, sql_rows.HISTORY_KEPT),
+            f"REPLACE INTO reconciler_offsets (grp, topic, partition, change, {schema.COLUMNS}) VALUES ({marks})",
+            values,
         )
 
     def _store_name(self, db: sqlite3.Connection) -> str:
@@ -335,10 +309,6 @@ class SqliteStore:
             f"The offset store {self._path} holds a row that this product did not write: {what}.",
             hint="Correct or delete the row, or restore the file from a backup.",
         )
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def _text(raw: bytes) -> str:

@@ -38,7 +38,7 @@ def files_case(url: str) -> Case:
     store = open_store(f"files:{url}")
     store.create()
     store.close()
-    return Case(lambda: open_store(f"files:{url}"), ("events", "a.events"))
+    return Case(lambda: open_store(f"files:{url}"), ("events", "a.events"), has_stays=True)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def empty_table(happy: Any, address: str) -> str:
 @pytest.fixture
 def hbase_anchored_case(hbase_shared: Callable[[str], str]) -> Case:
     address = hbase_shared("anchored")
-    return Case(lambda: open_store(address), TOPICS)
+    return Case(lambda: open_store(address), TOPICS, has_stays=True)
 
 
 @pytest.fixture

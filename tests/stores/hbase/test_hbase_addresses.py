@@ -8,16 +8,13 @@ from reconciler.core.errors import ConfigError, Unreachable
 from reconciler.stores.registry import open_store
 
 GOOD = {
-    "hbase://h:9090/t?layout=anchored": (True, True),
-    "hbase://h/t?layout=anchored&transport=framed&protocol=compact&timeout=0.5": (True, True),
-    "hbase://h:9090/t?layout=cloudera": (False, False),
-    "hbase://h:9090/cdap_system:log.meta?layout=cdap-logsaver&prefix=100&of_group=logs": (True, False),
-    "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics": (False, False),
-    "hbase://h:9090/kv?layout=cdap-flowlet&id_of=json:$.id&column=d:c": (True, False),
-    "hbase://h:9090/kv?layout=cdap-flowlet&id_of=key&key_of=python:os.path:join&find=python:os.path:join": (
-        True,
-        False,
-    ),
+    "hbase://h:9090/t?layout=anchored": True,
+    "hbase://h/t?layout=anchored&transport=framed&protocol=compact&timeout=0.5": True,
+    "hbase://h:9090/t?layout=cloudera": False,
+    "hbase://h:9090/cdap_system:log.meta?layout=cdap-logsaver&prefix=100&of_group=logs": True,
+    "hbase://h:9090/cdap_system:metrics.kafka.meta?layout=cdap-metrics": False,
+    "hbase://h:9090/kv?layout=cdap-flowlet&id_of=json:$.id&column=d:c": True,
+    "hbase://h:9090/kv?layout=cdap-flowlet&id_of=key&key_of=python:os.path:join&find=python:os.path:join": True,
 }
 
 
@@ -25,7 +22,7 @@ GOOD = {
 def test_capabilities_need_no_server(address):
     store = open_store(address)
     able = store.capabilities
-    assert (able.keeps_anchors, able.keeps_history, able.writable) == (*GOOD[address], True)
+    assert (able.keeps_anchors, able.writable) == (GOOD[address], True)
     assert store.address == address
     store.close()
 

@@ -38,7 +38,7 @@ def longs(*numbers: int) -> bytes:
 @pytest.mark.parametrize(
     ("query", "ddl"),
     [
-        ("anchored", "create '{}', {{NAME => 'o', VERSIONS => 100}}"),
+        ("anchored", "create '{}', {{NAME => 'o'}}"),
         ("cloudera", "create '{}', {{NAME => 'offsets', TTL => 2592000}}"),
         ("cdap-metrics", "create '{}', {{NAME => 'd'}}"),
     ],
@@ -56,8 +56,6 @@ def test_a_missing_table_is_refused_with_its_ddl_and_created_only_on_request(tab
     families = tables.plain.table(name).families()
     if query.startswith("cloudera"):
         assert {family["time_to_live"] for family in families.values()} == {2_592_000}
-    if query == "anchored":
-        assert families[b"o"]["max_versions"] == 100
 
 
 def test_a_misspelt_table_is_told_with_one_of_a_like_name(tables: Tables):
@@ -110,18 +108,6 @@ def test_a_disabled_table_is_refused_before_anything_is_written(tables: Tables):
 
 
 # ---------------------------------------------------------------- the product's own layout
-
-
-def test_the_history_of_an_anchored_row_is_the_cells_versions(tables: Tables):
-    from reconciler.stores.hbase.anchored import HISTORY_KEPT
-
-    store = tables.made("anchored")
-    for number in range(1, HISTORY_KEPT + 6):
-        change(store, StoredOffset(number))
-    entries = store.history("g")
-    assert len(entries) <= HISTORY_KEPT
-    assert entries[-1].after.offset == HISTORY_KEPT + 5
-    assert all(entry.before is not None and entry.before.offset < entry.after.offset for entry in entries)
 
 
 def test_a_foreign_row_in_an_anchored_table_is_refused(tables: Tables):

@@ -76,14 +76,14 @@ def postgresql_own_case(database: str) -> Case:
     store = open_store(address)
     store.create()
     store.close()
-    return Case(lambda: open_store(address), ("events", "a.events"))
+    return Case(lambda: open_store(address), ("events", "a.events"), has_stays=True)
 
 
 def mapped_case(psql: Any, address: str, **guards: bool) -> Case:
-    """An existing table, which holds no anchors."""
+    """An existing table."""
     for statement in TABLES:
         psql.execute(statement)
-    return Case(lambda: open_store(address), ("events", "a.events"), dates_rows=False, whole_anchors=False, **guards)
+    return Case(lambda: open_store(address), ("events", "a.events"), dates_rows=False, **guards)
 
 
 @pytest.fixture

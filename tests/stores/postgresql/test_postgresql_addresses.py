@@ -61,6 +61,6 @@ def test_libpqs_parameters_go_to_libpq_and_secrets_are_not_shown():
 
 def test_capabilities_are_known_without_a_server():
     own = open_store("postgresql://no-such-host/db").capabilities
-    assert (own.keeps_anchors, own.keeps_history, own.atomic_batches) == (True, True, True)
+    assert (own.keeps_anchors, own.atomic_batches) == (True, True)
     mapped = open_store(f"postgresql://no-such-host/db?{MAPPED}").capabilities
-    assert (mapped.keeps_anchors, mapped.keeps_history, mapped.atomic_batches) == (False, False, True)
+    assert (mapped.keeps_anchors, mapped.atomic_batches) == (False, True)

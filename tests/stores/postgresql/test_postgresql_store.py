@@ -12,7 +12,7 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import Refused
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores import postgresql, sql_rows
+from reconciler.stores import postgresql
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED, PATIENT
 from tests.stores.store_cases import NOW, put
 
@@ -377,7 +377,6 @@ def test_a_missing_store_is_refused_and_only_create_creates_it(open_at, psql):
     store = open_at()
     for attempt in (
         lambda: store.read("g"),
-        lambda: store.history("g"),
         lambda: store.check_writable("g"),
         lambda: store.write("g", [Change(KEY, None, StoredOffset(1))], reason="test", now_ms=NOW),
     ):
@@ -419,7 +418,7 @@ def test_concurrent_creators_create_the_tables_once(database):
 def test_versions_do_not_return_with_recreated_tables(own, psql):
     put(own, "g", {KEY: StoredOffset(1)})
     before = only(own)
-    psql.execute("DROP TABLE reconciler_store, reconciler_offsets, reconciler_history")
+    psql.execute("DROP TABLE reconciler_store, reconciler_offsets")
     psql.execute("DROP SEQUENCE reconciler_changes")
     own.create()
     put(own, "g", {KEY: StoredOffset(1)})
@@ -438,15 +437,6 @@ def test_other_programs_tables_and_newer_ones_are_not_touched(open_at, own, psql
     for attempt in (own.create, lambda: own.read("g")):
         with pytest.raises(Refused, match="are another program's"):
             attempt()
-
-
-@system
-def test_the_history_of_a_partition_is_bounded(own, psql, monkeypatch):
-    monkeypatch.setattr(sql_rows, "HISTORY_KEPT", 3)
-    for number in range(6):
-        put(own, "g", {KEY: StoredOffset(number), TopicPartition("events", 1): StoredOffset(number)})
-    kept = [(entry.key.partition, entry.after.offset) for entry in own.history("g")]
-    assert kept == [(partition, number) for number in (3, 4, 5) for partition in (0, 1)]
 
 
 @system

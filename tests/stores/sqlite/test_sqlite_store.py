@@ -15,7 +15,6 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, NotCreated, Refused, Unreachable
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores import sql_rows
 from reconciler.stores.registry import open_store
 from reconciler.stores.sqlite import schema
 from reconciler.stores.sqlite import store as sqlite_store
@@ -93,9 +92,8 @@ def test_parameters_and_fragments_are_no_part_of_the_files_name(tmp_path, more, 
 
 def test_reading_a_missing_file_says_so_and_creates_nothing(path):
     store = SqliteStore(str(path))
-    for read in (lambda: store.read("g"), lambda: store.history("g")):
-        with pytest.raises(Refused, match=r"There is no offset store at .*offsets\.db"):
-            read()
+    with pytest.raises(Refused, match=r"There is no offset store at .*offsets\.db"):
+        store.read("g")
     store.check_writable("g")
     assert os.listdir(path.parent) == []
 
@@ -161,7 +159,6 @@ def test_what_is_no_store_of_this_version_is_refused_by_every_call_and_stays_as_
     store = SqliteStore(str(path), busy_timeout_s=0.2)
     for call in (
         lambda: store.read("g"),
-        lambda: store.history("g"),
         lambda: store.check_writable("g"),
         store.create,
         lambda: store.write("g", ONE, reason="test", now_ms=NOW),
@@ -213,7 +210,6 @@ def test_a_read_only_directory(open_directory):
     store = SqliteStore(str(path), busy_timeout_s=0.2)
     with as_nobody():
         assert len(store.read("g")) == 1, "a backup on a read-only mount can be read"
-        assert len(store.history("g")) == 1
         with pytest.raises(Refused, match=r"directory .* may not be written"):
             store.check_writable("g")
         with pytest.raises(Refused):
@@ -354,7 +350,6 @@ def test_a_failing_batch_leaves_nothing_behind(path):
     with pytest.raises(OverflowError):
         store.write("g", changes, reason="test", now_ms=NOW)
     assert [row.key for row in store.read("g")] == [KEY]
-    assert len(store.history("g")) == 1
 
 
 def test_a_path_with_a_nul_is_refused():
@@ -362,27 +357,13 @@ def test_a_path_with_a_nul_is_refused():
         open_store("sqlite:///a\0b")
 
 
-# ---------------------------------------------------------------- versions, history, many processes
+# ---------------------------------------------------------------- versions, many processes
 
 
 def test_versions_do_not_return_with_a_new_file(path):
     version = made(path).read("g")[0].version
     path.unlink()
     assert made(path).read("g")[0].version != version
-
-
-def test_the_history_of_a_partition_is_bounded_and_versions_go_on(path, monkeypatch):
-    monkeypatch.setattr(sql_rows, "HISTORY_KEPT", 5)
-    store = made(path)
-    put(store, "g", {TopicPartition("events", 1): StoredOffset(0)})
-    versions = set()
-    for offset in range(20):
-        put(store, "g", {KEY: StoredOffset(offset)})
-        versions.add(store.read("g")[0].version)
-    history = store.history("g")
-    assert [entry.after.offset for entry in history if entry.key == KEY] == [15, 16, 17, 18, 19]
-    assert len([entry for entry in history if entry.key != KEY]) == 1
-    assert len(versions) == 20
 
 
 def _count_up(path: str, number: int, rounds: int) -> None:

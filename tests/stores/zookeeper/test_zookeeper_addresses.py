@@ -51,4 +51,4 @@ def test_the_end_of_a_password_with_a_bare_slash_is_not_taken_for_a_znode(login)
 
 def test_capabilities_need_no_server():
     able = open_store("zookeeper://no-such-host/?layout=single").capabilities
-    assert (able.writable, able.keeps_anchors, able.keeps_history, able.atomic_batches) == (True, False, False, False)
+    assert (able.writable, able.keeps_anchors, able.atomic_batches) == (True, False, False)

@@ -5,11 +5,10 @@ Row key: ``GROUP/TOPIC/PARTITION``; both names percent-encoded as UTF-8 (RFC 398
 
 Cell ``o:v``, one JSON object in ASCII: ``{"format": "reconciler.hbase/1", "change": NUMBER, "nonce": TEXT, "offset",
 "written_at_ms", "anchor": {"offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id", "names"},
-"reason", "at_ms"}``. ``change`` counts the row's changes from 1. ``offset`` null: the row was deleted; its cell stays,
-so that a recreated row differs from all before it. Unknown values are left out.
+"stay", "reason", "at_ms"}``. ``change`` counts the row's changes from 1. ``offset`` null: the row was deleted; its cell
+stays, so that a recreated row differs from all before it. Unknown values are left out.
 
-There is one cell because HBase's Thrift 1 interface has a compare-and-set for one cell only. The family keeps old
-versions of the cell, which are the history.
+There is one cell because HBase's Thrift 1 interface has a compare-and-set for one cell only.
 """
 
 from __future__ import annotations
@@ -31,12 +30,13 @@ MAX_KEY_BYTES = 32_767
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One change of a row: its number, its result (None: deleted), its reason and its time (epoch ms)."""
+    """One change of a row: its number, its result (None: deleted), its reason, its time (epoch ms) and its stay."""
 
     change: int
     stored: StoredOffset | None
     reason: str
     at_ms: int
+    stay: int | None = None
 
 
 def row_key(group: str, topic: str, partition: int) -> bytes:
@@ -66,7 +66,8 @@ def parse_row_key(row: bytes) -> tuple[str, TopicPartition] | None:
 def encode(entry: RowChange, nonce: str) -> bytes:
     """The cell's value; ``nonce`` distinguishes it from other writers' values of the same content and time."""
     content = {"format": FORMAT, "change": entry.change, "nonce": nonce, **anchor_fields.dump_stored(entry.stored)}
-    return json_fields.compact({**content, "reason": entry.reason, "at_ms": entry.at_ms}).encode()
+    stay = {} if entry.stay is None else {"stay": entry.stay}
+    return json_fields.compact({**content, **stay, "reason": entry.reason, "at_ms": entry.at_ms}).encode()
 
 
 def decode(value: bytes) -> RowChange:
@@ -76,4 +77,5 @@ def decode(value: bytes) -> RowChange:
         raise FieldError("format", f"is not {FORMAT!r}")
     change = required(json_fields.integer(content, "change"), "change")
     at_ms = required(json_fields.integer(content, "at_ms"), "at_ms")
-    return RowChange(change, anchor_fields.load_stored(content), json_fields.string(content, "reason") or "", at_ms)
+    stored, reason = anchor_fields.load_stored(content), json_fields.string(content, "reason") or ""
+    return RowChange(change, stored, reason, at_ms, json_fields.integer(content, "stay", 1))
