@@ -15,7 +15,7 @@ from functools import cache
 from reconciler.config.file import Config, Job
 from reconciler.config.places import has_groups, one_store
 from reconciler.config.settings import TopicNames
-from reconciler.core.errors import ConfigError, NeedsPerson, Refused
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated, Refused
 from reconciler.formats.decimal_text import counted, some
 from reconciler.ports import OffsetReader, topic_counts
 from reconciler.stores.registry import is_end_of_batch
@@ -65,6 +65,8 @@ def find_unlisted(config: Config, job: Job, store: OffsetReader) -> Unlisted:
         return Unlisted()
     try:
         held = topic_counts(store, job.group)
+    except NotCreated:
+        return Unlisted()
     except (ConfigError, Refused) as error:  # it may be read topic by topic alone
         return Unlisted(unknown=error.message)
     listed = _names(config.topics, [topic for each in _sharing(config, job) for topic in each.topics])

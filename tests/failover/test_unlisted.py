@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from reconciler.core.errors import NeedsPerson, Refused
+from reconciler.core.errors import NeedsPerson, NotCreated, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import check
-from reconciler.failover.unlisted import UnlistedTopics, find_unlisted
+from reconciler.failover.unlisted import Unlisted, UnlistedTopics, find_unlisted
 from reconciler.ports import Row
 from reconciler.stores.memory import MemoryStore
 from tests.in_memory import GROUP, Memory, found, stored
@@ -124,3 +124,13 @@ def test_a_store_that_lists_no_topics_is_said_to_be_unknown(memory: Memory) -> N
     config = memory.config()
     unknown = find_unlisted(config, config.jobs[0], NamedTopicsOnly("names"))
     assert (unknown.topics, unknown.unknown) == ({}, "This user may not list the topics.")
+
+
+class Absent(MemoryStore):
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        raise NotCreated("There is no such checkpoint.")
+
+
+def test_a_store_that_is_not_there_yet_has_no_other_topics(memory: Memory) -> None:
+    config = memory.config()
+    assert find_unlisted(config, config.jobs[0], Absent("absent")) == Unlisted()
