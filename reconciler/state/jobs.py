@@ -71,6 +71,20 @@ class JobState:
             raise Changed(f'Somebody else is moving the job "{self.job}"; nothing was written.', hint="Run this again.")
         return number
 
+    # ------------------------------------------------------------ out of a copy
+
+    def restore_plan(self, plan: Numbers) -> None:
+        """Append a plan under its number. Raises Changed if another one is there by now."""
+        self._restore("plan", plan.number, plans.dump(plan))
+
+    def restore_location(self, location: Location) -> None:
+        """Append an entry of the location under its number. Raises Changed if another one is there by now."""
+        self._restore("location", location.number, locations.dump(location))
+
+    def _restore(self, kind: str, number: int, fields: Mapping[str, Any]) -> None:
+        if not self.store.append(log_name(kind, self.job), number, fields):
+            raise Changed(f'Somebody else is moving the job "{self.job}".', hint="Run this again.")
+
     # ------------------------------------------------------------ journals
 
     def journal(self, stay: int) -> list[journals.Entry]:

@@ -30,10 +30,10 @@ def test_a_plan_is_the_same(tmp_path: Path, begin: bytes, end: str) -> None:
 def test_anchor_lines_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes, end: str) -> None:
     path = tmp_path / "anchors.jsonl"
     path.write_bytes(begin + "".join(LINE % number for number in range(2)).replace("\n", end).encode())
-    assert [line.key.partition for line in _read_lines(str(path))] == [0, 1]
+    assert [line.key.partition for line in _read_lines(str(path))[0]] == [0, 1]
     with path.open(encoding="utf-8") as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        assert [line.key.partition for line in _read_lines(None)] == [0, 1]
+        assert [line.key.partition for line in _read_lines(None)[0]] == [0, 1]
 
 
 def test_an_empty_plan_is_called_empty(tmp_path: Path) -> None:

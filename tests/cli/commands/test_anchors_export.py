@@ -88,7 +88,7 @@ def test_a_part_goes_beside_the_earlier_export(
     good, gone = f"sqlite:///{tmp_path}/offsets.db", f"sqlite:///{tmp_path}/missing.db"
     path, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     assert export(("first", good), ("second", gone), path=path) == ExitCode.UNREACHABLE
-    assert f"2 rows written to {part}: not all could be read, so {path} was not written" in capsys.readouterr().err
+    assert f"2 lines written to {part}: not all could be read, so {path} was not written" in capsys.readouterr().err
     assert not path.exists()
     path.write_text(EARLIER)
     assert export(("third", good), ("second", gone), path=path) == ExitCode.UNREACHABLE

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.ports import Change
 from reconciler.stores.registry import open_store
-from tests.golden.corpus import HEAD, OFFSETS, job, stored
+from tests.golden.corpus import HEAD, OFFSETS, job, stored, tracked
 from tests.golden.internals import NOW_MS, StoredOffset, TopicPartition
 from tests.golden.world import World
 
@@ -31,6 +31,34 @@ def moved(world: World, policy: str = "") -> World:
         ended = world.run("anchors", *command.split())
         assert ended.code == 0, ended.err
     return world
+
+
+def test_where_a_job_lives_and_its_journal_go_into_another_state_store(world: World) -> None:
+    tracked(world, committed=True)
+    assert world.run("track", "-c", "reconciler.toml", "--once").code == 0
+    world.located(to="b")
+    assert world.run("anchors", "export", "-c", "reconciler.toml", "lines.jsonl").code == 0
+    text = (world.folder / "reconciler.toml").read_text()
+    other = world.file("other.toml", text.replace("state.db", "other.db"))
+    assert world.run("init", "-c", other).code == 0
+    found = world.run("anchors", "import", "-c", other, "lines.jsonl")
+    assert (found.code, found.err) == (0, "4 lines written, 2 existed already.\n"), found.err
+    for command in (("status",), ("track", "--once"), ("check",)):
+        one, another = (world.run(*command, "-c", file) for file in ("reconciler.toml", other))
+        assert (one.code, one.out) == (another.code, another.out.replace("other.", "state."))
+    assert world.run("anchors", "import", "-c", other, "lines.jsonl").err == "0 lines written, 6 existed already.\n"
+    assert world.run("move", "-c", other, "--cancel", "--yes").code == 0
+    ended = world.run(
+        "anchors", "import", "-c", "reconciler.toml", stdin=world.run("anchors", "export", "-c", other).out
+    )
+    assert (ended.code, "Nothing was imported" in ended.err) == (5, True)
+
+
+def test_a_line_of_a_job_that_was_not_chosen_is_refused(world: World) -> None:
+    tracked(world, committed=True)
+    text = world.run("anchors", "export", "-c", "reconciler.toml").out.replace('"job": "counts"', '"job": "cuonts"')
+    ended = world.run("anchors", "import", "-c", "reconciler.toml", stdin=text)
+    assert (ended.code, 'A line is of job "cuonts"' in ended.err) == (2, True)
 
 
 def test_an_imported_row_without_anchor_and_time_is_not_dated_by_the_import(world: World) -> None:
@@ -55,7 +83,7 @@ def test_an_import_of_nothing_is_refused(world: World, text: str, piped: bool) -
     world.file("rows.jsonl", text)
     ended = world.run("anchors", "import", *([] if piped else ["rows.jsonl"]), stdin=text)
     assert ended.code == 2
-    assert f"{'stdin' if piped else 'rows.jsonl'} holds no row. Nothing was imported." in ended.err
+    assert f"{'stdin' if piped else 'rows.jsonl'} holds no line. Nothing was imported." in ended.err
     assert not (world.folder / "offsets.db").exists()
 
 

@@ -1,6 +1,7 @@
-"""Moves stored offsets with their anchors as JSON lines: export prints those of a job's store, and import writes them
-into any writable store. Without PATH the lines go to stdout, or come from stdin. Neither reads the destination's
-log.
+"""Moves stored offsets with their anchors, and what the [state] store records of the jobs, as JSON lines: export prints
+the rows of a job's store, where the job lives, its plans, and the newest numbers of its journal; import writes rows
+into any writable store, and the rest into a state store that lacks it. Without PATH the lines go to stdout, or come
+from stdin. Neither reads the destination's log.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TextIO
 
 from reconciler import written
-from reconciler.cli import arguments, context, outputs
+from reconciler.cli import arguments, context, outputs, recorded_lines
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_data
 from reconciler.clock import clock_ms
@@ -31,9 +32,10 @@ from reconciler.failover.selection import by_key
 from reconciler.failover.unlisted import UnlistedTopics
 from reconciler.failover.writing.apply import confirm, name_of, put
 from reconciler.fileio import making, refuse_unwritable, why, write_whole
-from reconciler.formats.anchor_lines import LONGEST_LINE, AnchorLine, dump_line, load_lines
+from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row
+from reconciler.state.lines import LONGEST_LINE, JobLines
 
 MOST_NAMED = 20
 """Rows that could not be exported and are named, one a line."""
@@ -44,7 +46,7 @@ HELP = Help(
     __doc__,
     [
         ("to a file", EXAMPLE),
-        ("into another configuration's store", "reconciler anchors import -c other.toml anchors.jsonl"),
+        ("into another configuration's stores", "reconciler anchors import -c other.toml anchors.jsonl"),
     ],
     {
         ExitCode.OK: "the lines were written, or existed already",
@@ -52,7 +54,8 @@ HELP = Help(
         "stdout holds a configured secret",
         ExitCode.NEEDS_PERSON: "a row cannot be read: export wrote the others, and names that one on stderr; import "
         "wrote nothing",
-        ExitCode.CHANGED: "import: a row differs and --replace was not given; nothing was written",
+        ExitCode.CHANGED: "import: a row differs and --replace was not given, or a line contradicts the state store; "
+        "nothing was written",
         ExitCode.UNREACHABLE: "a store could not be reached, or refused: export wrote the rows of the other jobs, and "
         "names that one on stderr; import wrote nothing",
         ExitCode.UNKNOWN_OUTCOME: "import: a write's outcome is unknown or partial; run it again",
@@ -91,13 +94,13 @@ def run(options: argparse.Namespace) -> ExitCode:
     refuse_wrong(config, jobs)
     if options.direction == "export":
         return _export(config, jobs, options.path)
-    lines = _read_lines(options.path)
-    if not lines and options.path != os.devnull:  # the way to create a store, and no more
+    lines, recorded = _read_lines(options.path)
+    if not (lines or recorded) and options.path != os.devnull:  # the way to create a store, and no more
         raise ConfigError(
-            f"{'stdin' if options.path in (None, '-') else options.path} holds no row. Nothing was imported.",
+            f"{'stdin' if options.path in (None, '-') else options.path} holds no line. Nothing was imported.",
             hint="Look at the command that was to write the rows: is its group, or its filter, the wrong one?",
         )
-    return _import(config, jobs, lines, options)
+    return _import(config, jobs, lines, recorded, options)
 
 
 def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
@@ -105,6 +108,7 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
 
     One job alone raises its store's error. If no store of several jobs can be read, a file keeps what it holds.
     """
+    recorded = recorded_lines.exported(config, jobs)
     rows, failed = _rows(config, jobs)
     if failed and len(jobs) == 1:
         raise failed[jobs[0].name]
@@ -114,8 +118,9 @@ def _export(config: Config, jobs: Sequence[Job], path: str | None) -> ExitCode:
     code = worst(as_sentence(error).exit_code for error in failed.values())
     if len(failed) == len(jobs):
         return code
-    _warn_of_none(config, [job for job in jobs if job.name not in failed], rows)
-    return worst([code, _export_rows(rows, path, is_whole=not failed)])
+    _warn_of_none(config, [job for job in jobs if job.name not in {*failed, *recorded}], rows)
+    more = [line for job in jobs if job.name not in failed for line in recorded.get(job.name, ())]
+    return worst([code, _export_rows(rows, more, path, is_whole=not failed)])
 
 
 def _warn_of_none(config: Config, jobs: Sequence[Job], rows: Sequence[tuple[Job, Row]]) -> None:
@@ -127,10 +132,12 @@ def _warn_of_none(config: Config, jobs: Sequence[Job], rows: Sequence[tuple[Job,
                 log.warning('nothing to export of job "%s": %s', job.name, no_rows(store, job.group, *job.topics))
 
 
-def _export_rows(rows: Sequence[tuple[Job, Row]], path: str | None, *, is_whole: bool) -> ExitCode:
+def _export_rows(
+    rows: Sequence[tuple[Job, Row]], recorded: Sequence[str], path: str | None, *, is_whole: bool
+) -> ExitCode:
     sound = [(job, row) for job, row in rows if row.malformed is None]
     lines = [AnchorLine(job.group, row.key.topic, row.key.partition, row.stored) for job, row in sound]
-    _print(lines, path, is_whole=is_whole and len(sound) == len(rows))
+    _print([*map(dump_line, lines), *recorded], path, is_whole=is_whole and len(sound) == len(rows))
     bad = [row.malformed.refused for _, row in rows if row.malformed is not None]
     for error in bad[:MOST_NAMED]:
         log.warning("not exported: %s", error)
@@ -139,22 +146,22 @@ def _export_rows(rows: Sequence[tuple[Job, Row]], path: str | None, *, is_whole:
     return ExitCode.NEEDS_PERSON if bad else ExitCode.OK
 
 
-def _print(lines: Sequence[AnchorLine], path: str | None, *, is_whole: bool = True) -> ExitCode:
+def _print(lines: Sequence[str], path: str | None, *, is_whole: bool = True) -> ExitCode:
     """A file gets the lines only if they are all there are: a part goes beside it, and an earlier export is kept."""
-    text = "".join(dump_line(line) + "\n" for line in lines)
+    text = "".join(f"{line}\n" for line in lines)
     if path is None or path == "-":
         show_data(text, instead="Give a PATH: a file gets the lines as they are.")
         return ExitCode.OK
     part = Path(f"{path}{PARTIAL}")
     write_whole(Path(path) if is_whole else part, text)
-    rows = counted(len(lines), "row")
+    count = counted(len(lines), "line")
     if is_whole:
-        log.info("%s written to %s", rows, path)
+        log.info("%s written to %s", count, path)
         with making(part):
             part.unlink(missing_ok=True)  # of an earlier export, which this one completes
     else:
         earlier = "keeps the earlier export" if Path(path).exists() else "was not written"
-        log.info("%s written to %s: not all could be read, so %s %s", rows, part, path, earlier)
+        log.info("%s written to %s: not all could be read, so %s %s", count, part, path, earlier)
     return ExitCode.OK
 
 
@@ -172,40 +179,56 @@ def _rows(config: Config, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Row]], d
     return rows, failed
 
 
-def _import(config: Config, jobs: Sequence[Job], lines: Sequence[AnchorLine], options: argparse.Namespace) -> ExitCode:
+def _import(
+    config: Config,
+    jobs: Sequence[Job],
+    lines: Sequence[AnchorLine],
+    recorded: Mapping[str, JobLines],
+    options: argparse.Namespace,
+) -> ExitCode:
     wanted: dict[str, list[AnchorLine]] = {job.name: [] for job in jobs}
     for line in lines:
         wanted[_job_of(config, jobs, line).name].append(line)
     total = 0
-    concerned = [job for job in jobs if wanted[job.name] or len(jobs) == 1]
+    concerned = [job for job in jobs if wanted[job.name] or (len(jobs) == 1 and not recorded)]
+    lacks = recorded_lines.missing(config, jobs, recorded)
     with ExitStack() as until_the_end:
         work, open_store = [], inputs.stores(config)
         for job in concerned:
             store = open_store(job.store)
             until_the_end.callback(store.close)
             work.append((job, store, _changes(config, job, store, wanted[job.name], replace=options.replace)))
-        written.intend(*(name_of(job, len(changes)) for job, _, changes in work if changes))
+        names = [name_of(job, len(changes)) for job, _, changes in work if changes]
+        written.intend(*recorded_lines.names_of(lacks), *names)
+        total += recorded_lines.append(lacks)
         for job, store, changes in work:  # every job is checked before the first is written
             if changes:
                 put(store, job, changes, "import", clock_ms(), any_written=total > 0)
                 confirm(store, job, {change.key: change.new for change in changes})
                 total += len(changes)
-    log.info("%s written, %s existed already.", counted(total, "row"), f"{len(lines) - total:,}")
+    every = len(lines) + sum(each.count for each in recorded.values())
+    log.info("%s written, %s existed already.", counted(total, "line"), f"{every - total:,}")
     return ExitCode.OK
 
 
-def _read_lines(path: str | None) -> list[AnchorLine]:
+def _read_lines(path: str | None) -> tuple[list[AnchorLine], dict[str, JobLines]]:
     piped = path in (None, "-")
     try:
         if piped:
-            return list(load_lines(_bounded(sys.stdin)))
+            return _parted(list(_bounded(sys.stdin)))
         with open(str(path), encoding="utf-8-sig") as file:
-            return list(load_lines(_bounded(file)))
+            return _parted(list(_bounded(file)))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{'stdin' if piped else path} cannot be read: {why(error)}.",
             hint="Give the path of a file that anchors export wrote.",
         ) from error
+
+
+def _parted(texts: Sequence[str]) -> tuple[list[AnchorLine], dict[str, JobLines]]:
+    """Those of rows, and those of what is recorded. Raises ConfigError for the first that is neither."""
+    rows, recorded = recorded_lines.parted(texts)
+    return list(load_lines(rows)), recorded
 
 
 def _bounded(file: TextIO) -> Iterator[str]:

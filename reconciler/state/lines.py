@@ -1,0 +1,247 @@
+"""What the state store has of jobs, as lines of JSON, format ``reconciler.anchors/1``: to look at, and to move.
+
+A job has a line for each plan, one for each entry of its location since it lived somewhere last, and one for each
+partition: its newest processed number in the stay that counts, with the record before it.
+
+Theory of operation. ``missing`` compares a job's lines with the store and writes nothing; ``append`` then writes what
+is missing.
+
+- C1  What the store has is never replaced. A plan or an entry of the location that differs is refused, and so is a
+      number with another record. The location is taken over whole, or it is the one that is there.
+- C2  The newest entry of the location is appended first, and the others behind it: from the first append on, no hook
+      finds the job where it lived before. Plans come before it, since it names one.
+- C3  Numbers go into the journal of the stay that counts. The entry carries the run of the entry before it (B1 of
+      ``tracking.beside``), so it ends no driver. If some numbers are below the newest ones, a further entry has the
+      newest again: the last entry stays the newest number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from reconciler.config.streams import Stream
+from reconciler.core.anchors import Anchor
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats.anchor_fields import LONG
+from reconciler.formats.json_fields import FieldError
+from reconciler.state import journal, locations, plans
+from reconciler.state.jobs import JobState
+from reconciler.state.journal import OUTSIDE, StreamPartition
+from reconciler.state.locations import Location, Phase
+from reconciler.state.plans import Numbers
+from reconciler.state.store import FIRST
+from reconciler.state.stored import Known
+
+FORMAT = "reconciler.anchors/1"
+LONGEST_LINE = 16 * 1024 * 1024
+"""Characters, including the line break: a plan is one line."""
+MOST_LINES = 500_000
+
+
+@dataclass(slots=True)
+class JobLines:
+    """One job's lines."""
+
+    plans: dict[int, Numbers] = field(default_factory=dict)
+    locations: dict[int, Location] = field(default_factory=dict)
+    numbers: dict[tuple[int, StreamPartition], Known[Anchor]] = field(default_factory=dict)
+    """By the stay."""
+
+    @property
+    def count(self) -> int:
+        return len(self.plans) + len(self.locations) + len(self.numbers)
+
+
+def newest(job: JobState) -> JobLines:
+    """What the store has of a job. Raises what the store raises."""
+    history = job.history()
+    since = list(takewhile(lambda each: each.phase is not Phase.LIVES, reversed(history)))
+    kept = history[len(history) - len(since) - 1 :] if history else []
+    stay = history[-1].stay if history else 1
+    known = journal.latest(job.newest(stay))
+    numbers = {(stay, at): each for at, each in known.items()}
+    return JobLines(job.plans(), {each.number: each for each in kept}, numbers)
+
+
+# ---------------------------------------------------------------- into a store
+
+
+def missing(job: JobState, lines: JobLines) -> JobLines:
+    """What of the lines the store does not have. Raises Changed for what contradicts it, and what the store raises."""
+    there, history = job.plans(), {each.number: each for each in job.history()}
+    for number, plan in lines.plans.items():
+        if number in there and there[number] != plan:
+            raise _differs(job, f"plan {number}")
+    absent = {number: each for number, each in lines.locations.items() if number not in history}
+    if any(history[number] != each for number, each in lines.locations.items() if number in history):
+        raise _differs(job, "the location")
+    if absent and not history.keys() <= lines.locations.keys():
+        raise _differs(job, "the location")
+    here = max((history | lines.locations).items(), default=(0, None))[1]
+    numbers = _missing_numbers(job, 1 if here is None else here.stay, lines)
+    return JobLines({number: each for number, each in lines.plans.items() if number not in there}, absent, numbers)
+
+
+def _missing_numbers(job: JobState, stay: int, lines: JobLines) -> dict[tuple[int, StreamPartition], Known[Anchor]]:
+    if other := {each for each, _ in lines.numbers} - {stay}:
+        raise Changed(
+            f'The lines have numbers of stay {min(other)} of job "{job.job}", and it is in stay {stay}.',
+            hint="Nothing was imported. Import the lines of its newest export.",
+        )
+    entries = job.journal(stay) if lines.numbers else []
+    if entries and entries[-1].closed_by is not None:
+        raise Changed(f'Stay {stay} of job "{job.job}" has ended.', hint="Nothing was imported.")
+    found = {}
+    for (_, at), known in lines.numbers.items():
+        there = [each for each in journal.known_of(entries, at) if each.number == known.number and each.processed]
+        if there and there[-1].record != known.record:
+            raise _differs(job, f"the record before {known.number:,} of {Stream(at.topic, at.origin)}-{at.partition}")
+        if not there:
+            found[stay, at] = known
+    return found
+
+
+def _differs(job: JobState, what: str) -> Changed:
+    return Changed(
+        f'{what[0].upper()}{what[1:]} of job "{job.job}" in {job.store.shown} is another one than in the lines.',
+        hint="Nothing was imported. Import into an empty state store, or leave these lines out.",
+    )
+
+
+def append(job: JobState, found: JobLines, at_ms: int) -> None:
+    """Append what ``missing`` has found (C2, C3). Raises Changed if somebody else wrote meanwhile: run it again."""
+    for _, plan in sorted(found.plans.items()):
+        job.restore_plan(plan)
+    for _, location in sorted(found.locations.items(), reverse=True):
+        job.restore_location(location)
+    numbers: dict[int, dict[StreamPartition, Known[Anchor]]] = {}
+    for (stay, at), known in found.numbers.items():
+        numbers.setdefault(stay, {})[at] = known
+    for stay, new in numbers.items():
+        _append_numbers(job, stay, new, at_ms)
+
+
+def _append_numbers(job: JobState, stay: int, new: Mapping[StreamPartition, Known[Anchor]], at_ms: int) -> None:
+    entries, here = job.newest(stay), job.location()
+    next_number, run = FIRST, OUTSIDE
+    if entries:
+        next_number = entries[-1].number + 1
+        run = OUTSIDE if stay > 1 and entries[-1].number == FIRST else entries[-1].run
+    elif here is not None and here.plan is not None:
+        plan = job.plan(here.plan)
+        first = {at: each.row.first() for at, each in plan.rows.items()}
+        entries = [journal.opening(first, f"plan {plan.number}", at_ms)]
+    before = journal.latest(entries)
+    last = {**before, **{at: each for at, each in new.items() if at not in before or before[at].number < each.number}}
+    parts = [journal.opening({**before, **new}, run, at_ms)]
+    if last != {**before, **new}:
+        parts.append(journal.opening(last, run, at_ms))
+    for part in [*(entries if next_number == FIRST else ()), *parts]:
+        if not job.append_journal(stay, next_number, part):
+            raise Changed(f'The journal of job "{job.job}" has grown meanwhile.', hint="Run this again.")
+        next_number += 1
+
+
+# ---------------------------------------------------------------- their form
+
+
+def dump(job: str, lines: JobLines) -> Iterator[str]:
+    """The lines of a job, of ASCII text, without line breaks. ``load`` reads them back."""
+    for number, plan in sorted(lines.plans.items()):
+        yield _line(job, {"plan": number, "entry": plans.dump(plan)})
+    for number, location in sorted(lines.locations.items()):
+        yield _line(job, {"location": number, "entry": locations.dump(location)})
+    for (stay, at), known in sorted(lines.numbers.items(), key=lambda each: each[0]):
+        fields: dict[str, Any] = {
+            "stay": stay,
+            "stream": str(Stream(at.topic, at.origin)),
+            "partition": at.partition,
+            "number": known.number,
+            "anchor": None if known.record is None else anchor_fields.dump(known.record, LONG),
+        }
+        yield _line(job, fields | {name: getattr(known, name) for name in ("again", "older") if getattr(known, name)})
+
+
+def _line(job: str, fields: Mapping[str, Any]) -> str:
+    return json.dumps({"format": FORMAT, "job": job, **fields}, ensure_ascii=True)
+
+
+def load(texts: Iterable[str]) -> dict[str, JobLines]:
+    """The lines, by job; blank ones are skipped.
+
+    Raises ConfigError naming the line and the field at the first one that is not of this format, or repeats another.
+    """
+    found: dict[str, JobLines] = {}
+    for number, text in enumerate(texts, start=1):
+        if len(text) > LONGEST_LINE:
+            raise _wrong(number, f"it has more than {LONGEST_LINE:,} characters")
+        if number > MOST_LINES:
+            raise _wrong(number, f"more than {MOST_LINES:,} lines are not read at once")
+        if not text.strip():
+            continue
+        try:
+            _take(json_fields.json_object(text), found)
+        except FieldError as error:
+            raise _wrong(number, error.sentence) from error
+    return found
+
+
+def _wrong(number: int, problem: str) -> ConfigError:
+    return ConfigError(
+        f"Line {number} of the anchor lines: {problem}.",
+        hint=f"Correct the line; the format is {FORMAT}, one JSON object a line.",
+    )
+
+
+def _take(content: Mapping[str, Any], found: dict[str, JobLines]) -> None:
+    # The format comes first: in a file of another format, every other complaint would mislead.
+    if content.get("format") != FORMAT:
+        raise FieldError("format", f"is not {FORMAT!r}")
+    lines = found.setdefault(json_fields.required_text(content, "job"), JobLines())
+    if "plan" in content:
+        number, entry = _entry(content, "plan")
+        _put(lines.plans, number, plans.load(number, entry), "plan")
+    elif "location" in content:
+        number, entry = _entry(content, "location")
+        _put(lines.locations, number, locations.load(number, entry), "location")
+    else:
+        _put(lines.numbers, *_number(content), "partition")
+
+
+def _put(into: dict[Any, Any], key: Any, value: Any, name: str) -> None:
+    if key in into:
+        raise FieldError(name, "is in a line before this one")
+    into[key] = value
+
+
+def _entry(content: Mapping[str, Any], name: str) -> tuple[int, Mapping[str, Any]]:
+    json_fields.no_unknown(content, frozenset(("format", "job", name, "entry")))
+    entry = content.get("entry")
+    if not isinstance(entry, dict):
+        raise FieldError("entry", "is not a JSON object")
+    return json_fields.required(json_fields.integer(content, name, low=FIRST), name), entry
+
+
+def _number(content: Mapping[str, Any]) -> tuple[tuple[int, StreamPartition], Known[Anchor]]:
+    json_fields.no_unknown(content, _NUMBER)
+    try:
+        topic, origin = Stream.parse(json_fields.required_text(content, "stream"))
+    except ValueError as error:
+        raise FieldError("stream", f"is a name that {error}") from error
+    partition = json_fields.required(json_fields.integer(content, "partition", 0, json_fields.INT32_MAX), "partition")
+    known = Known(
+        json_fields.required(json_fields.integer(content, "number", low=0), "number"),
+        anchor_fields.load_optional(content.get("anchor")),
+        json_fields.integer(content, "again", low=0) or 0,
+        json_fields.integer(content, "older", low=0) or 0,
+    )
+    stay = json_fields.required(json_fields.integer(content, "stay", low=1), "stay")
+    return (stay, StreamPartition(topic, origin, partition)), known
+
+
+_NUMBER = frozenset(("format", "job", "stay", "stream", "partition", "number", "anchor", "again", "older"))
