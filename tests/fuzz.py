@@ -116,7 +116,7 @@ TEXTS = [
     *("0", "-1", "00", "+1", " 1", "1e3", "0x10", "1_000", "2026-02-30T00:00:00Z", "0001-01-01T00:00:00+23:59"),
     *("9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z", "2026-01-01T00:00:00", "a" * 16, "0" * 32, "f" * 64, "AAAA"),
     *("=",),
-    *("earliest", "match", "moved", "unresolved", "next", "start", "end", "id", "source", "clicks", "events"),
+    *("earliest", "exact", "exact", "unresolved", "next", "start", "end", "id", "source", "clicks", "events"),
     *("a.events",),
 ]  # fmt: skip
 RAW = [

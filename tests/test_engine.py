@@ -93,7 +93,7 @@ def test_every_partition_gets_its_own_answer() -> None:
     log, inquiries = world(7)
     log.partition("a.events", 3).append_marker(1)
     outcome = run(log, inquiries, clock=Clock())
-    assert {found.finding.verdict for found in outcome.found.values()} == {Verdict.MOVED}
+    assert {found.finding.verdict for found in outcome.found.values()} == {Verdict.EXACT}
     assert {found.finding.resume_offset for found in outcome.found.values()} == {24}
 
 
@@ -189,7 +189,7 @@ def test_a_partition_whose_range_moved_starts_over_and_the_others_do_not() -> No
     outcome = run(Flaky(log, AssertionError(), {}, retention), inquiries, clock=Clock())
     assert outcome.found[0].finding.verdict is Verdict.LOST
     assert outcome.found[0].finding.resume_offset == 30
-    assert outcome.found[1].finding.verdict is Verdict.MOVED
+    assert outcome.found[1].finding.verdict is Verdict.EXACT
     assert outcome.found[0].rounds > outcome.found[1].rounds
 
 

@@ -24,7 +24,6 @@ from reconciler.checkpoints.log import Offsets, by_partition, offsets_text
 from reconciler.checkpoints.restart import END, NEXT, START, Checkpoint, Reading, adds_nothing, readings
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused
-from reconciler.core.verdicts import Verdict
 from reconciler.failover.positions import moves_with_job
 from reconciler.failover.sinks import refuse
 from reconciler.formats.json_fields import FieldError
@@ -96,7 +95,7 @@ def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
     refuse(job.name, job.sinks)
     for row in job.partitions:
         why = why_stopped(row, policy)
-        if why is None and row.resume_offset is None and row.verdict is not Verdict.MISSING:
+        if why is None and row.resume_offset is None and not row.absent:
             why = "it has no offset: choose one with --set TOPIC:PARTITION=OFFSET"
         if why is not None:
             raise NeedsPerson(
@@ -266,7 +265,7 @@ def _misfit(topic: _Topic, name: str, reading: Reading) -> str | None:
                 str(TopicPartition(name, partition)), row.stored_offset, now.get(partition), reading.file
             )
     beyond = sorted(partition for partition in set(now) - set(rows) if now[partition])  # nothing was read of the others
-    if beyond and not any(row.verdict is Verdict.REMAPPED for row in rows.values()):
+    if beyond and not any(row.spread for row in rows.values()):
         return f"{TopicPartition(name, beyond[0])} is in {reading.file}, and not in the plan"
     return None
 

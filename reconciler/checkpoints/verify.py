@@ -22,7 +22,7 @@ from reconciler.checkpoints.translate import Translation, refuse_undecided, tran
 from reconciler.config.file import Config
 from reconciler.core.anchors import Identity, Record, StoredOffset, has_fingerprint
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.verdicts import PROVEN, STOPS, MatchedBy
+from reconciler.core.verdicts import STOPS, MatchedBy, Verdict
 from reconciler.failover.outside import Outside
 from reconciler.failover.positions import end_job, records_again_after_end
 from reconciler.failover.sinks import is_stateful, repeated, rows_or_refusal
@@ -173,7 +173,7 @@ def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Itera
 
     Those of the partitions that a person has ``decided`` do not count.
     """
-    ends = [row for row in job.partitions if row.position == END and row.verdict in PROVEN]
+    ends = [row for row in job.partitions if row.position == END and row.verdict is Verdict.EXACT]
     proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}
     sources = (*moved.sources, *moved.later)
     starts: dict[tuple[str, tuple[str, int]], int] = {}

@@ -18,7 +18,7 @@ from reconciler.formats.decimal_text import whole_number
 from reconciler.formats.json_fields import INT32_MAX
 
 SKIPS = "skips"
-"""The one word of --accept that is not a verdict."""
+"""The one word of --accept that is not a finding."""
 DAY_S = 86_400
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999, epoch ms."""
@@ -98,7 +98,7 @@ def add_decisions(parser: argparse.ArgumentParser) -> None:
     add_repeatable(
         group,
         "--set",
-        "start this partition at this offset of the destination, whatever the verdict",
+        "start this partition at this offset of the destination, whatever was found",
         "TOPIC:PARTITION=OFFSET",
         dest="offsets",
     )
@@ -111,12 +111,12 @@ def add_decisions(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--accept",
         dest="accepted",
-        metavar="VERDICT",
+        metavar="FINDING",
         action="append",
         default=[],
-        choices=[*(verdict.value for verdict in Verdict if verdict is not Verdict.UNRESOLVED), SKIPS],
-        help="let partitions with this verdict start where they can (repeatable; unresolved ones need --set); "
-        "skips: let offsets set by hand skip records",
+        choices=[*(verdict.value for verdict in Verdict), SKIPS],
+        help="let partitions with this finding start where they can (repeatable); unresolved: leave out partitions "
+        "that are not there (the others need --set); skips: let offsets set by hand skip records",
     )
 
 

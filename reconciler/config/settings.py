@@ -30,7 +30,7 @@ MEANINGS: Mapping[str, str] = {
     "search.memory_mib": "the memory limit of the process that reads records, in MiB",
     "policy.new": "where a partition without stored offset starts",
     "policy.behind": "whether a partition whose anchor has not been delivered may start",
-    "policy.max_replay": "the most records a bounded or remapped partition may read again",
+    "policy.max_replay": "the most records a partition that starts early may read again",
     "policy.no_anchor": "how a stored offset without anchor is located",
     "policy.plan_expires": "how long a plan may be applied, and a new query may begin at the hook's start",
     "policy.python": "the modules that python: may name, in id and in a store's address",

@@ -16,7 +16,7 @@ from reconciler.core.policies import StartPlace
 from reconciler.core.probes import LogRange, Search, ask_edges, ask_lookup
 from reconciler.core.question import Question
 from reconciler.core.scan import count_records, last_before, record_at
-from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Skips, Verdict
+from reconciler.core.verdicts import Finding, MatchedBy, Skips, Verdict
 
 NO_OFFSET = "no stored offset"
 """How the detail of a new partition begins."""
@@ -131,8 +131,7 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
         by_number = yield from find_by_carried(question, evidence.offset)
         if isinstance(by_number, Finding) and (by_number.verdict is Verdict.LOST or not at_start):
             found = yield from judged_by_row_age(question, by_number)
-            here = found.verdict is Verdict.MOVED and found.resume_offset == stored.offset
-            return (yield from not_beyond_own(question, replace(found, verdict=Verdict.MATCH) if here else found))
+            return (yield from not_beyond_own(question, found))
         carried = f"; {by_number}"
     if at_start:
         return (yield from _nothing_processed())
@@ -140,8 +139,8 @@ def _without_anchor(question: Question, stored: StoredOffset) -> Search[Finding]
         by_mirror = yield from find_by_mirror(question, evidence)
         if by_mirror is not None:
             found = yield from judged_by_row_age(question, by_mirror)
-            if found.verdict in PROVEN:
-                return replace(found, verdict=Verdict.MATCH if found.resume_offset == stored.offset else Verdict.MOVED)
+            if found.verdict is Verdict.EXACT:
+                return found
             if found.resume_offset is not None or not question.by_row_time:
                 return replace(found, detail=found.detail + carried)
         nothing = f"{carried}; {evidence.note or 'MirrorMaker recorded nothing that proves its place'}"
@@ -165,7 +164,7 @@ def _nothing_processed() -> Search[Finding]:
     if edges.start:
         detail = f"the job has processed nothing, and retention has deleted the records before {edges.start:,}"
         return Finding(Verdict.LOST, edges.start, 0, 0, detail=detail)
-    return Finding(Verdict.MATCH, 0, 0, 0, detail="nothing is in front of offset 0, so the job has processed nothing")
+    return Finding(Verdict.EXACT, 0, 0, 0, detail="nothing is in front of offset 0, so the job has processed nothing")
 
 
 def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Search[Finding]:
@@ -187,7 +186,7 @@ def verify_own(question: Question, stored: StoredOffset, anchor: Anchor) -> Sear
         if again:
             detail += "; the stored offset was set back to before it, so the records between come again"
         return Finding(
-            verdict=Verdict.MATCH,
+            verdict=Verdict.EXACT,
             resume_offset=stored.offset,
             replay_at_most=again,
             replay_exact=None if again else 0,

@@ -194,12 +194,12 @@ def resume_by_time(question: Question, time_ms: int | None, judge: Judge, known:
         detail = (
             f"only the anchor's time is known and {around.tied} {word} it: resuming at the first of that time{margin}"
         )
-        return finding(Verdict.TIED, detail, MatchedBy.TIMESTAMP)
+        return finding(Verdict.EARLY, detail, MatchedBy.TIMESTAMP)
     if around.start > 0 and around.begins_behind_anchor and not known.names_it:
         return finding(Verdict.LOST, "the oldest record is newer than the anchor")
     if around.start == 0 and around.begins_behind_anchor and not around.tied and not known.names_it:
-        return finding(Verdict.BOUNDED, "resuming at the log's start, offset 0: the mirror began behind the anchor")
-    return finding(Verdict.BOUNDED, "resuming at the first record that may not have been processed")
+        return finding(Verdict.EARLY, "resuming at the log's start, offset 0: the mirror began behind the anchor")
+    return finding(Verdict.EARLY, "resuming at the first record that may not have been processed")
 
 
 def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) -> Search[Finding]:
@@ -219,5 +219,6 @@ def remap(question: Question, earliest_ms: int | None, latest_ms: int | None) ->
         detail = "partition counts differ, and no time bounds what was not read: resuming at the log's start"
     if gone:
         detail += "; older records have been deleted and some may be unprocessed"
-    verdict, exact = Verdict.LOST if gone else Verdict.REMAPPED, 0 if at_most == 0 else None
-    return Finding(verdict, around.lower, at_most, exact, detail=detail).resting_on(around.previous)
+    verdict, exact = Verdict.LOST if gone else Verdict.EARLY, 0 if at_most == 0 else None
+    found = Finding(verdict, around.lower, at_most, exact, detail=detail, spread=True)
+    return found.resting_on(around.previous)

@@ -1,4 +1,4 @@
-"""The verdicts on a partition, best to worst, and the finding that carries one."""
+"""What is found for a partition: six kinds, best to worst, and a finding of one of them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from reconciler.core.anchors import Record, fingerprint
 
 
 class Verdict(Enum):
-    """The ten verdicts, ordered by badness: ``max`` of a run's verdicts is the run's."""
+    """The six kinds of a finding, ordered by badness: ``max`` of a run's is the run's."""
 
-    MATCH = "match"
-    MOVED = "moved"
+    EXACT = "exact"
     NEW = "new"
-    TIED = "tied"
-    BOUNDED = "bounded"
-    REMAPPED = "remapped"
+    EARLY = "early"
     BEHIND = "behind"
     LOST = "lost"
-    MISSING = "missing"
     UNRESOLVED = "unresolved"
 
     __hash__ = object.__hash__
@@ -35,13 +31,7 @@ class Verdict(Enum):
 
 _ORDER = {verdict: place for place, verdict in enumerate(Verdict)}
 
-NEEDS_BUDGET = frozenset({Verdict.BOUNDED, Verdict.REMAPPED})
-"""May start only if the replay stays within ``max_replay``."""
-
-PROVEN = frozenset({Verdict.MATCH, Verdict.MOVED})
-"""The record that was looked for was found: the place is exact."""
-
-STOPS = frozenset({Verdict.LOST, Verdict.MISSING, Verdict.UNRESOLVED})
+STOPS = frozenset({Verdict.LOST, Verdict.UNRESOLVED})
 """Stop unless a person accepts them."""
 
 
@@ -99,6 +89,10 @@ class Finding:
     """The fingerprint of the record at ``record_offset``, where that need not be the anchor's."""
     by_row_time: bool = False
     """True where nothing but the time of the store's row says where the job is."""
+    absent: bool = False
+    """The destination does not have the partition."""
+    spread: bool = False
+    """The destination's partitions do not correspond to the stored ones: the offset is found by time over all."""
 
     def __post_init__(self) -> None:
         if self.resume_offset is None and self.verdict not in STOPS:

@@ -130,7 +130,7 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
     plans = {job.name: job for job in starts.plans}
     refuse_several_verdicts(by_hand, plans.values())
     if ending := positions.end_jobs(config, jobs):
-        lacking = ByHand(accepted=by_hand.accepted & {Verdict.MISSING})
+        lacking = ByHand(accepted=by_hand.accepted & {Verdict.UNRESOLVED})
         ends = _search(config, [job for job, _ in ending], outside, lacking).plans
         furthest = {job.name: uneven for job, uneven in ending}
         plans |= {job.name: positions.with_end_rows(plans[job.name], job, furthest[job.name]) for job in ends}
@@ -203,7 +203,7 @@ def _search(
         found |= undelivered.held_back(config, outside, cluster, places, questions, found)
     by_person = passes.by_hand(by_hand, places, found)
     described = beside(lambda: reader.describe(topics))  # while the rows are made
-    plans = [_job_plan(job, found, by_person, by_hand, near) for job in gathered]
+    plans = [_job_plan(config, job, found, by_person, by_hand, near) for job in gathered]
     _refuse_recreated(cluster, described())
     return _Searched(cluster.cluster_id, gathered, plans)
 
@@ -290,6 +290,7 @@ def _refuse_unknown(by_hand: ByHand, places: Sequence[JobPartition]) -> None:
 
 
 def _job_plan(
+    config: Config,
     gathered: GatheredJob,
     found: Mapping[Key, Found],
     by_person: Mapping[Key, Found],
@@ -302,8 +303,7 @@ def _job_plan(
     folded = {
         topic
         for topic, places in by_topic.items()
-        if is_handed_over(places)
-        or any(at.key in found and found[at.key].finding.verdict is Verdict.REMAPPED for at in places)
+        if is_handed_over(places) or any(at.key in found and found[at.key].finding.spread for at in places)
     }
     without_rows = {topic for topic, places in by_topic.items() if _lacks_rows(places, found)}
     rows = []
@@ -316,7 +316,8 @@ def _job_plan(
             rows.append(_row(at, unresolved(at.fault), None, by_hand))
         elif (at.own or at.source.topic not in folded) and not (at.is_new and _has_partitions(by_topic, at)):
             rows.append(_row(at, _missing(at, near), None, by_hand))
-    return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows))
+    lives = config.there if gathered.job.moved else config.here
+    return JobPlan(gathered.job.name, gathered.job.group, gathered.store, tuple(rows), lives=lives)
 
 
 def _has_partitions(by_topic: Mapping[str, Sequence[JobPartition]], at: JobPartition) -> bool:
@@ -341,7 +342,7 @@ def _missing(at: JobPartition, near: NearTopics) -> Found:
     if not at.topic_id:
         there = near.of(at.destination.topic, at.source.topic)
         detail = f'the destination has no topic "{at.destination.topic}"' + (f"; it has {there}" if there else "")
-    return engine.SearchResult(Finding(Verdict.MISSING, None, detail=detail), 0, 0)
+    return engine.SearchResult(Finding(Verdict.UNRESOLVED, None, detail=detail, absent=True), 0, 0)
 
 
 def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHand) -> PartitionPlan:
@@ -354,7 +355,7 @@ def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHan
         detail = f"{by_person.finding.detail}{beyond}; found: {finding.detail}"
         finding, by_hand = replace(by_person.finding, verdict=finding.verdict, detail=detail), True
         probes, rounds = probes + by_person.probes, rounds + by_person.rounds
-    elif accepts(decided, finding.verdict, finding.resume_offset):
+    elif accepts(decided, finding):
         finding, by_hand = replace(finding, detail=f"accepted by hand: {finding.detail}"), True
     finding = with_earlier_stay(at, finding)
     return PartitionPlan.of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reconciler.config.file import Config, Job
-from reconciler.core.verdicts import Verdict
+from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import ByHand, WrongDecision
 from reconciler.formats.decimal_text import some
@@ -49,9 +49,12 @@ def refuse_several_verdicts(by_hand: ByHand, found: Iterable[JobPlan]) -> None:
             raise SeveralJobs(f"--accept {word}", [job.name for job in fitting])
 
 
-def accepts(by_hand: ByHand, verdict: Verdict, resume_offset: int | None) -> bool:
-    """True if a person lets a partition with this finding start. Without an offset it cannot, unless it is missing."""
-    return verdict in by_hand.accepted and (resume_offset is not None or verdict is Verdict.MISSING)
+def accepts(by_hand: ByHand, finding: Finding) -> bool:
+    """True if a person lets a partition with this finding start, or leaves out one that is not there.
+
+    Nothing else that has no offset can start.
+    """
+    return finding.verdict in by_hand.accepted and (finding.resume_offset is not None or finding.absent)
 
 
 def is_placed(row: PartitionPlan) -> bool:

@@ -13,7 +13,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
-from reconciler.core.verdicts import PROVEN, Finding, Verdict
+from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import JobRows
 from reconciler.failover.selection import (
     Selected,
@@ -302,10 +302,10 @@ def _with_this_stay(place: JobPartition, finding: Finding) -> Finding:
         more = max(0, place.stored_offset + more - resume)
     if resume is None or not more:
         return finding
-    is_early = not place.own and finding.verdict in (Verdict.NEW, *PROVEN)
+    is_early = not place.own and finding.verdict in (Verdict.NEW, Verdict.EXACT)
     return replace(
         finding,
-        verdict=Verdict.BOUNDED if is_early else finding.verdict,
+        verdict=Verdict.EARLY if is_early else finding.verdict,
         replay_at_most=(finding.replay_at_most or 0) + more,
         replay_exact=None,
         detail=f"{finding.detail}; up to {counted(more, 'record')} after the stored offset may be processed",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError
-from reconciler.core.verdicts import PROVEN, STOPS, Position, Verdict
+from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.failover.numbers import job_topics
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
@@ -144,13 +144,13 @@ def records_again_after_end(row: PartitionPlan) -> int:
 
     0 for all rows but such an end: a batch without a proven one is repeated empty.
     """
-    counts = row.position == Position.END and row.verdict in PROVEN and not row.set_by_hand
+    counts = row.position == Position.END and row.verdict is Verdict.EXACT and not row.set_by_hand
     return (row.replay_at_most or 0) if counts else 0
 
 
 def records_of_empty_batch(row: PartitionPlan) -> int:
     """The most records that a batch without a proven end may have put out before it stopped; 0 for other rows."""
-    is_proven = row.position != Position.END or row.verdict in PROVEN or row.set_by_hand
+    is_proven = row.position != Position.END or row.verdict is Verdict.EXACT or row.set_by_hand
     return 0 if is_proven else row.replay_at_most or 0
 
 
@@ -195,7 +195,7 @@ def _empty(start: PartitionPlan, end: PartitionPlan, at: int | None) -> Partitio
     most = None if at is None else max(0, at - (start.stored_offset or 0))
     return replace(
         _at_start(start, end),
-        verdict=start.verdict if start.resume_offset is None else Verdict.BOUNDED,
+        verdict=start.verdict if start.resume_offset is None else Verdict.EARLY,
         replay_at_most=most,
         replay_exact=None,
         matched_by=None,

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from reconciler.core.anchors import Record, StoredOffset
 from reconciler.core.probes import Withheld
 from reconciler.core.question import Question
-from reconciler.core.verdicts import PROVEN, Finding, MatchedBy, Verdict
+from reconciler.core.verdicts import Finding, MatchedBy, Verdict
 from reconciler.ports import LogReader, ReadRequest, TopicPartition
 
 FIRST_RECORDS = 16
@@ -75,7 +75,7 @@ def all_in_place(findings: Mapping[TopicPartition, Finding], questions: Mapping[
 def holds_anchor(finding: Finding) -> bool:
     """True if the anchor's record was found in this partition, also where it proves no offset, because it lags."""
     by_content = finding.matched_by in (MatchedBy.ID, MatchedBy.FINGERPRINT)
-    return finding.verdict in PROVEN or (finding.verdict is Verdict.BOUNDED and by_content)
+    return finding.verdict is Verdict.EXACT or (finding.verdict is Verdict.EARLY and by_content)
 
 
 def beyond(stored: Iterable[int], existing: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -124,7 +124,8 @@ def earlier_of(own: Finding, by_time: Finding) -> Finding:
     earlier_by = by_time.resume_offset - own.resume_offset
     return replace(
         own if earlier_by > 0 else by_time,
-        verdict=max(Verdict.REMAPPED, own.verdict, by_time.verdict),
+        verdict=max(Verdict.EARLY, own.verdict, by_time.verdict),
+        spread=True,
         replay_at_most=by_time.replay_at_most + max(0, earlier_by),
         replay_exact=None,
         matched_by=None,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from reconciler.checkpoints.restart import Checkpoint
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import NeedsPerson, NotCreated
-from reconciler.core.verdicts import PROVEN, Position, Verdict
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.folder import open_folder
 from reconciler.formats.plan import JobPlan, PartitionPlan
@@ -116,7 +116,7 @@ def _of_end(row: PartitionPlan, start: PartitionPlan | None) -> int:
     if start is not None and (start.skips is not None or (is_placed(start) and start.verdict is Verdict.UNRESOLVED)):
         return 0
     began = (start.stored_offset or 0) if start is not None else 0
-    of_batch = 0 if row.verdict in PROVEN else (row.stored_offset or 0) - began
+    of_batch = 0 if row.verdict is Verdict.EXACT else (row.stored_offset or 0) - began
     return max(row.replay_at_most or 0, of_batch)
 
 

@@ -254,7 +254,7 @@ def _finding(front: _Front, finding: Finding, why: str) -> Finding | None:
     detail = f"{what}: it and what follows may be unread, so the job resumes there, {counted(more, 'offset')} earlier"
     return replace(
         finding,
-        verdict=max(Verdict.BOUNDED, finding.verdict),
+        verdict=max(Verdict.EARLY, finding.verdict),
         resume_offset=first.offset,
         replay_at_most=(finding.replay_at_most or 0) + more,
         replay_exact=None,

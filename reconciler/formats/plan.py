@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.policies import Behind
-from reconciler.core.verdicts import NEEDS_BUDGET, STOPS, Position, Skips, Verdict
+from reconciler.core.verdicts import STOPS, Position, Skips, Verdict
 from reconciler.formats import plan_text
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError, Fields, digest_without, json_value
@@ -35,7 +35,7 @@ _GROWN = frozenset(("not_judged", "policy"))
 _NOT_JUDGED = frozenset(("name", "reason"))
 _SOURCE = frozenset(("name", "cluster_id"))
 _DESTINATION = frozenset(("name", "bootstrap_servers", "cluster_id"))
-_JOB = frozenset(("name", "group", "store", "verdict", "partitions"))
+_JOB = frozenset(("name", "group", "store", "lives", "finding", "partitions"))
 _JOB_GROWN = frozenset(("sinks",))
 
 _TIME = re.compile(
@@ -69,17 +69,21 @@ DEFAULT_POLICY = StartPolicy()
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """All rows of one job; its verdict is the worst of them. ``sinks``: a row for each sink of the job."""
+    """All rows of one job; its finding is the worst of them. ``sinks``: a row for each sink of the job.
+
+    ``lives``: the cluster whose numbers the stored offsets are.
+    """
 
     name: str
     group: str
     store: str
     partitions: tuple[PartitionPlan, ...]
     sinks: tuple[SinkRow, ...] = ()
+    lives: str = ""
 
     @property
     def verdict(self) -> Verdict:
-        return max((row.verdict for row in self.partitions), default=Verdict.MATCH)
+        return max((row.verdict for row in self.partitions), default=Verdict.EXACT)
 
     @property
     def starts(self) -> JobPlan:
@@ -103,7 +107,8 @@ class JobPlan:
             "name": self.name,
             "group": self.group,
             "store": self.store,
-            "verdict": self.verdict.value,
+            "lives": self.lives,
+            "finding": self.verdict.value,
             "partitions": [],
         }
         if self.sinks:  # the field is absent where no sink is configured
@@ -127,9 +132,10 @@ class JobPlan:
                 raise FieldError(where, "has two rows for one partition")
         listed = enumerate(fields.items("sinks") if "sinks" in value else [])
         sinks = tuple(SinkRow.from_json(row, f"{where}.sinks[{number}]") for number, row in listed)
-        job = cls(fields.text("name"), fields.text("group"), fields.text("store"), rows, sinks)
-        if fields.member("verdict", Verdict) is not job.verdict:
-            raise FieldError(fields.place("verdict"), "is not the worst of its partitions")
+        name, lives = fields.text("name"), fields.any_text("lives")
+        job = cls(name, fields.text("group"), fields.text("store"), rows, sinks, lives)
+        if fields.member("finding", Verdict) is not job.verdict:
+            raise FieldError(fields.place("finding"), "is not the worst of its partitions")
         return job
 
 
@@ -170,7 +176,7 @@ class Plan:
 
     @property
     def verdict(self) -> Verdict:
-        return max((job.verdict for job in self.jobs), default=Verdict.MATCH)
+        return max((job.verdict for job in self.jobs), default=Verdict.EXACT)
 
     def job(self, name: str | None = None) -> JobPlan:
         """The job of that name, or the only one there is: a job that was not judged counts, too."""
@@ -325,10 +331,10 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
     if row.set_by_hand:
         return None
     if row.verdict in STOPS:
-        return _ADVICE[row.verdict]
+        return _NOT_THERE if row.absent else _ADVICE[row.verdict]
     if row.no_rows:
         return _NO_ROWS
-    if row.verdict in NEEDS_BUDGET and (row.replay_at_most or 0) > policy.max_replay:
+    if row.verdict is Verdict.EARLY and (row.replay_at_most or 0) > policy.max_replay:
         return (
             f"up to {counted(row.replay_at_most or 0, 'record')} would be read again, more than max_replay = "
             f"{policy.max_replay}: raise max_replay or scan_records{_or_accept(row)}"
@@ -363,10 +369,11 @@ _NO_ROWS = (
     "correct the job's group, topics or store; if the job is new, "
     'write new = "earliest" in its [[jobs]] table, or let it start once with --accept new'
 )
+_NOT_THERE = (
+    "correct the job's topics or home, [topics], or the mirror; if the job is not to read it, --accept unresolved"
+)
 _ADVICE = {
     Verdict.LOST: "unprocessed records may be gone: fetch them elsewhere, then --accept lost",
-    Verdict.MISSING: "correct the job's topics or home, [topics], or the mirror; if the job is not to read it, "
-    "--accept missing",
     Verdict.UNRESOLVED: "nothing could be proven: choose an offset with --set TOPIC:PARTITION=OFFSET",
 }
 

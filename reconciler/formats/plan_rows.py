@@ -13,11 +13,11 @@ from reconciler.formats.json_fields import INT32_MAX, INT64_MIN, FieldError, Fie
 
 _ROW = frozenset(
     (
-        *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict"),
+        *("source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "finding"),
         *("resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips"),
     )
 )
-_GROWN = frozenset(("no_rows", "by_row_time", "replaces"))
+_GROWN = frozenset(("no_rows", "by_row_time", "absent", "spread", "replaces"))
 _SEEN = frozenset(("stored_offset", "sha256"))
 _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
@@ -91,7 +91,7 @@ class PartitionPlan:
 
     ``no_rows``: the store holds no row of any partition of this topic, which has records.
     ``by_row_time``: nothing but the time of the store's row says where the job is; an anchor that names no record may
-    stand beside it. Both are written only where true.
+    stand beside it. ``absent``, ``spread``: as in ``Finding``. The four are written only where true.
     """
 
     source_topic: str
@@ -113,6 +113,8 @@ class PartitionPlan:
     set_by_hand: bool = False
     no_rows: bool = False
     by_row_time: bool = False
+    absent: bool = False
+    spread: bool = False
     replaces: SeenRow | None = None
     """The row under the destination's name, which ``apply`` replaces and ``rollback`` puts back; None: no row."""
     skips: Skips | None = None
@@ -159,6 +161,8 @@ class PartitionPlan:
             skips_accepted=skips_accepted,
             record_fingerprint=finding.record_fingerprint,
             by_row_time=finding.by_row_time,
+            absent=finding.absent,
+            spread=finding.spread,
         )
 
     @property
@@ -173,8 +177,8 @@ class PartitionPlan:
 
     @property
     def is_right(self) -> bool:
-        """True if the stored offset is right as it is; a person may have set another one for a match."""
-        return self.verdict is Verdict.MATCH and self.resume_offset == self.stored_offset
+        """True if the stored offset is right as it is."""
+        return self.verdict is Verdict.EXACT and self.resume_offset == self.stored_offset
 
     def sees(self, stored: StoredOffset | None) -> bool:
         """True if a row that a store holds now is the one this row was planned from."""
@@ -199,7 +203,7 @@ class PartitionPlan:
             "position": self.position,
             "stored_offset": self.stored_offset,
             "anchor": None if self.anchor is None else self.anchor.to_json(),
-            "verdict": self.verdict.value,
+            "finding": self.verdict.value,
             "resume_offset": self.resume_offset,
             "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
             "evidence": {
@@ -213,6 +217,8 @@ class PartitionPlan:
             "set_by_hand": self.set_by_hand,
             **({"no_rows": True} if self.no_rows else {}),
             **({"by_row_time": True} if self.by_row_time else {}),
+            **({"absent": True} if self.absent else {}),
+            **({"spread": True} if self.spread else {}),
             **({} if self.replaces is None else {"replaces": self.replaces.to_json()}),
             "skips": skips,
         }
@@ -234,7 +240,7 @@ class PartitionPlan:
             position=fields.member("position", Position),
             stored_offset=fields.number_or_null("stored_offset", INT64_MIN),
             anchor=None if anchor is None else PlanAnchor.from_json(anchor, fields.place("anchor")),
-            verdict=fields.member("verdict", Verdict),
+            verdict=fields.member("finding", Verdict),
             resume_offset=fields.number_or_null("resume_offset"),
             replay_at_most=replay.number_or_null("at_most"),
             replay_exact=replay.number_or_null("exact"),
@@ -246,6 +252,8 @@ class PartitionPlan:
             set_by_hand=fields.flag("set_by_hand"),
             no_rows=fields.flag_or_absent("no_rows"),
             by_row_time=fields.flag_or_absent("by_row_time"),
+            absent=fields.flag_or_absent("absent"),
+            spread=fields.flag_or_absent("spread"),
             replaces=SeenRow.from_json(fields.value("replaces"), fields.place("replaces")) if has_replaces else None,
             skips=skipped,
             skips_accepted=accepted,
@@ -269,15 +277,13 @@ class PartitionPlan:
         )
         if self.anchor is not None and self.stored_offset is None:
             raise ValueError("an anchor belongs to a stored offset")
-        if self.verdict is Verdict.MISSING and self.resume_offset is not None:
-            raise ValueError("a partition that is missing has no resume offset")
+        if self.absent and (self.verdict is not Verdict.UNRESOLVED or self.resume_offset is not None):
+            raise ValueError("a partition that is not there has no resume offset")
         if self.no_rows and (self.verdict is not Verdict.NEW or self.stored_offset is not None):
             raise ValueError("only a new partition has no rows")
         names_record = self.anchor is not None and not self.anchor.is_bare
         if self.by_row_time and (names_record or self.stored_offset is None):
             raise ValueError("only a stored offset without anchor is placed by the time of its row")
-        if self.verdict is Verdict.MATCH and not self.set_by_hand and self.resume_offset != self.stored_offset:
-            raise ValueError("a match resumes at the stored offset")
         if self.skips is not None and not self.set_by_hand:
             raise ValueError("only an offset set by hand skips records")
         if self.skips is not None and self.skips.at_most > (self.resume_offset or 0):

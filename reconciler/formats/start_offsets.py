@@ -7,7 +7,7 @@ from itertools import islice
 
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.verdicts import Position
 from reconciler.formats.decimal_text import some
 from reconciler.formats.json_fields import compact
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
@@ -30,7 +30,7 @@ def offsets_of(job: JobPlan, policy: StartPolicy) -> Offsets:
     _require_startable(job, policy)
     by_topic: dict[str, dict[int, int]] = {}
     for row in job.partitions:
-        if row.verdict is Verdict.MISSING:
+        if row.absent:
             continue  # a person accepted it: the destination has no such partition to start
         if row.resume_offset is None or row.resume_offset < 0:
             raise ConfigError(
@@ -103,13 +103,13 @@ def _require_startable(job: JobPlan, policy: StartPolicy) -> None:
             f"By the plan, job {job.name} may not start. Partitions that need a decision, {len(undecided):,} of "
             f"{len(job.partitions):,}: {some(undecided, MOST_NAMED)}.",
             hint="`reconciler show PLAN` lists all with their reasons; then plan again with --set "
-            "TOPIC:PARTITION=OFFSET or --accept VERDICT (or --accept skips).",
+            "TOPIC:PARTITION=OFFSET or --accept FINDING (or --accept skips).",
         )
 
 
 def _may_start(row: PartitionPlan, policy: StartPolicy) -> bool:
-    """True if the plan found an offset, or a person gave one or accepted that the partition is missing."""
-    return why_stopped(row, policy) is None and (row.resume_offset is not None or row.verdict is Verdict.MISSING)
+    """True if the plan found an offset, or a person gave one or accepted that the partition is not there."""
+    return why_stopped(row, policy) is None and (row.resume_offset is not None or row.absent)
 
 
 def _require_all_partitions(topic: str, partitions: Mapping[int, int]) -> None:

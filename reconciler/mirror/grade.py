@@ -15,7 +15,7 @@ from itertools import takewhile
 
 from reconciler.core.anchors import Identity, Record, fingerprint
 from reconciler.core.mirror_pairs import MirrorCheckpoint
-from reconciler.core.verdicts import PROVEN, Verdict
+from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan
 from reconciler.mirror.reading import between
 from reconciler.ports import LogReader, TopicPartition
@@ -54,9 +54,15 @@ class Graded:
 def wanted(row: PartitionPlan, own: int | None) -> Graded | None:
     """What to grade of a checked row; None where nothing is proven, or MirrorMaker has no offset."""
     resume = row.resume_offset
-    if own is None or resume is None or row.set_by_hand or row.verdict not in {*PROVEN, Verdict.BOUNDED}:
+    if (
+        own is None
+        or resume is None
+        or row.set_by_hand
+        or row.spread
+        or row.verdict not in (Verdict.EXACT, Verdict.EARLY)
+    ):
         return None
-    lag = 0 if row.verdict in PROVEN else row.replay_at_most or 0
+    lag = 0 if row.verdict is Verdict.EXACT else row.replay_at_most or 0
     return Graded(resume, resume + lag, own)
 
 

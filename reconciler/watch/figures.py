@@ -10,14 +10,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from reconciler.core.errors import ExitCode, ReconcilerError
-from reconciler.core.verdicts import NEEDS_BUDGET, Verdict
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import GatheredJob, JobPartition
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
 from reconciler.ports import Row, TopicPartition
 from reconciler.watch.mirrored import MirrorFigures
-
-RIGHT = frozenset({Verdict.MATCH, Verdict.NEW})
-"""The verdicts that a job which runs on the watched cluster may have."""
 
 MOST_AHEAD_MS = 600_000
 """How far the clocks of jobs and producers may be ahead. An anchor that is further ahead, for example that of a record
@@ -139,9 +136,9 @@ def _topic(
     return TopicFigures(
         {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
         own=_partitions(here),
-        mismatched=_partitions(row for row in here if row.verdict not in RIGHT),
+        mismatched=_partitions(row for row in here if not (row.is_right or row.verdict is Verdict.NEW)),
         blocked=_partitions(stopped),
-        over_budget=_partitions(row for row in stopped if row.verdict in NEEDS_BUDGET),
+        over_budget=_partitions(row for row in stopped if row.verdict is Verdict.EARLY),
         without_rows=_partitions(row for row in every if row.no_rows),
         shortfall=_partitions(behind),
         replay=sum(max(row.replay_at_most or 0 for row in rows) for rows in partitions),

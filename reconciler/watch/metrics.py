@@ -109,7 +109,7 @@ _TOPIC_GAUGES = {
 def _of_topics(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
     labels = (*JOB_LABELS, "topic")
     partitions = _gauge(
-        "partitions", "Partitions of the job's topic by what the last whole check found.", (*labels, "verdict")
+        "partitions", "Partitions of the job's topic by what the last whole check found.", (*labels, "finding")
     )
     gauges = {key: _gauge(name, meaning, labels) for key, (name, meaning) in _TOPIC_GAUGES.items()}
     delivered = _gauge(

@@ -84,7 +84,7 @@ def row(
     topic: str = "o",
     there: str | None = None,
     position: str = "next",
-    verdict: Verdict = Verdict.MOVED,
+    verdict: Verdict = Verdict.EXACT,
     anchor: PlanAnchor | None = None,
     record: int | None = None,
     by: str | None = None,

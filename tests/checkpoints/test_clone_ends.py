@@ -111,7 +111,7 @@ def test_records_sent_again_are_counted_where_the_sink_does_not_remember_the_bat
 
 def test_what_only_a_batch_without_a_proven_end_counts_does_not_come_again() -> None:
     """A start is exact then: the batch is repeated empty."""
-    unproven = planned_row("a.o", 0, 6, Verdict.BOUNDED, position=Position.END, replay_at_most=3)
+    unproven = planned_row("a.o", 0, 6, Verdict.EARLY, position=Position.END, replay_at_most=3)
     rows = [planned_row("a.o", 0, 3), unproven]
     assert not has_replay(rows)
     assert replay_sum(rows) == "at most 0 records"

@@ -159,7 +159,7 @@ def test_a_destination_that_has_changed_is_refused(files: Files, change: Any, ma
 
 
 OTHER = anchor_of(7)
-LOCATED = replace(row(0, 30, 3, verdict=Verdict.BOUNDED), record_fingerprint=OTHER.fingerprint)
+LOCATED = replace(row(0, 30, 3, verdict=Verdict.EARLY), record_fingerprint=OTHER.fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -
     (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}", moved=True) for job in config.jobs)
     rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
     assert [(each.verdict, each.stored_offset, each.resume_offset) for each in rows] == [
-        (Verdict.MATCH, 3, 3),
-        (Verdict.MATCH, 4, 4),
+        (Verdict.EXACT, 3, 3),
+        (Verdict.EXACT, 4, 4),
     ]
     assert check(config, config.jobs, world).plan.to_json()["jobs"] == known.to_json()["jobs"], "the original's anchors"
 
@@ -289,7 +289,7 @@ def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: F
         assert not made.repeats_empty
         copied = replace(start, store=f"checkpoint:{made.new_path}", moved=True)
         rows = check(replace(config, jobs=(copied,)), [copied], world).plan.starts.jobs[0].partitions
-        assert [row.verdict for row in rows] == [Verdict.MATCH] * 2, "the anchors are those of the copy's starts"
+        assert [row.verdict for row in rows] == [Verdict.EXACT] * 2, "the anchors are those of the copy's starts"
         return read_checkpoint(made.new_path).positions[0].end
 
     right = {("a.o", 0): 6, ("a.o", 1): 7}
@@ -337,7 +337,7 @@ def test_a_batch_that_has_records_of_one_source_alone_is_not_taken_for_a_whole_o
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
     end = next(row for row in known.job().partitions if (row.partition, row.position) == (0, "end"))
-    assert (end.verdict, end.resume_offset, end.replay_at_most) == (Verdict.BOUNDED, 3, 8)
+    assert (end.verdict, end.resume_offset, end.replay_at_most) == (Verdict.EARLY, 3, 8)
     made = clone(below.path, new(below), known, config=config, outside=world)
     assert (made.repeats_empty, made.repeated_at_most) == (True, 8)
 

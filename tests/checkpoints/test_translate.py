@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_a_void_source_moves_where_it_began(files: Files, moved: Moved) -> None:
     assert (set(found.edits), found.sources, found.kept) == ({"sources/0/0"}, ("0",), ("1",))
 
 
-GONE = row(1, 31, None, verdict=Verdict.MISSING, by_hand=True)
+GONE = replace(row(1, 31, None, verdict=Verdict.UNRESOLVED, by_hand=True), absent=True)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ GONE = row(1, 31, None, verdict=Verdict.MISSING, by_hand=True)
         ),
         ([O], [*both(), new(2, 5)], {"0": '{"a.o":{"0":3,"1":4,"2":5}}'}),
         ([O, "17"], [*both(), new(0, 6, "q")], {"0": '{"a.o":{"0":3,"1":4},"a.q":{"0":6}}'}),
-        ([{"o": {**O["o"], 2: 32}}], both(verdict=Verdict.REMAPPED), MOVED),
+        ([{"o": {**O["o"], 2: 32}}], [replace(each, spread=True) for each in both(verdict=Verdict.EARLY)], MOVED),
         ([{"o": {**O["o"], 2: 0}}], both(), MOVED),
         ([O], [row(0, 30, 3), GONE], {"0": '{"a.o":{"0":3}}'}),
         ([{"a.o": O["o"]}], both(), MOVED),
@@ -211,9 +212,8 @@ def test_a_checkpoint_that_the_plan_does_not_fit_is_refused(
     ("verdict", "resume", "replay"),
     [
         (Verdict.UNRESOLVED, None, None),
-        (Verdict.MISSING, None, 0),
         (Verdict.LOST, 3, 0),
-        (Verdict.BOUNDED, 3, 2_000_000),
+        (Verdict.EARLY, 3, 2_000_000),
     ],
 )
 def test_a_partition_that_needs_a_decision_is_not_copied(

@@ -77,7 +77,7 @@ def test_an_offset_without_an_anchor_is_unresolved() -> None:
 
 def test_an_offset_without_an_anchor_uses_the_rows_own_time_if_the_policy_says_so() -> None:
     finding = ask(log_of(A, B, C, D), StoredOffset(17, written_at_ms=120), by_row_time=True)
-    assert (finding.verdict.value, finding.resume_offset) == ("bounded", 2)
+    assert (finding.verdict.value, finding.resume_offset) == ("early", 2)
 
 
 def test_an_unknown_row_time_is_unresolved() -> None:
@@ -120,7 +120,7 @@ def test_different_partition_counts_resume_by_the_earliest_anchor() -> None:
     """Anchors at 110 and 130: c and d may be of either partition, so all from b's time on is read."""
     log, question = log_of(A, B, C, D, E), Question(None, HERE, HERE_TOPIC)
     finding = answer(log, lambda: remap(question, 110, 130)).finding
-    assert found(finding) == ("remapped", 1, 3, None)
+    assert found(finding) == ("early", 1, 3, None)
 
 
 def test_different_partition_counts_and_an_expired_prefix_are_a_loss() -> None:
@@ -145,7 +145,7 @@ MISSPELT = identity_from_spec(id="header:mesage-id")
 )
 def test_the_detail_names_the_id_setting_if_no_record_read_has_an_id(identity: Identity, what: str) -> None:
     finding = ask(log_of(A, B, C, D, E), anchor_of(C), identity)
-    assert finding.verdict.value in ("bounded", "lost")
+    assert finding.verdict.value in ("early", "lost")
     assert "anchors have ids, and none of the " in finding.detail
     assert what in finding.detail
     assert "not in the destination" not in finding.detail

@@ -38,7 +38,7 @@ def test_a_moved_anchor_is_found_and_the_next_record_follows(identity: Identity)
         else [replace(r, id=b"%d" % i) for i, r in enumerate((A, B, C, D, E))]
     )
     finding = ask(log_of(*names), anchor_of(names[2], identity), identity)
-    assert found(finding) == ("moved", 3, 0, 0)
+    assert found(finding) == ("exact", 3, 0, 0)
     assert finding.record_offset == 2
 
 
@@ -50,7 +50,7 @@ def test_the_evidence_says_what_matched() -> None:
 
 
 def test_an_anchor_that_happens_to_keep_its_offset_is_a_match() -> None:
-    assert found(ask(log_of(A, B, C), anchor_of(B, offset=1))) == ("match", 2, 0, 0)
+    assert found(ask(log_of(A, B, C), anchor_of(B, offset=1))) == ("exact", 2, 0, 0)
 
 
 def test_an_anchor_without_time_before_dated_records_is_found() -> None:
@@ -58,18 +58,18 @@ def test_an_anchor_without_time_before_dated_records_is_found() -> None:
     undated = Rec("n", None)
     log = log_of(*letters("abcdefghij"), undated, Rec("z", 900))
     anchor = replace(anchor_of(undated), timestamp_ms=-1)
-    assert found(ask(log, anchor))[:2] == ("moved", 11)
+    assert found(ask(log, anchor))[:2] == ("exact", 11)
 
 
 def test_an_anchor_that_names_the_next_record_resumes_at_it() -> None:
     finding = ask(log_of(A, B, C), anchor_of(B, names=Names.NEXT))
-    assert found(finding) == ("moved", 1, 0, 0)
+    assert found(finding) == ("exact", 1, 0, 0)
     assert finding.record_offset == 0
 
 
 def test_an_id_used_twice_with_different_content_is_not_trusted() -> None:
     first, second = Rec("a", 500, id=b"same"), Rec("b", 500, id=b"same")
-    assert found(ask(log_of(first, second, Rec("z", 900)), anchor_of(second))) == ("moved", 2, 0, 0)
+    assert found(ask(log_of(first, second, Rec("z", 900)), anchor_of(second))) == ("exact", 2, 0, 0)
 
 
 @pytest.mark.parametrize("lag", [-1, -5])
@@ -89,14 +89,14 @@ def test_poisoned_payloads_and_missing_headers_are_not_the_anchor() -> None:
     identity = identity_from_spec(timestamp="json:$.ts", id="header:id")
     target = event("c", 120, 120)
     finding = ask(log_of(*poison, target, *poison), anchor_of(target, identity), identity)
-    assert (finding.verdict.value, finding.resume_offset) == ("moved", 4)
+    assert (finding.verdict.value, finding.resume_offset) == ("exact", 4)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 5])
 def test_a_scan_that_ends_early_says_bounded_and_skips_nothing(budget: int) -> None:
     tie = [Rec(name, 500) for name in "abcdefgh"]
     finding = ask(log_of(Rec("0", 1), *tie), anchor_of(tie[6]), limits=Limits(0, budget, 100))
-    assert found(finding) == ("bounded", 1, 8, None)
+    assert found(finding) == ("early", 1, 8, None)
 
 
 # ---------------------------------------------------------------- misleading evidence: landing early is right

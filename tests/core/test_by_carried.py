@@ -38,30 +38,30 @@ def asked(log: MemoryLog, stored: int, own: int | None = None, *, of_source: boo
 
 def test_the_job_resumes_at_the_next_record() -> None:
     finding = asked(log_of(*numbered(4, 5, 6, 7, 8)), 6)
-    assert found(finding) == ("moved", 2, 0, 0)
+    assert found(finding) == ("exact", 2, 0, 0)
     assert finding.detail == "the next record carries the source's offset 6, and the job stopped at 6"
     assert (finding.record_offset, finding.record_fingerprint is not None) == (1, True)
 
 
 def test_what_was_sent_again_is_stepped_over_only_where_the_rest_comes_again() -> None:
-    assert found(asked(log_of(*numbered(3, 4, 5, 6, 7, 4, 5, 6, 7, 8)), 6)) == ("moved", 7, 0, 0)
-    assert found(asked(log_of(*numbered(3, 4, 5, 6, 7, 4, 5, 6)), 6)) == ("moved", 3, 2, 2)
+    assert found(asked(log_of(*numbered(3, 4, 5, 6, 7, 4, 5, 6, 7, 8)), 6)) == ("exact", 7, 0, 0)
+    assert found(asked(log_of(*numbered(3, 4, 5, 6, 7, 4, 5, 6)), 6)) == ("exact", 3, 2, 2)
 
 
 def test_many_records_are_bisected() -> None:
     finding = asked(log_of(*numbered(*range(5000, 9000))), 7777)
-    assert found(finding) == ("moved", 2777, 0, 0)
+    assert found(finding) == ("exact", 2777, 0, 0)
 
 
 def test_a_number_after_the_last_mirrored_record_is_behind_unless_it_is_the_next_one() -> None:
     assert found(asked(log_of(*numbered(4, 5, 6)), 9)) == ("behind", 3, 0, 0)
-    assert found(asked(log_of(*numbered(4, 5, 6)), 7)) == ("moved", 3, 0, 0)
+    assert found(asked(log_of(*numbered(4, 5, 6)), 7)) == ("exact", 3, 0, 0)
     assert found(asked(log_of(), 7)) == ("behind", 0, 0, 0)
 
 
 def test_deleted_unprocessed_records_are_lost() -> None:
     assert found(asked(log_of(*numbered(4, 5, 6, 7), deleted_before=2), 5))[:2] == ("lost", 2)
-    assert found(asked(log_of(*numbered(4, 5, 6, 7), deleted_before=1), 5)) == ("moved", 1, 0, 0)
+    assert found(asked(log_of(*numbered(4, 5, 6, 7), deleted_before=1), 5)) == ("exact", 1, 0, 0)
 
 
 def test_records_without_a_number_prove_nothing() -> None:
@@ -74,14 +74,14 @@ def test_a_number_of_the_destination_is_not_looked_for_at_the_source() -> None:
 
 def test_a_number_that_may_be_the_destinations_own_bounds_the_place() -> None:
     finding = asked(log_of(*numbered(0, 1, 1, 2, 3)), 2, own=2)
-    assert (finding.verdict.value, finding.resume_offset) == ("bounded", 2)
+    assert (finding.verdict.value, finding.resume_offset) == ("early", 2)
 
 
 def test_an_anchor_of_another_number_contradicts_what_its_record_carries() -> None:
     records = numbered(4, 5, 6, 7)
     both = replace(BY_ID, source_value_of=number_of)
     right = anchor_of(records[1], both, offset=5)
-    assert found(ask(log_of(*records), right, both)) == ("moved", 2, 0, 0)
+    assert found(ask(log_of(*records), right, both)) == ("exact", 2, 0, 0)
     finding = ask(log_of(*records), replace(right, offset=9), both)
     assert finding.verdict.value == "unresolved"
     assert "carries the source's offset 5 instead of 9" in finding.detail
@@ -198,7 +198,7 @@ def by_number(stored: int, *values: bytes | None) -> Finding:
 @pytest.mark.parametrize("writing", WRITINGS)
 def test_a_bare_offset_is_found_however_its_number_is_written(writing: str) -> None:
     found = by_number(200, *map(WRITINGS[writing], range(40, 300)))
-    assert (found.verdict, found.resume_offset, found.replay_at_most) == (Verdict.MOVED, 160, 0)
+    assert (found.verdict, found.resume_offset, found.replay_at_most) == (Verdict.EXACT, 160, 0)
 
 
 def test_a_header_that_cannot_be_read_is_named_in_the_finding_and_nothing_is_lost() -> None:
@@ -211,6 +211,6 @@ def test_a_header_that_cannot_be_read_is_named_in_the_finding_and_nothing_is_los
 def test_an_anchor_is_compared_with_the_number_as_it_is_written() -> None:
     log = log_of(*carrying(*map(WRITINGS["8 bytes, little-endian"], range(40, 60))))
     anchor = anchor_of(carrying(*[None] * 11)[10], BY_HEADER, 50)
-    assert ask(log, anchor, BY_HEADER).verdict is Verdict.MOVED
+    assert ask(log, anchor, BY_HEADER).verdict is Verdict.EXACT
     other = anchor_of(carrying(*[None] * 11)[10], BY_HEADER, 51)
     assert "carries the source's offset 50 instead of 51" in ask(log, other, BY_HEADER).detail

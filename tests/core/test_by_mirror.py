@@ -45,7 +45,7 @@ def place(finding: Finding) -> tuple[Verdict, int | None, int | None]:
 @pytest.mark.parametrize("identity", IDENTITIES)
 def test_a_sync_of_the_offset_itself_is_exact(identity: Identity) -> None:
     log = log_of(*letters("cdefgh"))
-    assert place(by(log, 5, (5, 3), identity=identity)) == (Verdict.MOVED, 3, 0)
+    assert place(by(log, 5, (5, 3), identity=identity)) == (Verdict.EXACT, 3, 0)
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
@@ -53,14 +53,14 @@ def test_between_two_syncs_of_equal_distance_every_offset_is_exact(identity: Ide
     log = log_of(*letters("cdefghijk"))
     for stored in range(3, 11):
         found = by(log, stored, (2, 0), (10, 8), identity=identity)
-        assert place(found) == (Verdict.MOVED, stored - 2, 0), stored
+        assert place(found) == (Verdict.EXACT, stored - 2, 0), stored
 
 
 def test_numbers_that_are_missing_in_between_are_the_replay() -> None:
     """d and e are missing at the source: which of the numbers f takes, the distance does not tell."""
     log = log_of(*letters("abcfghij"))
-    assert place(by(log, 5, (2, 2), (9, 7))) == (Verdict.BOUNDED, 3, 2)
-    assert place(by(log, 7, (2, 2), (9, 7))) == (Verdict.BOUNDED, 5, 2)
+    assert place(by(log, 5, (2, 2), (9, 7))) == (Verdict.EARLY, 3, 2)
+    assert place(by(log, 7, (2, 2), (9, 7))) == (Verdict.EARLY, 5, 2)
 
 
 def test_records_sent_again_between_two_syncs_do_not_count() -> None:
@@ -87,17 +87,17 @@ def test_markers_between_two_syncs_are_no_records() -> None:
 
 def test_a_checkpoint_of_the_offset_is_a_bound() -> None:
     log = log_of(*letters("cdefgh"))
-    assert place(by(log, 5, checkpoint=(5, 3))) == (Verdict.BOUNDED, 3, 3)
+    assert place(by(log, 5, checkpoint=(5, 3))) == (Verdict.EARLY, 3, 3)
 
 
 def test_a_checkpoint_at_the_logs_end_follows_the_record_before_it() -> None:
     log = log_of(*letters("cdefgh"))
-    assert place(by(log, 8, checkpoint=(8, 6))) == (Verdict.BOUNDED, 6, 0)
+    assert place(by(log, 8, checkpoint=(8, 6))) == (Verdict.EARLY, 6, 0)
 
 
 def test_a_checkpoint_leads_further_than_a_far_sync() -> None:
     log = log_of(*letters("abcdefgh"))
-    assert place(by(log, 6, (0, 0), checkpoint=(5, 4))) == (Verdict.BOUNDED, 4, 4)
+    assert place(by(log, 6, (0, 0), checkpoint=(5, 4))) == (Verdict.EARLY, 4, 4)
 
 
 # ---------------------------------------------------------------- checkpoints of MirrorMaker before 3.5
@@ -110,8 +110,8 @@ def test_a_checkpoint_that_may_be_the_groups_own_number_proves_nothing() -> None
     assert found.verdict is Verdict.UNRESOLVED
     assert 'MirrorMaker\'s checkpoint 5→5 of group "others" proves nothing' in found.detail
     assert by(log, 7, checkpoint=(5, 5)).verdict is Verdict.UNRESOLVED, "the group has gone on since"
-    assert place(by(log, 5, (5, 0), checkpoint=(5, 5))) == (Verdict.MOVED, 0, 0)
-    assert place(by(log, 7, (5, 0), (8, 3), checkpoint=(5, 5))) == (Verdict.MOVED, 2, 0)
+    assert place(by(log, 5, (5, 0), checkpoint=(5, 5))) == (Verdict.EXACT, 0, 0)
+    assert place(by(log, 7, (5, 0), (8, 3), checkpoint=(5, 5))) == (Verdict.EXACT, 2, 0)
 
 
 # ---------------------------------------------------------------- offset 0
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_may_be_the_groups_own_number_proves_nothing() -> None
 def test_nothing_was_processed_before_offset_0_so_the_logs_start_is_right(mirror: MirrorEvidence | None) -> None:
     for log in (log_of(*letters("abc")), log_of()):
         found = ask(log, StoredOffset(0), mirror=mirror)
-        assert (place(found), found.replay_exact) == ((Verdict.MATCH, 0, 0), 0)
+        assert (place(found), found.replay_exact) == ((Verdict.EXACT, 0, 0), 0)
     assert ask(log_of(*letters("abc")), StoredOffset(1), mirror=mirror).verdict is Verdict.UNRESOLVED
 
 
@@ -135,7 +135,7 @@ def test_offset_0_that_the_mirror_put_there_for_another_number_follows_from_its_
     """Retention has deleted the first two, and the group had processed them at the source."""
     log = log_of(*letters("abcdef"), deleted_before=2)
     pairs = Pairs((Sync(2, 2, LATER),), (MirrorCheckpoint("group", 2, 0, LATER),))
-    assert place(ask(log, StoredOffset(0), mirror=evidence_for(2, pairs))) == (Verdict.MOVED, 2, 0)
+    assert place(ask(log, StoredOffset(0), mirror=evidence_for(2, pairs))) == (Verdict.EXACT, 2, 0)
 
 
 # ---------------------------------------------------------------- pairs of other topics of the same name

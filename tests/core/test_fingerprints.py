@@ -120,11 +120,11 @@ def test_what_has_no_frame_is_taken_whole(value: bytes | None) -> None:
 
 def test_a_record_is_found_under_another_schema_id() -> None:
     found = ask(log_under(63), of_source(7, FRAMED), FRAMED)
-    assert (found.verdict, found.resume_offset) == (Verdict.MOVED, 4)
+    assert (found.verdict, found.resume_offset) == (Verdict.EXACT, 4)
     again = ask(log_under(63), of_source(7, FRAMED), BY_ID)
     assert again.resume_offset == 4, "the setting decides only how anchors are recorded"
     assert ask(log_under(7), of_source(7, BY_ID), FRAMED).resume_offset == 4
 
 
 def test_an_anchor_that_was_recorded_with_its_frame_is_not_trusted_under_another_schema_id() -> None:
-    assert ask(log_under(63), of_source(7, BY_ID), FRAMED).verdict is not Verdict.MOVED
+    assert ask(log_under(63), of_source(7, BY_ID), FRAMED).verdict is not Verdict.EXACT

@@ -65,7 +65,7 @@ def test_where_the_front_is_too_long_to_read_the_first_record_s_own_time_is_look
 def test_an_honest_broker_is_asked_as_often_as_before() -> None:
     for count in (10, WHOLE - 100, 20_000):
         cost = ask_with_cost(log_of(*LONG[:count]), anchor_of(LONG[count - 5]))
-        assert (cost.finding.verdict, cost.probes, cost.rounds) == (Verdict.MOVED, 3, 2)
+        assert (cost.finding.verdict, cost.probes, cost.rounds) == (Verdict.EXACT, 3, 2)
 
 
 # ---------------------------------------------------------------- other times that are looked up

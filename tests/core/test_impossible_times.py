@@ -99,22 +99,22 @@ def test_increasing_ids_decide_whatever_the_time() -> None:
 def test_an_impossible_time_still_names_its_record() -> None:
     log = log_of(*letters("abc", NOW), AHEAD, *letters("de", NOW))
     finding = ask(log, anchor_of(AHEAD), latest_ms=LATEST)
-    assert (finding.verdict, finding.resume_offset) == (Verdict.MOVED, 4)
+    assert (finding.verdict, finding.resume_offset) == (Verdict.EXACT, 4)
 
 
 def test_after_retention_an_impossible_time_does_not_prove_that_the_first_copy_is_there() -> None:
     """All that is left in front is older than it, processed or not."""
     log = log_of(*letters("abcdef", NOW), AHEAD, *letters("gh", NOW), deleted_before=2)
-    assert ask(log, anchor_of(AHEAD)).verdict is Verdict.MOVED, "as if the time were right"
+    assert ask(log, anchor_of(AHEAD)).verdict is Verdict.EXACT, "as if the time were right"
     finding = ask(log, anchor_of(AHEAD), latest_ms=LATEST)
-    assert (finding.verdict, finding.resume_offset) == (Verdict.BOUNDED, 2)
+    assert (finding.verdict, finding.resume_offset) == (Verdict.EARLY, 2)
 
 
 def test_a_clock_that_is_ahead_for_all_records_keeps_their_order() -> None:
     """Local times taken for UTC: the record in front is as far ahead."""
     ahead = letters("abcdefgh", NOW + 8 * HOUR)
     finding = ask(log_of(*ahead, deleted_before=2), anchor_of(ahead[5]), latest_ms=LATEST)
-    assert (finding.verdict, finding.resume_offset) == (Verdict.MOVED, 6)
+    assert (finding.verdict, finding.resume_offset) == (Verdict.EXACT, 6)
 
 
 # ---------------------------------------------------------------- lost only on evidence
@@ -124,7 +124,7 @@ ANCHOR = Rec("x", 150)
 
 def test_a_log_that_begins_at_0_has_lost_nothing() -> None:
     finding = ask(log_of(*letters("mnop")), anchor_of(ANCHOR))
-    assert (finding.verdict, finding.resume_offset) == (Verdict.BOUNDED, 0)
+    assert (finding.verdict, finding.resume_offset) == (Verdict.EARLY, 0)
     assert finding.detail.endswith("resuming at the log's start, offset 0: the mirror began behind the anchor")
 
 
@@ -136,14 +136,14 @@ def test_a_log_with_older_records_has_lost_nothing_whatever_the_disorder() -> No
     """c and d are older than the anchor, by less than the disorder: the log reaches back in front of it."""
     limits = Limits(max_disorder_ms=100)
     finding = ask(log_of(*letters("aacdmnop"), deleted_before=2), anchor_of(ANCHOR), limits=limits)
-    assert (finding.verdict, finding.resume_offset) == (Verdict.BOUNDED, 2)
+    assert (finding.verdict, finding.resume_offset) == (Verdict.EARLY, 2)
 
 
 def test_a_log_with_the_anchor_s_id_has_lost_nothing() -> None:
     """The mirror has changed its content: a schema's id in front of the value."""
     there = Rec("m", 220, id=b"x", value=b"other")
     finding = ask(log_of(*letters("aa"), there, *letters("no"), deleted_before=2), anchor_of(Rec("x", 220, id=b"x")))
-    assert finding.verdict is Verdict.BOUNDED
+    assert finding.verdict is Verdict.EARLY
     assert "has the anchor's id but other content or time" in finding.detail
 
 
@@ -165,7 +165,7 @@ def by(row_ms: int | None, evidence: MirrorEvidence = SYNC, disorder_ms: int = 0
 @pytest.mark.parametrize("row_ms", [None, FIFTH + HOUR, FIFTH, FIFTH - CLOCKS_MS])
 def test_records_that_were_there_when_the_number_was_stored_are_passed(row_ms: int | None) -> None:
     found = by(row_ms)
-    assert (found.verdict, found.resume_offset) == (Verdict.MATCH, 5)
+    assert (found.verdict, found.resume_offset) == (Verdict.EXACT, 5)
 
 
 def test_a_record_that_was_made_later_was_not_processed() -> None:
@@ -183,11 +183,11 @@ def test_a_row_that_covers_records_until_later_is_as_old_as_that() -> None:
         ask(log, StoredOffset(5, None, 0, until), BY_ID, mirror=SYNC, limits=Limits(0)).verdict
         for until in (None, FIFTH - CLOCKS_MS - 1, FIFTH - CLOCKS_MS)
     ]
-    assert verdicts == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.MATCH]
+    assert verdicts == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.EXACT]
 
 
 def test_clocks_that_differ_by_more_are_a_matter_of_max_disorder() -> None:
-    assert by(0, disorder_ms=FIFTH - CLOCKS_MS).verdict is Verdict.MATCH
+    assert by(0, disorder_ms=FIFTH - CLOCKS_MS).verdict is Verdict.EXACT
     assert by(0, disorder_ms=FIFTH - CLOCKS_MS - 1).verdict is Verdict.UNRESOLVED
 
 
@@ -195,14 +195,14 @@ def test_a_row_time_from_before_kafka_is_none() -> None:
     """HBase clients may write a cell with a version of their own in place of a time."""
     lately = letters("abcdefgh", KAFKA_BEGAN_MS, HOUR)
     pairs = evidence_for(5, Pairs((Sync(4, 4, KAFKA_BEGAN_MS + LATER),)))
-    assert by(7, pairs, 0, *lately).verdict is Verdict.MATCH
+    assert by(7, pairs, 0, *lately).verdict is Verdict.EXACT
     assert by(KAFKA_BEGAN_MS, pairs, 0, *lately).verdict is Verdict.UNRESOLVED
 
 
 def test_others_records_and_the_brokers_dates_say_nothing() -> None:
-    assert by(0, replace(SYNC, local_writers=True)).verdict is Verdict.MATCH
+    assert by(0, replace(SYNC, local_writers=True)).verdict is Verdict.EXACT
     stamped = [replace(record, stamped_on_arrival=True) for record in letters("abcdefgh", 0, HOUR)]
-    assert by(0, SYNC, 0, *stamped).verdict is Verdict.MATCH
+    assert by(0, SYNC, 0, *stamped).verdict is Verdict.EXACT
 
 
 def test_a_newer_record_contradicts_a_number_that_records_carry_too() -> None:
@@ -212,6 +212,6 @@ def test_a_newer_record_contradicts_a_number_that_records_carry_too() -> None:
         return int(record.offset)
 
     identity = Identity(BY_ID.timestamp_of, BY_ID.id_of, source_value_of=number)
-    for row_ms, verdict in ((FIFTH, Verdict.MATCH), (0, Verdict.UNRESOLVED)):
+    for row_ms, verdict in ((FIFTH, Verdict.EXACT), (0, Verdict.UNRESOLVED)):
         found = ask(log_of(*letters("abcdefgh", 0, HOUR)), StoredOffset(5, None, row_ms), identity, mirror=SYNC)
         assert found.verdict is verdict

@@ -76,7 +76,7 @@ def test_a_panel_shows_no_number_while_nothing_is_known(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", [name for name in PANELS if name.endswith((" Not checked", " Lost"))])
 def test_a_panel_that_counts_faults_shows_0_if_there_are_none(name: str, tmp_path: Path) -> None:
-    well = {'reconciler_up{job="clicks"}': 1, 'reconciler_partitions{job="clicks", verdict="match"}': 4}
+    well = {'reconciler_up{job="clicks"}': 1, 'reconciler_partitions{job="clicks", finding="exact"}': 4}
     asks_prometheus(tmp_path, name, well, [{"labels": "{}", "value": 0}])
 
 

@@ -113,7 +113,7 @@ def verdicts(plan: Any) -> dict[str, Any]:
     return {job.name: found(job.partitions[0]) for job in plan.jobs}
 
 
-MOVED = (Verdict.MOVED, 4)
+MOVED = (Verdict.EXACT, 4)
 
 
 def test_jobs_that_are_well_have_the_plan_of_one_check(sick: Sick) -> None:
@@ -217,7 +217,7 @@ def test_a_decision_on_a_job_that_is_well_stands_beside_a_sick_one(sick: Sick) -
     sick.stores["memory:two"] = AWAY
     config = sick.config(job("one"), job("two", "more", "memory:two"), job("three", "evnets"))
     checked = check_each(config, config.jobs, sick.outside, ByHand({("a.events", 0): 3}))
-    assert verdicts(checked.plan) == {"one": (Verdict.MOVED, 3)}
+    assert verdicts(checked.plan) == {"one": (Verdict.EXACT, 3)}
     assert checked.plan.jobs[0].partitions[0].set_by_hand
     assert len(checked.plan.not_judged) == 2
 

@@ -38,7 +38,7 @@ def test_an_anchor_at_another_offset_is_moved(memory: Memory) -> None:
     memory.deliver(range(3, 10))
     memory.save({0: stored(6)})
     row = memory.row()
-    assert found(row) == (Verdict.MOVED, 4)
+    assert found(row) == (Verdict.EXACT, 4)
     assert (row.matched_by, row.record_offset, row.replay_exact) == ("fingerprint", 3, 0)
 
 
@@ -105,7 +105,7 @@ def test_a_partition_without_an_offset_starts_where_the_policy_says(memory: Memo
     assert found(memory.row('[policy]\nnew = "2023-11-14T22:13:22Z"')) == (Verdict.NEW, 2)
     memory.apply('[policy]\nnew = "latest"', ByHand(accepted=frozenset({Verdict.NEW})))
     memory.deliver(range(5, 8))
-    assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.MATCH, 5)
+    assert found(memory.row('[policy]\nnew = "latest"')) == (Verdict.EXACT, 5)
 
 
 def test_records_that_share_the_anchors_only_time_are_tied(memory: Memory) -> None:
@@ -113,7 +113,7 @@ def test_records_that_share_the_anchors_only_time_are_tied(memory: Memory) -> No
     only_time = Anchor(BASE + 7, content(7)[0], cluster_id="a")
     memory.save({0: StoredOffset(BASE + 8, only_time)})
     row = memory.row()
-    assert found(row) == (Verdict.TIED, 6)
+    assert found(row) == (Verdict.EARLY, 6)
     assert row.replay_at_most == 2
     assert why_stopped(row, memory.config().policy.start) is None
 
@@ -122,7 +122,7 @@ def test_an_anchor_older_than_its_offset_bounds_the_replay(memory: Memory) -> No
     memory.deliver(range(10))
     memory.save({0: StoredOffset(BASE + 9, anchor(5))})  # the anchor is three offsets older than the offset
     row = memory.row()
-    assert found(row) == (Verdict.BOUNDED, 6)
+    assert found(row) == (Verdict.EARLY, 6)
     assert row.replay_at_most == 3
     policy = memory.config("[policy]\nmax_replay = 2").policy.start
     assert "more than max_replay = 2" in str(why_stopped(row, policy))
@@ -134,7 +134,7 @@ def test_without_an_anchor_the_rows_time_bounds_it_if_the_policy_allows(memory: 
     unresolved = memory.row()
     assert (found(unresolved), unresolved.by_row_time) == ((Verdict.UNRESOLVED, None), False)
     row = memory.row('[policy]\nno_anchor = "row-time"')
-    assert (found(row), row.by_row_time) == ((Verdict.BOUNDED, 5), True)
+    assert (found(row), row.by_row_time) == ((Verdict.EARLY, 5), True)
     assert row.replay_exact is None
 
 
@@ -168,7 +168,7 @@ def test_a_stored_partition_that_the_destination_lacks_is_missing(wide: Memory) 
     rows: dict[int, StoredOffset] = {partition: stored(2, partition) for partition in range(3)}
     wide.save({**rows, 7: StoredOffset(12)})  # bare: no time to remap by
     job = wide.job()
-    assert [(row.partition, row.verdict) for row in job.partitions][-1] == (7, Verdict.MISSING)
+    assert [(row.partition, row.verdict) for row in job.partitions][-1] == (7, Verdict.UNRESOLVED)
     assert job.verdict is Verdict.UNRESOLVED
 
 
@@ -177,7 +177,7 @@ def test_a_topic_that_the_destination_lacks_is_missing(memory: Memory) -> None:
     memory.log.topic_ids.clear()
     memory.save({0: stored(2)})
     row = memory.row()
-    assert (found(row), row.topic_id) == ((Verdict.MISSING, None), None)
+    assert (found(row), row.topic_id) == ((Verdict.UNRESOLVED, None), None)
     assert 'no topic "a.events"' in row.detail
 
 
@@ -186,7 +186,7 @@ def test_a_topic_of_which_nothing_was_read_is_missing_too(memory: Memory, unread
     memory.log.partitions.clear()
     memory.log.topic_ids.clear()
     memory.save({0: unread, 1: unread})
-    assert [row.verdict for row in memory.job().partitions] == [Verdict.MISSING] * 2
+    assert [row.verdict for row in memory.job().partitions] == [Verdict.UNRESOLVED] * 2
 
 
 def test_a_topic_that_is_not_there_is_told_with_the_names_like_it(memory: Memory) -> None:
@@ -239,12 +239,12 @@ def test_a_partition_made_by_hand_for_one_that_was_never_mirrored_spares_the_oth
     memory.deliver(range(10))
     memory.save({0: stored(8), 1: stored(2, 1)})
     (row,) = memory.job().partitions
-    assert row.verdict is Verdict.REMAPPED
+    assert row.verdict is Verdict.EARLY
     assert row.resume_offset is not None
     assert row.resume_offset < 9
     memory.log.create("a.events", 2)
     memory.deliver(range(10))
-    assert [found(row) for row in memory.job().partitions] == [(Verdict.MOVED, 9), (Verdict.BEHIND, 0)]
+    assert [found(row) for row in memory.job().partitions] == [(Verdict.EXACT, 9), (Verdict.BEHIND, 0)]
 
 
 def test_a_gap_where_an_anchor_may_have_been_does_not_prove_that_records_were_spread(wide: Memory) -> None:
@@ -258,7 +258,7 @@ def test_a_gap_where_an_anchor_may_have_been_does_not_prove_that_records_were_sp
     wide.log.partition("a.events", 1).compact([4])
     wide.log.partition("a.events", 1).delete_before(1)
     wide.log.partition("a.events", 0).delete_before(6)
-    assert [row.verdict for row in wide.job().partitions] == [Verdict.LOST, Verdict.LOST, Verdict.REMAPPED]
+    assert [row.verdict for row in wide.job().partitions] == [Verdict.LOST, Verdict.LOST, Verdict.EARLY]
 
 
 def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> None:
@@ -269,12 +269,12 @@ def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> Non
     (applied,) = [row for row in memory.rows() if row.key.topic == "a.events"]
     checked = memory.check()
     assert checked.to_write == frozenset()
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, applied.stored.offset)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.EXACT, applied.stored.offset)
 
     memory.save({0: replace(memory.own(20), written_at_ms=None)}, topic="a.events")
     checked = memory.check()
     assert checked.to_write == frozenset()
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 20)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.EXACT, 20)
 
 
 # ---------------------------------------------------------------- jobs, and which row speaks
@@ -293,8 +293,8 @@ def test_two_jobs_that_share_a_topic_have_their_own_offsets(memory: Memory) -> N
     config = memory.config(jobs=TWO)
     plan = check(config, config.jobs, memory.outside).plan
     assert {job.name: found(job.partitions[0]) for job in plan.jobs} == {
-        "fast": (Verdict.MOVED, 9),
-        "slow": (Verdict.MOVED, 3),
+        "fast": (Verdict.EXACT, 9),
+        "slow": (Verdict.EXACT, 3),
     }
     write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
     offsets = {
@@ -309,9 +309,9 @@ def test_a_row_that_mirrormaker_synced_is_judged_by_its_anchor(memory: Memory) -
     memory.place = "kafka-group:"
     memory.save({0: StoredOffset(1, anchor(6))}, topic="a.events")
     row = memory.row()
-    assert (found(row), row.replay_exact) == ((Verdict.MOVED, 7), 0)
+    assert (found(row), row.replay_exact) == ((Verdict.EXACT, 7), 0)
     memory.apply()
-    assert found(memory.row()) == (Verdict.MATCH, 7)
+    assert found(memory.row()) == (Verdict.EXACT, 7)
     assert memory.check().to_write == frozenset()
 
 
@@ -323,9 +323,9 @@ def test_a_row_of_the_sources_name_is_the_sources_though_both_clusters_report_on
     memory.log.create("events", 1)
     memory.deliver(range(3, 10))
     memory.save({0: replace(stored(4), anchor=replace(anchor(4, cluster="b"), topic_id=topic_id))})
-    assert found(memory.row()) == (Verdict.MOVED, 2)
+    assert found(memory.row()) == (Verdict.EXACT, 2)
     memory.apply()
-    assert memory.row().verdict is Verdict.MATCH
+    assert memory.row().verdict is Verdict.EXACT
 
 
 def test_a_destination_that_reports_the_anchors_cluster_id_and_lacks_the_topic_may_be_the_source(
@@ -342,7 +342,7 @@ def test_with_the_identity_policy_the_row_itself_is_replaced(memory: Memory) -> 
     memory.deliver(range(3, 10), topic="events")
     memory.save({0: stored(6)})
     identity = '[topics]\npolicy = "identity"'
-    assert found(memory.row(identity)) == (Verdict.MOVED, 4)
+    assert found(memory.row(identity)) == (Verdict.EXACT, 4)
     memory.apply(identity)
     (row,) = memory.rows()
     assert (row.key, row.stored.offset) == (TopicPartition("events", 0), 4)
@@ -368,7 +368,7 @@ def test_every_search_runs_on_the_callers_engine_and_its_probes_are_counted(wide
     wide.save({0: stored(8), 1: stored(9, 1)})
     config = wide.config()
     (job,) = check(config, config.jobs, replace(wide.outside, run=run, on_probes=counted.append)).plan.jobs
-    assert {row.verdict for row in job.partitions} == {Verdict.REMAPPED}
+    assert {row.verdict for row in job.partitions} == {Verdict.EARLY}
     own, elsewhere, *later = asked
     assert (own, elsewhere) == (3, 2), "one anchor is not in its partition, and is looked for in the two others"
     assert probes[1]["Read"] > 0
@@ -381,6 +381,6 @@ def test_a_row_whose_number_stays_is_not_said_to_need_correcting(memory: Memory)
     memory.deliver(range(10))
     memory.save({0: replace(stored(6), offset=7, anchor=replace(anchor(6), offset=6))})
     checked = memory.check()
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MATCH, 7)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.EXACT, 7)
     (said,) = summary(checked, StartPolicy(), ByHand())
     assert said.startswith("1 offset is right, and counts as the source's until that is done (exit code 3")

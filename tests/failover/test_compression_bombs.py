@@ -40,7 +40,7 @@ def test_the_bombed_partition_alone_is_unresolved_whatever_packed_it(bombed: Wor
     assert ended.returncode == 4, ended.stderr
     (job,) = json.loads(ended.stdout)["jobs"]
     rows = {row["partition"]: row for row in job["partitions"]}
-    assert [rows[number]["verdict"] for number in range(3)] == ["moved", "unresolved", "moved"]
+    assert [rows[number]["finding"] for number in range(3)] == ["exact", "unresolved", "exact"]
     assert f"{bombed.mirrored}-1 could not be read from offset" in rows[1]["detail"]
     assert "more than 128 MiB ([search] memory_mib)" in rows[1]["detail"]
     assert rows[1]["resume_offset"] is None

@@ -33,7 +33,7 @@ def test_two_offsets_for_one_partition_under_its_two_names_are_refused(memory: M
     both = r"--set a\.events:0=5 and --set events:0=7 are two offsets for one partition"
     with pytest.raises(WrongDecision, match=both):
         memory.row(by_hand=ByHand({("events", 0): 7, ("a.events", 0): 5}))
-    assert found(memory.row(by_hand=ByHand({("events", 0): 5, ("a.events", 0): 5}))) == (Verdict.MOVED, 5)
+    assert found(memory.row(by_hand=ByHand({("events", 0): 5, ("a.events", 0): 5}))) == (Verdict.EXACT, 5)
 
 
 # ---------------------------------------------------------------- what an offset skips
@@ -43,7 +43,7 @@ def test_an_offset_beyond_the_proven_one_skips_and_stops_until_that_is_accepted(
     memory.deliver(range(10))
     memory.save({0: stored(3)})  # proven: 4
     row = memory.row(by_hand=at(9))
-    assert (found(row), row.set_by_hand, row.skips) == ((Verdict.MOVED, 9), True, Skips(5, 5))
+    assert (found(row), row.set_by_hand, row.skips) == ((Verdict.EXACT, 9), True, Skips(5, 5))
     assert "skips 5 records" in str(stops(memory, row))
     assert "--accept skips" in str(stops(memory, row))
     assert "proven: 4" in row.detail

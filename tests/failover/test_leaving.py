@@ -105,26 +105,26 @@ def test_work_since_the_newest_entry_is_counted(group: Group) -> None:
     group.lives_at_home(5)
     group.commit = StoredOffset(BASE + 9)
     row = group.row()
-    assert (found(row), row.stored_offset, row.replay_at_most) == ((Verdict.BOUNDED, 6), BASE + 9, 3)
+    assert (found(row), row.stored_offset, row.replay_at_most) == ((Verdict.EARLY, 6), BASE + 9, 3)
 
 
 def test_a_commit_that_is_noted_is_exact(group: Group) -> None:
     group.lives_at_home(5)
     group.commit = StoredOffset(BASE + 6)
-    assert found(group.row()) == (Verdict.MOVED, 6)
+    assert found(group.row()) == (Verdict.EXACT, 6)
 
 
 def test_a_commit_that_names_its_own_record_needs_no_entry(group: Group) -> None:
     group.lives_at_home()
     group.commit = StoredOffset(BASE + 9, anchor(8))
-    assert found(group.row()) == (Verdict.MOVED, 9)
+    assert found(group.row()) == (Verdict.EXACT, 9)
 
 
 def test_where_the_cluster_is_lost_the_journals_newest_entry_counts(group: Group) -> None:
     group.lives_at_home(3, 5)
     group.commit, group.is_lost = StoredOffset(BASE + 9), True
     group.holds(1)
-    assert found(group.row()) == (Verdict.MOVED, 6)
+    assert found(group.row()) == (Verdict.EXACT, 6)
 
 
 def test_of_a_group_of_which_nothing_is_known_the_mirrors_number_is_evidence(group: Group) -> None:
@@ -132,7 +132,7 @@ def test_of_a_group_of_which_nothing_is_known_the_mirrors_number_is_evidence(gro
     group.is_lost = True
     group.holds(5)
     write_checkpoints(group.memory.log, (BASE + 5, 5), group=GROUP)
-    assert found(group.row()) == (Verdict.BOUNDED, 5)
+    assert found(group.row()) == (Verdict.EARLY, 5)
 
 
 def test_a_commit_below_what_is_noted_was_set_back(group: Group) -> None:
@@ -183,7 +183,7 @@ def test_where_the_checkpoints_cannot_be_read_a_number_beyond_the_correction_is_
     monkeypatch.setattr(group.memory.log, "read", refused)
     group.was_moved()
     group.holds(RESUMES)
-    assert found(group.row()) == (Verdict.MATCH, RESUMES)
+    assert found(group.row()) == (Verdict.EXACT, RESUMES)
     group.holds(10)
     assert group.row().resume_offset == RESUMES
 
@@ -196,4 +196,4 @@ def test_a_group_that_has_gone_on_from_its_correction_is_left_where_it_is(
     write_checkpoints(group.memory.log, *mirrors, group=GROUP)
     group.was_moved()
     group.holds(10)
-    assert found(group.row()) == (Verdict.MATCH, 10)
+    assert found(group.row()) == (Verdict.EXACT, 10)

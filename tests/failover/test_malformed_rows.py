@@ -137,8 +137,8 @@ def test_a_malformed_row_is_unresolved_by_its_name_and_hides_no_other(damaged, c
     assert (bad.verdict, bad.resume_offset, bad.stored_offset) == (Verdict.UNRESOLVED, None, None)
     for part in (problem, GROUP, "'events-1'", str(damaged.path), "Correct or delete the row"):
         assert part in bad.detail
-    assert [row.verdict for row in clicks.partitions] == [Verdict.MOVED, Verdict.UNRESOLVED, Verdict.MOVED]
-    assert {row.verdict for row in other.partitions} == {Verdict.MOVED}
+    assert [row.verdict for row in clicks.partitions] == [Verdict.EXACT, Verdict.UNRESOLVED, Verdict.EXACT]
+    assert {row.verdict for row in other.partitions} == {Verdict.EXACT}
     assert not checked.failed
 
 
@@ -146,8 +146,8 @@ def test_a_malformed_row_is_unresolved_by_its_name_and_hides_no_other(damaged, c
 def test_where_a_partition_cannot_be_read_those_without_a_row_are_in_doubt(damaged, cell, value):
     damaged.damage(cell, value)
     verdicts = {number: row.verdict for number, row in damaged.rows().items()}
-    assert verdicts == {0: Verdict.MOVED, 1: Verdict.UNRESOLVED, 2: Verdict.MOVED}
-    assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.MOVED}
+    assert verdicts == {0: Verdict.EXACT, 1: Verdict.UNRESOLVED, 2: Verdict.EXACT}
+    assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.EXACT}
 
 
 @pytest.mark.parametrize("cell", ["topic", "grp"])
@@ -169,14 +169,14 @@ def test_no_cell_whatever_it_holds_is_a_bug_or_hides_another(damaged):
                 continue  # the file's own rules refuse it
             checked = damaged.checked()
             *clicks_too, other = checked.plan.jobs
-            assert {row.verdict for row in other.partitions} == {Verdict.MOVED}, (cell, value)
+            assert {row.verdict for row in other.partitions} == {Verdict.EXACT}, (cell, value)
             if checked.failed:
                 assert cell in ("topic", "stay"), "a later stay than the job's stops it"
                 words = "does not list that topic" if cell == "topic" else "stored in stay"
                 assert words in str(checked.failed["clicks"])
                 continue
             (clicks,) = clicks_too
-            assert [clicks.partitions[n].verdict for n in (0, 2)] == [Verdict.MOVED] * 2, (cell, value)
+            assert [clicks.partitions[n].verdict for n in (0, 2)] == [Verdict.EXACT] * 2, (cell, value)
 
 
 def test_a_persons_offset_goes_beside_a_malformed_row_and_never_over_it(damaged):
@@ -185,7 +185,7 @@ def test_a_persons_offset_goes_beside_a_malformed_row_and_never_over_it(damaged)
     assert damaged.rows(by_hand)[1].resume_offset == 5
     damaged.apply(by_hand)
     rows = damaged.rows()
-    assert (rows[1].verdict, rows[1].stored_offset) == (Verdict.MATCH, 5), "the job's own row speaks from now on"
+    assert (rows[1].verdict, rows[1].stored_offset) == (Verdict.EXACT, 5), "the job's own row speaks from now on"
     damaged.damage("anchor_offset", 1.5, topic="a.events")
     assert damaged.rows()[1].verdict is Verdict.UNRESOLVED
     with pytest.raises(WrongDecision, match=r"cannot be read.*An offset set by hand would be written over it"):
@@ -211,7 +211,7 @@ def test_a_row_that_became_malformed_after_the_plan_stops_its_job_alone(damaged,
     assert damaged.path.read_bytes() == before
     write(changes, plan, on_disk(plan, damaged.path.with_suffix(".plan")), damaged.outside)
     damaged.memory.moved = True
-    assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.MATCH}
+    assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.EXACT}
 
 
 def test_a_copy_of_a_checkpoint_whose_anchor_became_malformed_is_refused(damaged):
@@ -228,7 +228,7 @@ def test_partitions_that_do_not_correspond_are_not_bounded_by_the_rows_that_can_
     for partition in range(2):
         damaged.memory.deliver(range(40), partition)
     damaged.damage("timestamp_ms", 1.5, partition=0)
-    assert {row.verdict for row in damaged.rows().values()} <= {Verdict.UNRESOLVED, Verdict.MISSING}
+    assert {row.verdict for row in damaged.rows().values()} <= {Verdict.UNRESOLVED, Verdict.UNRESOLVED}
 
 
 @pytest.mark.parametrize("replace", [[], ["--replace"]])

@@ -75,19 +75,18 @@ FOREIGN, BESIDE = row(DESTINATION, 50, THERE), row(SOURCE, 7, THERE)
 @pytest.mark.parametrize(
     ("row_of_plan", "selected", "expected"),
     [
-        (planned(Verdict.MATCH, 7, OURS), Selected(OURS, OURS), [False, False]),
-        (planned(Verdict.MATCH, 7, BESIDE), Selected(BESIDE, None), [True, True]),
-        (planned(Verdict.MOVED, 7, FOREIGN), Selected(FOREIGN, FOREIGN), [True, True]),
-        (planned(Verdict.MATCH, 3, OURS, by_hand=True), Selected(OURS, OURS), [True, True]),
+        (planned(Verdict.EXACT, 7, OURS), Selected(OURS, OURS), [False, False]),
+        (planned(Verdict.EXACT, 7, BESIDE), Selected(BESIDE, None), [True, True]),
+        (planned(Verdict.EXACT, 7, FOREIGN), Selected(FOREIGN, FOREIGN), [True, True]),
+        (planned(Verdict.EXACT, 3, OURS, by_hand=True), Selected(OURS, OURS), [True, True]),
         (planned(Verdict.NEW, 0, None), Selected(None, None), [False, True]),
         (planned(Verdict.NEW, 3, UNREAD), Selected(UNREAD, None), [True, True]),
         (planned(Verdict.NEW, 5, None, by_hand=True), Selected(None, None), [True, True]),
         (planned(Verdict.UNRESOLVED, None, BESIDE, by_hand=True), Selected(BESIDE, None), [False, False]),
-        (planned(Verdict.MISSING, None, BESIDE, by_hand=True), Selected(BESIDE, None), [False, False]),
     ],
     ids=[
         *("right in its place", "a match under the source's name", "moved", "a match that a person moved"),
-        *("a new partition", "a job at offset 0 of an empty log", "new, set by a person", "unresolved", "missing"),
+        *("a new partition", "a job at offset 0 of an empty log", "new, set by a person", "unresolved"),
     ],
 )
 def test_what_is_written(row_of_plan: PartitionPlan, selected: Selected, expected: list[bool]) -> None:
@@ -101,7 +100,7 @@ def test_under_one_name_a_match_is_written_if_its_next_number_would_be_taken_for
     here, bare = replace(row(DESTINATION, 7, HERE), anchor_lag=0), row(DESTINATION, 7)
 
     def written(made: Corrections) -> list[bool]:
-        return [made.include(planned(Verdict.MATCH, 7, each), Selected(each, each)) for each in (own, kept, here, bare)]
+        return [made.include(planned(Verdict.EXACT, 7, each), Selected(each, each)) for each in (own, kept, here, bare)]
 
     assert written(CORRECTIONS) == [False, True, False, False]
     assert written(IN_COPY) == [True, True, False, True]
@@ -141,7 +140,7 @@ def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -
     assert [(row.key.partition, row.stored.offset) for row in wide.rows()] == [(0, 6), (1, 0), (2, 4)]
     wide.moved = True
     again = check(wide.config(jobs=job), wide.config(jobs=job).jobs, wide.outside)
-    assert [row.verdict for row in again.plan.jobs[0].partitions] == [Verdict.MATCH] * 3
+    assert [row.verdict for row in again.plan.jobs[0].partitions] == [Verdict.EXACT] * 3
     assert not again.to_write
     (back,) = prepare_rollback(checked.plan, path, config, wide.outside)
     assert [(each.key.partition, each.before and each.before.offset) for each in back.returns] == [

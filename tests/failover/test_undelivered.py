@@ -93,7 +93,7 @@ def resumed(row: PartitionPlan) -> tuple[Verdict, int | None, int | None, int | 
 def test_the_job_resumes_at_the_first_record_that_the_other_cluster_never_got(world: World) -> None:
     world.write(world.a, range(100, 120))
     row = world.back()
-    assert resumed(row) == (Verdict.BOUNDED, 12, 23, 11)
+    assert resumed(row) == (Verdict.EARLY, 12, 23, 11)
     assert "the cluster that the job leaves does not have record 12, of 20" in row.detail
     assert "23 offsets earlier" in row.detail
 
@@ -101,13 +101,13 @@ def test_the_job_resumes_at_the_first_record_that_the_other_cluster_never_got(wo
 def test_as_many_new_records_that_the_mirror_left_out_do_not_hide_those_that_it_never_sent(world: World) -> None:
     """Both logs then have the same distance before and behind."""
     world.write(world.a, range(103, 120))
-    assert resumed(world.back())[:2] == (Verdict.BOUNDED, 12)
+    assert resumed(world.back())[:2] == (Verdict.EARLY, 12)
 
 
 def test_the_records_may_begin_where_the_job_left(world: World) -> None:
     world.left = 12
     world.write(world.a, range(100, 120))
-    assert resumed(world.back()) == (Verdict.BOUNDED, 12, 23, 11)
+    assert resumed(world.back()) == (Verdict.EARLY, 12, 23, 11)
 
 
 @pytest.mark.parametrize("copied", [range(100, 120), [*range(12), *range(100, 120)]], ids=["the new", "everything"])
@@ -116,7 +116,7 @@ def test_without_such_records_nothing_comes_again(world: World, copied: Iterable
     world.a = logged("a")
     world.write(world.a, [*range(12), *copied])
     row = world.back()
-    assert row.verdict in (Verdict.MATCH, Verdict.MOVED)
+    assert row.verdict in (Verdict.EXACT, Verdict.EXACT)
     assert (row.resume_offset, row.replay_at_most) == (world.at(world.a).end, 0)
 
 
@@ -124,7 +124,7 @@ def test_records_that_the_mirror_sent_twice_are_there(world: World) -> None:
     world.b = logged("b")
     world.write(world.b, [*range(12), *range(8, 15), *range(100, 120)])
     world.write(world.a, range(100, 120))
-    assert resumed(world.back())[:2] == (Verdict.MOVED, 35)
+    assert resumed(world.back())[:2] == (Verdict.EXACT, 35)
 
 
 def test_without_an_answer_of_the_other_cluster_the_job_resumes_where_it_left(world: World) -> None:
@@ -133,20 +133,20 @@ def test_without_an_answer_of_the_other_cluster_the_job_resumes_where_it_left(wo
 
     world.write(world.a, range(100, 120))
     row = world.back(refuse)
-    assert resumed(row) == (Verdict.BOUNDED, 10, 25, 9)
+    assert resumed(row) == (Verdict.EARLY, 10, 25, 9)
     assert "does not say which it has (No broker of b answers)" in row.detail
 
 
 def test_a_topic_that_the_other_cluster_has_no_more_tells_nothing(world: World) -> None:
     world.write(world.a, range(100, 120))
     gone = MemoryLog("b")
-    assert resumed(world.back(lambda: gone)) == (Verdict.BOUNDED, 10, 25, 9)
+    assert resumed(world.back(lambda: gone)) == (Verdict.EARLY, 10, 25, 9)
 
 
 def test_no_more_than_some_records_are_compared(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undelivered, "MOST", 2)
     world.write(world.a, range(100, 120))
-    assert resumed(world.back())[:2] == (Verdict.MOVED, 35)
+    assert resumed(world.back())[:2] == (Verdict.EXACT, 35)
 
 
 def mark(number: int, *, append_time: bool = False) -> Mark:

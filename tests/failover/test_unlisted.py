@@ -74,7 +74,7 @@ def test_it_does_not_hide_the_other_jobs_nor_they_hide_it(two: Memory) -> None:
     ids=["listed", "listed by another job of the group", "ignored"],
 )
 def test_a_listed_or_ignored_topic_needs_none(two: Memory, jobs: list[str]) -> None:
-    assert {*verdicts(two, *jobs)["clicks"]} == {Verdict.MOVED}
+    assert {*verdicts(two, *jobs)["clicks"]} == {Verdict.EXACT}
 
 
 def test_a_topic_that_only_a_job_of_another_group_lists_needs_one(two: Memory) -> None:
@@ -87,7 +87,7 @@ def test_the_names_of_both_clusters_are_the_jobs_own(memory: Memory) -> None:
     memory.deliver(range(10), topic="renamed")
     memory.save({0: stored(6)})
     memory.save({0: stored(6)}, topic="renamed")
-    assert verdicts(memory, job(), extra='[topics.names.b]\n"events@a" = "renamed"\n') == {"clicks": [Verdict.MOVED]}
+    assert verdicts(memory, job(), extra='[topics.names.b]\n"events@a" = "renamed"\n') == {"clicks": [Verdict.EXACT]}
 
 
 def test_what_is_ignored_is_counted_and_said_once(two: Memory, caplog: pytest.LogCaptureFixture) -> None:

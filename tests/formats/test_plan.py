@@ -26,7 +26,7 @@ OFFSETS = st.integers(0, 2**63 - 1)
 
 
 def part(
-    verdict: Verdict = Verdict.MOVED,
+    verdict: Verdict = Verdict.EXACT,
     resume: int | None = 17,
     partition: int = 0,
     topic: str = "a.events",
@@ -62,7 +62,9 @@ ID_HASHES = st.text("0123456789abcdef", min_size=16, max_size=16)
 def partition_plans(draw: st.DrawFn) -> PartitionPlan:
     """Rows as searches and people make them."""
     resume, by_hand = draw(st.none() | OFFSETS), draw(st.booleans())
-    verdicts = sorted(STOPS) if resume is None else [verdict for verdict in Verdict if verdict is not Verdict.MISSING]
+    verdicts = (
+        sorted(STOPS) if resume is None else [verdict for verdict in Verdict if verdict is not Verdict.UNRESOLVED]
+    )
     verdict, stored = draw(st.sampled_from(verdicts)), draw(st.none() | st.integers(-2, 2**63 - 1))
     at_most = draw(OFFSETS if resume is not None else st.none())
     return PartitionPlan(
@@ -70,7 +72,7 @@ def partition_plans(draw: st.DrawFn) -> PartitionPlan:
         topic=draw(NAMES),
         topic_id=draw(st.none() | TEXT),
         partition=draw(st.integers(0, 5000)),
-        stored_offset=stored if by_hand or verdict is not Verdict.MATCH else resume,
+        stored_offset=stored if by_hand or verdict is not Verdict.EXACT else resume,
         anchor=None
         if stored is None
         else draw(
@@ -141,10 +143,10 @@ def test_the_fields_are_those_of_the_format() -> None:
         "format", "tool_version", "created_at", "expires_at", "source", "destination", "jobs", "sha256",
     ]  # fmt: skip
     (job,) = content["jobs"]
-    assert list(job) == ["name", "group", "store", "verdict", "partitions"]
+    assert list(job) == ["name", "group", "store", "lives", "finding", "partitions"]
     (row,) = job["partitions"]
     assert list(row) == [
-        "source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "verdict",
+        "source_topic", "topic", "topic_id", "partition", "position", "stored_offset", "anchor", "finding",
         "resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips",
     ]  # fmt: skip
     assert list(row["anchor"]) == ["offset", "timestamp_ms", "fingerprint", "id_hash"]
@@ -152,7 +154,7 @@ def test_the_fields_are_those_of_the_format() -> None:
 
 
 def test_a_row_that_its_own_time_places_says_so() -> None:
-    row = replace(part(verdict=Verdict.BOUNDED), anchor=None, by_row_time=True)
+    row = replace(part(verdict=Verdict.EARLY), anchor=None, by_row_time=True)
     text = plan_of(row).to_text()
     assert json.loads(text)["jobs"][0]["partitions"][0]["by_row_time"] is True
     assert parse_plan(text).job().partitions == (row,)
@@ -199,8 +201,8 @@ def test_a_plans_row_detects_a_changed_stored_offset() -> None:
 
 
 def test_verdicts_are_the_worst_of_their_parts() -> None:
-    assert plan_of().verdict is Verdict.MATCH
-    assert plan_of(part(Verdict.MATCH), part(Verdict.LOST), part(Verdict.TIED)).verdict is Verdict.LOST
+    assert plan_of().verdict is Verdict.EXACT
+    assert plan_of(part(Verdict.EXACT), part(Verdict.LOST), part(Verdict.EARLY)).verdict is Verdict.LOST
 
 
 def test_a_job_is_found_by_name_or_alone() -> None:
@@ -219,26 +221,23 @@ def test_a_job_is_found_by_name_or_alone() -> None:
 
 
 STARTS = [
-    (part(Verdict.MATCH), StartPolicy()),
-    (part(Verdict.MOVED), StartPolicy(max_replay=0)),
-    (part(Verdict.MOVED, at_most=5000), StartPolicy(max_replay=0)),
+    (part(Verdict.EXACT), StartPolicy(max_replay=0)),
+    (part(Verdict.EXACT, at_most=5000), StartPolicy(max_replay=0)),
     (part(Verdict.NEW), StartPolicy()),
-    (part(Verdict.TIED, at_most=5000), StartPolicy(max_replay=0)),
-    (part(Verdict.BOUNDED, at_most=10), StartPolicy(max_replay=10)),
-    (part(Verdict.REMAPPED, at_most=10), StartPolicy(max_replay=10)),
+    (part(Verdict.EARLY, at_most=10), StartPolicy(max_replay=10)),
     (part(Verdict.BEHIND), StartPolicy()),
     (part(Verdict.LOST, set_by_hand=True), StartPolicy()),
     (part(Verdict.UNRESOLVED, set_by_hand=True), StartPolicy()),
-    (part(Verdict.BOUNDED, at_most=11, set_by_hand=True), StartPolicy(max_replay=10)),
+    (part(Verdict.EARLY, at_most=11, set_by_hand=True), StartPolicy(max_replay=10)),
     (part(Verdict.BEHIND, set_by_hand=True), StartPolicy(behind=Behind.STOP)),
 ]
 STOPPED = [
-    (part(Verdict.BOUNDED, at_most=11), StartPolicy(max_replay=10), "max_replay"),
-    (part(Verdict.REMAPPED, at_most=11), StartPolicy(max_replay=10), "--accept remapped"),
+    (part(Verdict.EARLY, at_most=11), StartPolicy(max_replay=10), "max_replay"),
+    (part(Verdict.EARLY, at_most=11), StartPolicy(max_replay=10), "--accept early"),
     (part(Verdict.BEHIND), StartPolicy(behind=Behind.STOP), "--accept behind"),
     (part(Verdict.BEHIND), StartPolicy(behind=Behind.WAIT), "--wait"),
     (part(Verdict.LOST), StartPolicy(), "--accept lost"),
-    (part(Verdict.MISSING, None), StartPolicy(), "--accept missing"),
+    (replace(part(Verdict.UNRESOLVED, None), absent=True), StartPolicy(), "--accept unresolved"),
     (part(Verdict.UNRESOLVED, None), StartPolicy(), "--set"),
 ]
 
@@ -256,7 +255,7 @@ def test_a_row_that_may_not_start_gives_advice(row: PartitionPlan, policy: Start
 @pytest.mark.parametrize(
     ("row", "policy"),
     [
-        (part(Verdict.BOUNDED, at_most=11), StartPolicy(max_replay=10)),
+        (part(Verdict.EARLY, at_most=11), StartPolicy(max_replay=10)),
         (part(Verdict.BEHIND), StartPolicy(behind=Behind.WAIT)),
     ],
 )

@@ -19,7 +19,7 @@ Content = dict[str, Any]
 
 def content() -> Content:
     """A plan of two partitions, as JSON values."""
-    moved = Finding(Verdict.MOVED, 17, 2, 2, "id", 16, "found")
+    moved = Finding(Verdict.EXACT, 17, 2, 2, "id", 16, "found")
     rows = [
         PartitionPlan.of(
             moved,
@@ -35,7 +35,7 @@ def content() -> Content:
     ]
     job = JobPlan("clicks", "group", "sqlite:///offsets.db", ())
     plan = Plan("0.1.0", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z", "a", "b", "A", "b:9092", "B", (job,)).to_json()
-    plan["jobs"][0] |= {"verdict": "moved", "partitions": rows}
+    plan["jobs"][0] |= {"finding": "exact", "partitions": rows}
     return plan
 
 
@@ -82,8 +82,8 @@ WRONG: list[tuple[str, Any]] = [
     *((f"{ROW}.skips", value) for value in (0, [], {}, "1", skips(1, 2) | {"more": 1}, {"at_least": 0, "at_most": 2})),
     *((f"{ROW}.skips", skips(*each)) for each in ((3, 2), (0, 0), (-1, 2), (0, None), (None, 2), (0, "2"))),
     (f"{ROW}.skips", skips(1, 2)),  # of an offset that was not set by hand
-    *((f"{ROW}.verdict", value) for value in ("", "fine", "MATCH", None, 3, ["moved"])),
-    *((f"{ROW}.verdict", value) for value in ("match", "missing", "unresolved")),
+    *((f"{ROW}.finding", value) for value in ("", "fine", "EXACT", None, 3, ["exact"])),
+    *((f"{ROW}.finding", value) for value in ("lost", "unresolved")),
     *((f"{ROW}.anchor", value) for value in ("", [], {}, 7, {**anchor(), "id": "raw"})),
     *((f"{ROW}.anchor.offset", value) for value in ("41", True, 2**63)),
     *((f"{ROW}.anchor.timestamp_ms", value) for value in ("now", 2**64)),
@@ -105,7 +105,7 @@ WRONG: list[tuple[str, Any]] = [
     ("jobs.0.partitions", {}),
     ("jobs.0.partitions", "rows"),
     *((f"jobs.0.{name}", value) for name in ("name", "group", "store") for value in ("", None, 7)),
-    *(("jobs.0.verdict", value) for value in ("match", "lost", "best", None)),
+    *(("jobs.0.finding", value) for value in ("early", "lost", "best", None)),
     ("jobs.0.more", 1),
     ("jobs.0", "clicks"),
     ("jobs", {"clicks": 1}),

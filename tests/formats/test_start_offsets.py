@@ -17,7 +17,7 @@ from reconciler.formats.plan_sinks import SinkOutcome, SinkRow
 from reconciler.formats.start_offsets import planned_text
 
 
-def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.MOVED, **changes: Any):
+def row(topic: str, partition: int, offset: int | None, verdict: Verdict = Verdict.EXACT, **changes: Any):
     finding = Finding(verdict, offset, replay_at_most=None if offset is None else 0)
     made = PartitionPlan.of(
         finding,
@@ -68,8 +68,8 @@ def test_a_lost_partition_needs_a_decision_even_with_an_offset():
 
 
 def test_a_missing_partition_is_left_out_once_accepted():
-    missing = row("a.events", 1, None, Verdict.MISSING)
-    with pytest.raises(NeedsPerson, match="missing"):
+    missing = replace(row("a.events", 1, None, Verdict.UNRESOLVED), absent=True)
+    with pytest.raises(NeedsPerson, match="unresolved"):
         starts(plan(job("clicks", row("a.events", 0, 10), missing)))
     accepted = plan(job("clicks", row("a.events", 0, 10), replace(missing, set_by_hand=True)))
     assert starts(accepted) == {"a.events": {"0": 10}}

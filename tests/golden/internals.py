@@ -184,7 +184,7 @@ def exact_plan() -> str:
         partition=0,
         stored_offset=4_514,
         anchor=known,
-        verdict=Verdict.MOVED,
+        verdict=Verdict.EXACT,
         resume_offset=3_679,
         replay_at_most=0,
         replay_exact=0,

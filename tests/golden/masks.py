@@ -29,7 +29,7 @@ def details(plan: str) -> str:
     """The prose of a plan, a line for every partition."""
     rows = [(job["name"], row) for job in json.loads(plan)["jobs"] for row in job["partitions"]]
     return "".join(
-        f"{name} {row['topic']}-{row['partition']} {row['verdict']}: {row['detail']}\n" for name, row in rows
+        f"{name} {row['topic']}-{row['partition']} {row['finding']}: {row['detail']}\n" for name, row in rows
     )
 
 

@@ -315,7 +315,7 @@ def test_a_hook_waits_for_a_mirror_that_is_behind(estate: Estate, goldens: Golde
     estate.with_section('[policy]\nbehind = "wait"')
     estate.world.located(to="b")
     words = ("hook", "-c", "reconciler.toml", "--job", "stuck", "--plans", "plans")
-    decided = ("--accept", "lost", "--accept", "missing", "--set", "a.bare:0=3", "--accept", "skips")
+    decided = ("--accept", "lost", "--accept", "unresolved", "--set", "a.bare:0=3", "--accept", "skips")
     goldens.check("words/hook-behind.txt", estate.world.run(*words, *decided).transcript)
 
 

@@ -79,7 +79,7 @@ def wait(memory: Memory) -> Wait:
 
 def test_a_destination_that_is_not_behind_is_checked_once(wait: Wait) -> None:
     wait.memory.deliver(range(4, 8))
-    assert found(wait.begin(60).plan.jobs[0].partitions[0])[0] is Verdict.MOVED
+    assert found(wait.begin(60).plan.jobs[0].partitions[0])[0] is Verdict.EXACT
     assert (wait.checks, wait.pauses, wait.told) == (1, [], [])
 
 
@@ -87,7 +87,7 @@ def test_a_destination_that_is_not_behind_is_checked_once(wait: Wait) -> None:
 def test_whatever_the_policy_a_wait_ends_when_the_anchor_is_delivered(wait: Wait, policy: str) -> None:
     wait.happens = {3: lambda: wait.memory.deliver(range(4, 8))}
     checked = wait.begin(60, f'[policy]\nbehind = "{policy}"')
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.EXACT, 7)
     assert (len(wait.pauses), wait.told[-1].behind, wait.told[-1].waited_s) == (3, 0, 6.0)
 
 
@@ -100,7 +100,7 @@ def test_a_wait_ends_when_its_time_is_over_and_not_later(wait: Wait) -> None:
 def test_a_row_that_is_corrected_meanwhile_is_seen_without_any_record(wait: Wait) -> None:
     wait.happens = {4: lambda: wait.memory.save({0: stored(2)})}
     checked = wait.begin(600)
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 3)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.EXACT, 3)
 
 
 def test_the_pause_grows_with_what_a_check_takes(wait: Wait) -> None:
@@ -157,7 +157,7 @@ def test_an_outage_during_the_wait_is_waited_out(wait: Wait) -> None:
 
     wait.happens = {2: goes, 5: is_back}
     checked = wait.begin(60)
-    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.MOVED, 7)
+    assert found(checked.plan.jobs[0].partitions[0]) == (Verdict.EXACT, 7)
     assert [now.trouble is not None for now in wait.told] == [False, False, True, True, True, False]
 
 
@@ -186,4 +186,4 @@ def test_other_partitions_verdicts_are_those_of_the_last_check(wide: Memory) -> 
     wide.save({0: stored(6), 1: StoredOffset(3), 2: stored(2, 2)})
     wait = Wait(wide, CountingLog(wide.log), happens={1: lambda: wide.deliver(range(4, 8))})
     verdicts = [row.verdict for row in wait.begin(60).plan.jobs[0].partitions]
-    assert verdicts == [Verdict.MOVED, Verdict.UNRESOLVED, Verdict.MOVED]
+    assert verdicts == [Verdict.EXACT, Verdict.UNRESOLVED, Verdict.EXACT]

@@ -116,7 +116,7 @@ def test_the_written_file_passes_config_check_and_finds_the_offsets(world: World
     assert f"{world.topic} -> a.{world.topic}" in ended.out
     assert "0 failed" in ended.out
     rows = world.checked(written)
-    assert {row["verdict"] for row in rows.values()} == {"match"}  # nothing was deleted before it was mirrored
+    assert {row["finding"] for row in rows.values()} == {"exact"}  # nothing was deleted before it was mirrored
     assert [rows[partition]["resume_offset"] for partition in (0, 1)] == [40, 40]
 
 

@@ -11,7 +11,7 @@ from reconciler.core.verdicts import Verdict
 from tests.simulation.trial import Trial
 
 MOST_FAILURES = 50
-COLUMNS = [verdict.value for verdict in Verdict if verdict is not Verdict.MISSING]  # a partition's, not a log's
+COLUMNS = [verdict.value for verdict in Verdict if verdict is not Verdict.UNRESOLVED]  # a partition's, not a log's
 
 
 def at_share(counts: Counter[int], share: float) -> int:

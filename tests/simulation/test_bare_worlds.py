@@ -44,7 +44,7 @@ def test_every_ill_was_tried(campaign: Tally) -> None:
 
 
 def test_three_of_ten_are_exact_although_most_of_these_mirrors_are_sick(campaign: Tally) -> None:
-    exact = sum(campaign.verdicts["bare, syncs", verdict.value] for verdict in (Verdict.MATCH, Verdict.MOVED))
+    exact = sum(campaign.verdicts["bare, syncs", verdict.value] for verdict in (Verdict.EXACT, Verdict.EXACT))
     of_all = sum(count for (kind, _), count in campaign.verdicts.items() if kind == "bare, syncs")
     assert exact > 0.3 * of_all  # measured over 30,000 seeds: 0.33
 
@@ -63,7 +63,7 @@ def test_every_history_of_a_few_records(records: int, resends: int, jobs: int) -
     )
     assert tally.asked > 10_000
     assert tally.is_clean, tally.text()
-    assert tally.verdicts["moved"] > 500
+    assert tally.verdicts["exact"] > 500
 
 
 # ---------------------------------------------------------------- the campaign finds what it is to find
@@ -147,7 +147,7 @@ def no_turns(*_: object):  # type: ignore[no-untyped-def]
 def test_a_number_that_bisection_found_and_no_search_confirmed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusting(question, anchor, *, candidate, may_step):  # type: ignore[no-untyped-def]
         yield from ()
-        return Finding(Verdict.MOVED, candidate.offset, 0, 0)
+        return Finding(Verdict.EXACT, candidate.offset, 0, 0)
 
     monkeypatch.setattr(carried, "search", trusting)
     monkeypatch.setattr(carried, "turns_before", no_turns)  # it asks the same search
@@ -177,7 +177,7 @@ def test_either_mirror_was_restarted_and_sent_again(two_ways: Tally) -> None:
 
 def test_a_mirror_that_delivers_records_as_they_come_is_believed(two_ways: Tally) -> None:
     live = {verdict: count for (kind, verdict), count in two_ways.verdicts.items() if kind == OWN_LIVE}
-    exact = sum(live.get(verdict.value, 0) for verdict in (Verdict.MATCH, Verdict.MOVED))
+    exact = sum(live.get(verdict.value, 0) for verdict in (Verdict.EXACT, Verdict.EXACT))
     assert sum(live.values()) > two_ways.trials / 8
     assert exact > 0.3 * sum(live.values())
 

@@ -13,5 +13,5 @@ def test_a_log_that_was_not_cut_is_a_match_or_a_loss() -> None:
     for seed in range(500):
         own = replace(make_own(seed), cut=None, rewritten=(), topic_id=HERE_TOPIC, recreated=False)
         log, _ = carry_out(own)
-        expected = Verdict.LOST if log.partitions[PLACE].start > own.processed + 1 else Verdict.MATCH
+        expected = Verdict.LOST if log.partitions[PLACE].start > own.processed + 1 else Verdict.EXACT
         assert answer(own, log).verdict is expected

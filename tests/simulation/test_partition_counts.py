@@ -11,8 +11,8 @@ def test_only_an_expired_prefix_is_called_a_loss() -> None:
         spread = make_spread(seed)
         log, _ = carry_out(spread)
         for number, finding in enumerate(answers(spread, log)):
-            assert finding.verdict in (Verdict.REMAPPED, Verdict.LOST)
-            assert finding.verdict is Verdict.REMAPPED or log.partition("events", number).start > 0
+            assert finding.verdict in (Verdict.EARLY, Verdict.LOST)
+            assert finding.verdict is Verdict.EARLY or log.partition("events", number).start > 0
 
 
 def test_keyed_and_in_turn_more_and_fewer_are_all_tried() -> None:

@@ -120,8 +120,8 @@ def test_records_that_the_sink_has_are_not_put_out_again_unless_a_person_accepts
     assert "it would get at most 10 records again" in row.detail
     with pytest.raises(NeedsPerson, match="the offset behind them is not proven") as stopped:
         query.clone()
-    assert "accept the repetition with --accept bounded (plan, hook)" in str(stopped.value.hint)
-    accepted = ByHand(accepted=frozenset({Verdict.BOUNDED}))
+    assert "accept the repetition with --accept early (plan, hook)" in str(stopped.value.hint)
+    accepted = ByHand(accepted=frozenset({Verdict.EARLY}))
     (job,) = query.check(by_hand=accepted).plan.jobs
     assert [row.outcome for row in job.sinks] == [SinkOutcome.FITS]
     assert query.clone(by_hand=accepted).replay_at_most == 10
@@ -129,7 +129,7 @@ def test_records_that_the_sink_has_are_not_put_out_again_unless_a_person_accepts
     assert [row.outcome for row in job.sinks] == [SinkOutcome.FITS]
 
 
-@pytest.mark.parametrize("word", [ByHand({("a.o", 0): 30}), ByHand(accepted=frozenset({Verdict.MOVED}))])
+@pytest.mark.parametrize("word", [ByHand({("a.o", 0): 30}), ByHand(accepted=frozenset({Verdict.EXACT}))])
 def test_a_word_that_changes_nothing_does_not_make_the_sink_drop_a_batch_without_a_proven_end(
     query: Query, word: ByHand
 ) -> None:

@@ -86,8 +86,8 @@ def fail_over_and_back(job: BareJob, config: Path, look: Callable[[], Any], expe
     exits(world.run("check", "-c", config), 3)
     plan = world.plan(config)
     (found,) = (each["partitions"] for each in plan["jobs"])
-    assert {row["partition"]: (row["verdict"], row["resume_offset"], row["replay"]["exact"]) for row in found} == {
-        partition: ("moved", offset, 0) for partition, offset in job.right.items()
+    assert {row["partition"]: (row["finding"], row["resume_offset"], row["replay"]["exact"]) for row in found} == {
+        partition: ("exact", offset, 0) for partition, offset in job.right.items()
     }
     assert look() == before
     exits(world.run("apply", world.plan_file, "-c", config, "--dry-run"), 0)
@@ -97,7 +97,7 @@ def fail_over_and_back(job: BareJob, config: Path, look: Callable[[], Any], expe
     again = exits(world.run("check", "-c", config, "--to", "b", "--format", "json"), 0)
     rows = json.loads(again.out)["jobs"][0]["partitions"]
     assert {row["partition"]: row["stored_offset"] for row in rows} == job.right
-    assert {row["verdict"] for row in rows} == {"match"}
+    assert {row["finding"] for row in rows} == {"exact"}
     assert "applied before" in exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0).out
     assert look() == expected
     exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)

@@ -61,8 +61,8 @@ def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clust
 
     # The source is lost from here on.
     (found,) = world.plan(config)["jobs"]
-    assert {row["partition"]: (row["verdict"], row["resume_offset"]) for row in found["partitions"]} == {
-        partition: ("moved", offset) for partition, offset in bare.right.items()
+    assert {row["partition"]: (row["finding"], row["resume_offset"]) for row in found["partitions"]} == {
+        partition: ("exact", offset) for partition, offset in bare.right.items()
     }
     said = exits(world.run("check", "-c", config), 3).out
     assert "Next: reconciler move --to b, then start the jobs by their hooks." in " ".join(said.split())
@@ -76,7 +76,7 @@ def test_a_job_fails_over_with_each_record_once_in_its_table(world: World, clust
     job.start()
     assert job.ids == everything
     checked = world.checked(config, "--to", "b")
-    assert {row["verdict"] for row in checked.values()} == {"match"}
+    assert {row["finding"] for row in checked.values()} == {"exact"}
     assert {part: row["stored_offset"] for part, row in checked.items()} == {
         part: world.offset_of(count - 1, part) + 1 for part, count in enumerate(RECORDS)
     }

@@ -243,8 +243,8 @@ def test_unmodified_groups_and_untouched_tables_are_failed_over_exactly(
         plan = tmp_path / "plan.json"
         assert main(["plan", "-c", str(config), "-o", str(plan)]) == 0
         for job in json.loads(plan.read_text())["jobs"]:
-            found = [(row["verdict"], row["resume_offset"], row["replay"]["exact"]) for row in job["partitions"]]
-            assert found == [("moved", 40, 0)] * PARTITIONS, job
+            found = [(row["finding"], row["resume_offset"], row["replay"]["exact"]) for row in job["partitions"]]
+            assert found == [("exact", 40, 0)] * PARTITIONS, job
         assert main(["apply", str(plan), "-c", str(config), "--yes"]) == 0
         for topic, name in THERE.items():
             rows = jobs.table.read(Jobs.groups(topic)[1], [name])

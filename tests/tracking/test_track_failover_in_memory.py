@@ -41,7 +41,7 @@ def test_a_tracked_job_fails_over_to_the_record_behind_its_last_one(world: Track
     world.track()
     world.deliver(range(3, 10))
     row = world.row()
-    assert found(row) == (Verdict.MOVED, 4)
+    assert found(row) == (Verdict.EXACT, 4)
     assert (row.stored_offset, row.replay_exact, row.record_offset) == (7, 0, 3)
 
 
@@ -52,7 +52,7 @@ def test_a_job_that_had_processed_nothing_when_it_was_tracked_starts_at_the_begi
     world.job_stores(7)
     world.deliver(range(10))
     row = world.row()
-    assert found(row) == (Verdict.BOUNDED, 0)
+    assert found(row) == (Verdict.EARLY, 0)
     assert (row.replay_at_most or 0) >= 7
 
 
@@ -63,7 +63,7 @@ def test_a_lagging_pair_resumes_behind_its_record_and_counts_the_rest_as_replay(
     world.job_stores(8)
     world.deliver(range(10))
     row = world.row()
-    assert found(row) == (Verdict.BOUNDED, 5)
+    assert found(row) == (Verdict.EARLY, 5)
     assert row.replay_at_most == 3
 
 
@@ -84,7 +84,7 @@ def test_a_row_from_before_tracking_goes_by_its_own_time_where_that_is_allowed(m
     legacy = StoredOffset(BASE + 6, None, content(5)[0])
     world.store.write(GROUP, [Change(EVENTS, None, legacy)], reason="job", now_ms=NOW)
     assert found(world.row()) == (Verdict.UNRESOLVED, None)
-    assert found(world.row('[policy]\nno_anchor = "row-time"')) == (Verdict.BOUNDED, 5)
+    assert found(world.row('[policy]\nno_anchor = "row-time"')) == (Verdict.EARLY, 5)
 
 
 # ---------------------------------------------------------------- groups
@@ -105,7 +105,7 @@ def test_a_group_that_is_lost_with_its_cluster_fails_over_by_its_journal(
     if synced is not None:
         group.job_stores(synced, topic="a.events")
     row = group.row()
-    assert (found(row), row.stored_offset, row.replay_exact) == ((Verdict.MOVED, 4), 7, 0)
+    assert (found(row), row.stored_offset, row.replay_exact) == ((Verdict.EXACT, 4), 7, 0)
 
 
 def test_an_anchor_that_a_commit_brings_is_kept_as_it_is(group: Tracked) -> None:

@@ -87,7 +87,7 @@ def test_a_gap_that_compaction_left_counts_as_lag_for_the_destination_may_hold_w
     assert list(report.lagging) == [EVENTS]
     assert world.track().saved == 0
     row = world.row()
-    assert found(row) == (Verdict.BOUNDED, 4)
+    assert found(row) == (Verdict.EARLY, 4)
     assert row.replay_at_most == 3
 
 
@@ -110,7 +110,7 @@ def test_a_job_that_had_processed_nothing_starts_at_the_earliest_record_whatever
     assert found(world.row(extra)) == (Verdict.NEW, 0)
     world.apply(extra)
     assert [row.stored.offset for row in world.store.read(GROUP, ["a.events"])] == [0]
-    assert found(world.row(extra)) == (Verdict.MATCH, 0)
+    assert found(world.row(extra)) == (Verdict.EXACT, 0)
 
 
 def test_nothing_processed_although_records_are_there_names_the_next_one(world: Tracked) -> None:
@@ -121,7 +121,7 @@ def test_nothing_processed_although_records_are_there_names_the_next_one(world: 
     assert kept is not None
     assert kept.record == replace(named(0), names=Names.NEXT)
     world.deliver(range(5))
-    assert found(world.row()) == (Verdict.MATCH, 0)
+    assert found(world.row()) == (Verdict.EXACT, 0)
 
 
 def test_retention_up_to_the_stored_offset_leaves_the_next_record_to_name(world: Tracked) -> None:
@@ -131,7 +131,7 @@ def test_retention_up_to_the_stored_offset_leaves_the_next_record_to_name(world:
     assert world.track().exact == 1
     world.deliver(range(2, 10))
     row = world.row()
-    assert found(row) == (Verdict.MOVED, 5)
+    assert found(row) == (Verdict.EXACT, 5)
     assert row.replay_exact == 0
 
 
@@ -167,7 +167,7 @@ def test_retention_past_a_job_that_went_on_leaves_it_the_older_anchor(world: Tra
     assert report.age_ms == NOW - content(4)[0]
     world.deliver(range(10))
     row = world.row()
-    assert found(row) == (Verdict.BOUNDED, 5)
+    assert found(row) == (Verdict.EARLY, 5)
     assert row.replay_at_most == 2
 
 

@@ -162,7 +162,7 @@ def test_jobs_are_checked_in_one_go_and_a_shared_store_is_opened_once(world: Wor
     assert world.calls == {"opened": 1, "closed": 1}
     figures = results["j3"].result
     assert isinstance(figures, CheckFigures)
-    assert figures.topics["a.e3"].verdicts == {Verdict.MOVED: 1}
+    assert figures.topics["a.e3"].verdicts == {Verdict.EXACT: 1}
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,10 @@ def test_before_its_first_check_a_job_is_down_and_has_no_gauges(scraped: Scraped
 
 def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    scraped.figures.checked({"clicks": (found(Verdict.MATCH, Verdict.MATCH, Verdict.BEHIND), 0.3)})
+    scraped.figures.checked({"clicks": (found(Verdict.EXACT, Verdict.EXACT, Verdict.BEHIND), 0.3)})
     where = {"job": "clicks", "topic": "a.events"}
-    assert scraped.value("partitions", verdict="match", **where) == 2
-    assert scraped.value("partitions", verdict="behind", **where) == 1
+    assert scraped.value("partitions", finding="exact", **where) == 2
+    assert scraped.value("partitions", finding="behind", **where) == 1
     names = ["own", "mismatched", "blocked", "over_budget", "mirror_shortfall"]
     assert [scraped.value(f"{name}_partitions", **where) for name in names] == [1, 2, 3, 4, 5]
     assert scraped.value("replay_records", **where) == 6
@@ -97,10 +97,10 @@ def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -
     where = {"job": "clicks", "topic": "a.events"}
     names = ("mirror_offset_replay_records", "mirror_offset_skips_records", "mirror_delivered_age_seconds")
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.3)})
+    scraped.figures.checked({"clicks": (found(Verdict.EXACT), 0.3)})
     assert [scraped.value(name, **where) for name in names] == [None] * 3
     assert scraped.value("mirror_heartbeat_age_seconds") is None
-    known = TopicFigures({Verdict.MATCH: 1}, mirror_replay=0, mirror_skips=0, delivered_ms=NOW - 4_000)
+    known = TopicFigures({Verdict.EXACT: 1}, mirror_replay=0, mirror_skips=0, delivered_ms=NOW - 4_000)
     scraped.figures.checked({"clicks": (CheckFigures({"a.events": known}), 0.3)})
     scraped.figures.process = replace(scraped.figures.process, heartbeat_ms=NOW - 9_000)
     assert [scraped.value(name, **where) for name in names] == [0, 0, 4]
@@ -109,11 +109,11 @@ def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -
 
 def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_old(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    scraped.figures.checked({"clicks": (found(Verdict.MATCH), 0.3)})
+    scraped.figures.checked({"clicks": (found(Verdict.EXACT), 0.3)})
     scraped.now += 60_000
     scraped.figures.checked({"clicks": (Unreachable("away"), 10.0)})
     assert scraped.value("up", job="clicks") == 0
-    assert scraped.value("partitions", job="clicks", topic="a.events", verdict="match") == 1
+    assert scraped.value("partitions", job="clicks", topic="a.events", finding="exact") == 1
     assert scraped.value("last_success_timestamp_seconds", job="clicks") == NOW / 1000
     assert scraped.value("anchor_age_seconds", job="clicks") == 67
     assert scraped.value("checks_total", job="clicks", outcome="unreachable") == 1
@@ -122,23 +122,23 @@ def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_o
 
 def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS, "orders": TOPICS})
-    scraped.figures.checked({name: (found(Verdict.MATCH), 0.1) for name in ("clicks", "orders")})
+    scraped.figures.checked({name: (found(Verdict.EXACT), 0.1) for name in ("clicks", "orders")})
     scraped.figures.checked({"clicks": (found(Verdict.LOST), 0.1)})
-    assert scraped.value("partitions", job="clicks", topic="a.events", verdict="match") is None
-    assert scraped.value("partitions", job="clicks", topic="a.events", verdict="lost") == 1
+    assert scraped.value("partitions", job="clicks", topic="a.events", finding="exact") is None
+    assert scraped.value("partitions", job="clicks", topic="a.events", finding="lost") == 1
     scraped.figures.checked({"clicks": (found(Verdict.LOST, topic="a.other", anchored_ms=None), 0.1)})
     topics = {dict(labels).get("topic") for _, labels in scraped.samples() if ("job", "clicks") in labels}
     assert topics == {None, "a.other"}
     assert scraped.value("anchor_age_seconds", job="clicks") is None
     scraped.figures.watch_jobs({"clicks": TOPICS})
     assert scraped.of_job("orders") == set()
-    assert scraped.value("partitions", job="clicks", topic="a.other", verdict="lost") == 1
+    assert scraped.value("partitions", job="clicks", topic="a.other", finding="lost") == 1
 
 
 @pytest.mark.parametrize(
     ("result", "word"),
     [
-        (CheckFigures({"t": TopicFigures({Verdict.MATCH: 1})}), "ok"),
+        (CheckFigures({"t": TopicFigures({Verdict.EXACT: 1})}), "ok"),
         (CheckFigures({"t": TopicFigures({Verdict.LOST: 1}, blocked=1)}), "person"),
         (Changed("x"), "changed"),
         (Unreachable("x"), "unreachable"),
@@ -175,7 +175,7 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
         for number in itertools.count(1):
             if enough.is_set():
                 return
-            counts = {Verdict.MATCH: number, Verdict.LOST: number}
+            counts = {Verdict.EXACT: number, Verdict.LOST: number}
             result = CheckFigures({"t": TopicFigures(counts, own=number, replay=number)}, NOW)
             scraped.figures.checked({"clicks": (result, 1.0)})
 
@@ -216,7 +216,7 @@ def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> N
     rows = dict(re.findall(r"^\| `(reconciler_\w+)` \| \w+ \|([^|]*)\|", text, re.MULTILINE))
     documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    graded = TopicFigures({Verdict.MATCH: 1}, mirror_replay=1, mirror_skips=2, delivered_ms=NOW)
+    graded = TopicFigures({Verdict.EXACT: 1}, mirror_replay=1, mirror_skips=2, delivered_ms=NOW)
     scraped.figures.checked({"clicks": (CheckFigures({"a.events": graded}, NOW, 0), 0.1)})
     hook = HookRun(Job("clicks", "clicks", (), "memory:", RECORD_TIME_ONLY)).values(0)
     exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {*JOB_LABELS} for name in hook}

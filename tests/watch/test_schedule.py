@@ -20,7 +20,7 @@ from reconciler.watch.figures import CheckFigures, TopicFigures, Watched
 from reconciler.watch.metrics import Figures
 from reconciler.watch.schedule import LARGEST_BATCH, Requested, Setup, Watch, batches
 
-FINE = CheckFigures({"t": TopicFigures({Verdict.MATCH: 1})})
+FINE = CheckFigures({"t": TopicFigures({Verdict.EXACT: 1})})
 
 
 def jobs(count: int, name: str = "job") -> tuple[Job, ...]:

@@ -37,17 +37,17 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
     with watching(world.config()) as watch:
         where = {"job": "clicks", "topic": world.mirrored}
         watch.until(lambda: watch.value("up", job="clicks") == 1, "a whole check")
-        assert watch.verdicts("clicks") == {(world.mirrored, "moved"): 1, (world.mirrored, "behind"): 1}
+        assert watch.verdicts("clicks") == {(world.mirrored, "exact"): 1, (world.mirrored, "behind"): 1}
         assert watch.value("mirror_shortfall_partitions", **where) == 1
         assert watch.value("mismatched_partitions", **where) == watch.value("own_partitions", **where) == 0
 
         world.append({1: range(4, 12)})
-        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "moved"): 2}, "the mirror has caught up")
+        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "exact"): 2}, "the mirror has caught up")
         assert watch.value("mirror_shortfall_partitions", **where) == 0
         assert watch.value("replay_records", **where) == 0
 
         runs_here(world, 8, 10, topic=world.mirrored)
-        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "match"): 2}, "the job was handed over")
+        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "exact"): 2}, "the job was handed over")
         assert watch.value("own_partitions", **where) == 2
         assert watch.value("mismatched_partitions", **where) == 0
         age = watch.value("anchor_age_seconds", job="clicks")
@@ -60,12 +60,13 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
         world.deliver(12, 12, burst=3)
         watch.until(
             lambda: (
-                watch.value("up", job="clicks") == 1 and set(watch.verdicts("clicks")) != {(world.mirrored, "missing")}
+                watch.value("up", job="clicks") == 1
+                and set(watch.verdicts("clicks")) != {(world.mirrored, "unresolved")}
             ),
             "its topic is there again",
         )
         assert watch.value("mismatched_partitions", **where) == 2
-        assert (world.mirrored, "match") not in watch.verdicts("clicks")
+        assert (world.mirrored, "exact") not in watch.verdicts("clicks")
 
         runs_here(world, 8, 10, topic=world.mirrored)
         watch.until(lambda: watch.value("mismatched_partitions", **where) == 0, "a person has corrected it")
@@ -117,7 +118,7 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         names = [world.topic for world in worlds]
         at = [{"job": name, "topic": name} for name in names]
         watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "both jobs were checked")
-        assert [watch.verdicts(name) for name in names] == [{(name, "match"): 1} for name in names]
+        assert [watch.verdicts(name) for name in names] == [{(name, "exact"): 1} for name in names]
 
         already = len(watch.lines)
         own_cluster.stop()
@@ -125,7 +126,7 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         watch.until(lambda: all(watch.value("up", job=name) == 0 for name in names), "the outage shows")
         for name, before in zip(names, whole, strict=True):
             assert watch.checks(name, "ok") <= before + 1, "the next check shows it; one was perhaps under way"
-        assert [watch.verdicts(name) for name in names] == [{(name, "match"): 1} for name in names]
+        assert [watch.verdicts(name) for name in names] == [{(name, "exact"): 1} for name in names]
         watch.next_rounds(3)
         warned = [line for line in watch.lines[already:] if "Trying again every 1 s." in line]
         assert len(warned) == 1, watch.lines
@@ -143,7 +144,7 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         worlds[0].append({0: range(20, 40)}, topic=names[0])  # the log reaches past the stored offset again
         watch.next_rounds()
         assert watch.value("mismatched_partitions", **at[0]) == 1
-        assert (names[0], "match") not in watch.verdicts(names[0])
+        assert (names[0], "exact") not in watch.verdicts(names[0])
 
 
 ASKS = """

@@ -84,7 +84,7 @@ def test_a_job_on_the_source_never_mismatches_wherever_its_record_lies(memory: M
     memory.deliver(range(3, 10))
     memory.save({0: stored(6)})
     found = on_the_source(memory)
-    assert found.verdicts == {Verdict.MOVED: 1}
+    assert found.verdicts == {Verdict.EXACT: 1}
     assert (found.own, found.mismatched, found.blocked, found.shortfall, found.replay) == (0, 0, 0, 0, 0)
 
 
@@ -112,7 +112,7 @@ def test_a_replay_over_budget_blocks_and_is_counted_as_that(memory: Memory) -> N
     memory.save({0: StoredOffset(705, written_at_ms=BEGIN + 4_500)})
     config = memory.config('[policy]\nmax_replay = 0\nno_anchor = "row-time"\n[search]\nmax_disorder = "3s"\n')
     found = figures(memory, config).topics["a.events"]
-    assert found.verdicts == {Verdict.BOUNDED: 1}
+    assert found.verdicts == {Verdict.EARLY: 1}
     assert found.replay > 0
     assert (found.blocked, found.over_budget) == (1, 1)
     assert figures(memory, config).outcome == "person"
@@ -136,12 +136,12 @@ def test_a_job_that_was_handed_over_is_held_against_the_cluster_that_it_runs_on(
     memory.save({0: memory.own(8)}, topic="a.events")
     memory.moved = True
     found = on_the_source(memory)
-    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MATCH: 1}, 1, 0)
+    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.EXACT: 1}, 1, 0)
     log = memory.log.partition("a.events", 0)
     log.records, log.segments[0].batches, log.end = [], [], 0  # an unclean election: all is gone
     memory.deliver(range(30, 45))
     found = on_the_source(memory)
-    assert Verdict.MATCH not in found.verdicts
+    assert Verdict.EXACT not in found.verdicts
     assert (found.own, found.mismatched) == (1, 1)
 
 
@@ -152,7 +152,7 @@ def test_a_guarded_job_matches_as_long_as_its_log_is_the_one_it_read(guarded: Gu
     guarded.write(range(10))
     guarded.processed(6)
     found = guarded.found()
-    assert (found.verdicts, found.own, found.mismatched, found.blocked) == ({Verdict.MATCH: 1}, 1, 0, 0)
+    assert (found.verdicts, found.own, found.mismatched, found.blocked) == ({Verdict.EXACT: 1}, 1, 0, 0)
     guarded.write(range(10, 20))
     assert guarded.found().mismatched == 0
     guarded.memory.log.partition("events", 0).delete_before(6)
@@ -164,7 +164,7 @@ def test_a_new_partition_is_no_mismatch(guarded: Guarded) -> None:
     guarded.processed(6)
     guarded.memory.log.partitions |= {key: log for key, log in _more(guarded.memory, 2).items() if key.partition == 1}
     found = guarded.found()
-    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MATCH: 1, Verdict.NEW: 1}, 1, 0)
+    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.EXACT: 1, Verdict.NEW: 1}, 1, 0)
 
 
 def _more(memory: Memory, partitions: int) -> dict:  # type: ignore[type-arg]
@@ -192,7 +192,7 @@ def test_another_log_in_the_topics_place_is_a_mismatch(
     for part in numbers:
         guarded.write(part)
     found = guarded.found()
-    assert Verdict.MATCH not in found.verdicts
+    assert Verdict.EXACT not in found.verdicts
     assert (found.own, found.mismatched) == (1, 1)
 
 
@@ -212,7 +212,7 @@ def test_a_cluster_that_was_rebuilt_under_another_id_is_a_mismatch(guarded: Guar
     guarded.make()
     guarded.write(range(4, 10))
     found = guarded.found()
-    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.MOVED: 1}, 1, 1)
+    assert (found.verdicts, found.own, found.mismatched) == ({Verdict.EXACT: 1}, 1, 1)
 
 
 def test_the_age_of_the_anchors_is_that_of_the_newest_stored_one(memory: Memory) -> None:
@@ -245,12 +245,12 @@ MOST = StartPolicy().max_replay
 @pytest.mark.parametrize(
     ("start", "end", "verdict", "counts"),
     [
-        ((Verdict.BOUNDED, MOST + 1), (Verdict.BEHIND, 0), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
-        ((Verdict.BOUNDED, 10), (Verdict.BOUNDED, MOST + 1), Verdict.BOUNDED, (1, 1, 0, MOST + 1)),
-        ((Verdict.BOUNDED, MOST + 1), (Verdict.BOUNDED, 10), Verdict.BOUNDED, (1, 1, 0, MOST + 1)),
-        ((Verdict.BEHIND, 0), (Verdict.BOUNDED, MOST + 1), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
+        ((Verdict.EARLY, MOST + 1), (Verdict.BEHIND, 0), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
+        ((Verdict.EARLY, 10), (Verdict.EARLY, MOST + 1), Verdict.EARLY, (1, 1, 0, MOST + 1)),
+        ((Verdict.EARLY, MOST + 1), (Verdict.EARLY, 10), Verdict.EARLY, (1, 1, 0, MOST + 1)),
+        ((Verdict.BEHIND, 0), (Verdict.EARLY, MOST + 1), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
         ((Verdict.BEHIND, 0), (Verdict.BEHIND, 0), Verdict.BEHIND, (0, 0, 1, 0)),
-        ((Verdict.BOUNDED, 10), (Verdict.BOUNDED, 30), Verdict.BOUNDED, (0, 0, 0, 30)),
+        ((Verdict.EARLY, 10), (Verdict.EARLY, 30), Verdict.EARLY, (0, 0, 0, 30)),
         ((Verdict.LOST, 0), (Verdict.LOST, 0), Verdict.LOST, (1, 0, 0, 0)),
     ],
 )
@@ -262,6 +262,6 @@ def test_what_one_position_of_a_repeated_batch_says_is_not_hidden_by_the_other(
     plan = JobPlan("clicks", "readers", "checkpoint:/c", (*rows, row(1)))
     seen = figures_of(plan, GatheredJob(memory.config().jobs[0], plan.store, ()), StartPolicy())
     found = seen.topics["a.events"]
-    assert found.verdicts == {verdict: 1, Verdict.MOVED: 1}
+    assert found.verdicts == {verdict: 1, Verdict.EXACT: 1}
     assert (found.blocked, found.over_budget, found.shortfall, found.replay) == counts
     assert seen.outcome == ("person" if any(why_stopped(each, StartPolicy()) for each in rows) else "ok")

@@ -98,7 +98,7 @@ class Watching:
     def verdicts(self, job: str) -> dict[tuple[str, str], float]:
         """Partitions of a job by topic and verdict."""
         return {
-            (dict(labels)["topic"], dict(labels)["verdict"]): value
+            (dict(labels)["topic"], dict(labels)["finding"]): value
             for (name, labels), value in self.samples().items()
             if name == "partitions" and ("job", job) in labels
         }

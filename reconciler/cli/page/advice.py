@@ -50,8 +50,8 @@ def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:
     """
     check = ("reconciler", "check", "-c", files.config, "--job", job.name)
     accept = ("--accept", row.verdict.value)
-    if row.verdict is Verdict.MISSING:
-        return [NextStep("Leave every missing partition of this job out:", command(*check, *accept))]
+    if row.absent:
+        return [NextStep("Leave out every partition of this job that is not there:", command(*check, *accept))]
     if row.position == Position.END:
         return []
     if row.skips is not None:
@@ -142,7 +142,7 @@ def clone_command(job: JobPlan, files: Files) -> str:
 
 
 def _to_decide(plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], files: Files) -> list[NextStep]:
-    """One reason for each verdict and kind of decision, then each job's commands."""
+    """One reason for each finding and kind of decision, then each job's commands."""
     steps, counts = [], Counter((row.verdict, row.skips is not None) for _, row, _ in stopped)
     worst_last = sorted(stopped, key=lambda each: each[1].replay_at_most or 0)
     reasons = {(row.verdict, row.skips is not None): why for _, row, why in worst_last}
@@ -179,13 +179,13 @@ def path_for_job(path: Path, job: str) -> Path:
 
 
 def _needs_offset(row: PartitionPlan) -> bool:
-    return row.verdict is Verdict.UNRESOLVED and not row.set_by_hand
+    return row.verdict is Verdict.UNRESOLVED and not row.absent and not row.set_by_hand
 
 
 def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
-    """The options that decide all of these: --accept per verdict and for skips, --set per unresolved partition."""
-    decided = [row for row in rows if row.position != Position.END or row.verdict is Verdict.MISSING]
-    verdicts = {row.verdict for row in decided if row.verdict is not Verdict.UNRESOLVED and row.skips is None}
+    """The options that decide all of these: --accept per finding and for skips, --set per unresolved partition."""
+    decided = [row for row in rows if row.position != Position.END or row.absent]
+    verdicts = {row.verdict for row in decided if not _needs_offset(row) and row.skips is None}
     unresolved = dict.fromkeys(_set(row) for row in rows if _needs_offset(row))
     return _options(verdicts, list(unresolved)[:MOST_SETS], skips=any(row.skips for row in rows))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from reconciler.cli.page.advice import Files, next_steps
 from reconciler.cli.page.markup import Markup, document, escaped, fill, fill_each
 from reconciler.cli.page.rows import LONGEST_NAME, PageRow, command_box, entries_of, table_rows
-from reconciler.cli.terminal.glossary import VERDICTS
+from reconciler.cli.terminal.glossary import FINDINGS
 from reconciler.cli.terminal.report import not_judged_text, short_count
 from reconciler.core.verdicts import Position
 from reconciler.failover.totals import outcome, replay_total, skips_sum
@@ -39,7 +39,7 @@ def page(plan: Plan, policy: StartPolicy, *, sha256: str, files: Files | None = 
         behind=policy.behind.value,
         max_replay=f"{policy.max_replay:,}",
         **_next(plan, policy, files),
-        **_verdicts(entries),
+        **_kinds(entries),
         stopped=f"{sum(each.stopped is not None for each in entries):,}",
         kind=" jobs" if len(plan.jobs) > 1 else "",
         rows=table_rows(entries, policy, files),
@@ -92,11 +92,11 @@ def _next(plan: Plan, policy: StartPolicy, files: Files) -> dict[str, Markup]:
     }
 
 
-def _verdicts(entries: Sequence[PageRow]) -> dict[str, Markup]:
-    """What each verdict means, and a filter for it, which works by script only and is hidden until it runs."""
+def _kinds(entries: Sequence[PageRow]) -> dict[str, Markup]:
+    """What each finding means, and a filter for it, which works by script only and is hidden until it runs."""
     counts = Counter(each.row.verdict for each in entries)
     present = [
-        {"verdict": each.value, "meaning": VERDICTS[each], "badness": each.badness, "count": f"{counts[each]:,}"}
+        {"verdict": each.value, "meaning": FINDINGS[each], "badness": each.badness, "count": f"{counts[each]:,}"}
         for each in sorted(counts, reverse=True)
     ]
     return {"meanings": fill_each("meaning", present), "chips": fill_each("chip", present)}

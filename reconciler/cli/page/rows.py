@@ -37,7 +37,7 @@ class PageRow:
 
 
 def entries_of(jobs: Sequence[JobPlan], policy: StartPolicy) -> list[PageRow]:
-    """Partitions that need a decision first, then by verdict, the worst first; else in the plan's order."""
+    """Partitions that need a decision first, then by finding, the worst first; else in the plan's order."""
     by_sink = {job.name: why_sink_stops(sink) for job in jobs if (sink := job.stopped_by) is not None}
     rows = [
         PageRow(row, job, why_stopped(row, policy) or by_sink.get(job.name)) for job in jobs for row in job.partitions

@@ -17,7 +17,7 @@ from reconciler.core.errors import ExitCode
 CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c; else ./reconciler.toml"}
 OPTIONAL_CONFIG_ENVIRONMENT = {CONFIG_VARIABLE: "the configuration, if the command line has no -c"}
 """For commands that also work without a configuration: they do not look for ./reconciler.toml."""
-EXPLAINED = ("anchor", "verdict")
+EXPLAINED = ("anchor", "finding")
 """Words that a command's help explains where it uses them."""
 WIDEST = 100
 """Columns. Longer lines are hard to read, however wide the terminal is."""
@@ -105,8 +105,8 @@ def overview(usage: str, groups: Sequence[CommandGroup], options: str) -> str:
             before the job starts.
 
             An anchor is the identity of the last record that a job processed: its offset, time, id and fingerprint. A
-            verdict is the finding for one partition, from match (the stored offset is right) to unresolved (nothing
-            could be proven). All terms: reconciler check --explain
+            finding says what is known of one partition, from exact (the job starts right behind that record) to
+            unresolved (nothing could be proven). All terms: reconciler check --explain
             """
         ),
         *(f"{group.title}:\n{_listed(group.commands, size)}" for group in groups),

@@ -1,4 +1,4 @@
-"""A plan as text: a table per job, a legend of its verdicts, and a sentence per reason not to start."""
+"""A plan as text: a table per job, a legend of its findings, and a sentence per reason not to start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from reconciler.cli.terminal.output import Shown, line, stack, wrap
 from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import listed
 from reconciler.core.verdicts import MatchedBy, Verdict
+from reconciler.core.visible import visible
 from reconciler.formats.plan import (
     JobPlan,
     NotJudged,
@@ -21,10 +22,9 @@ from reconciler.formats.plan import (
 )
 from reconciler.formats.plan_sentences import place_name, sink_text, stop_sentences
 
-_TONES = {Verdict.MATCH: "good", Verdict.MOVED: "good", Verdict.NEW: "good", Verdict.TIED: "warn"}
-_BY_NUMBER = frozenset({Verdict.MATCH, Verdict.MOVED, Verdict.BOUNDED, Verdict.BEHIND, Verdict.LOST})
-HEADS = ("PARTITION", "VERDICT", "STORED", "RESUME", "REPLAY", "SKIPS", "EVIDENCE")
-SKIPS = HEADS.index("SKIPS")
+_TONES = {Verdict.EXACT: "good", Verdict.NEW: "good", Verdict.EARLY: "warn"}
+_BY_NUMBER = frozenset({Verdict.EXACT, Verdict.EARLY, Verdict.BEHIND, Verdict.LOST})
+SKIPS = 5
 """The column that is left out where no row skips."""
 RIGHT = frozenset({2, 3, 4, SKIPS})
 
@@ -33,7 +33,7 @@ def plan_text(
     plan: Plan, policy: StartPolicy, *, columns: int | None = None, colour: bool | None = None, most: int | None = None
 ) -> Shown:
     """All jobs of a plan, for stdout unless ``columns`` and ``colour`` say otherwise. With ``most``, longer tables show
-    only that many rows: those that must not start before the others, each by verdict, the worst first. The sentences
+    only that many rows: those that must not start before the others, each by finding, the worst first. The sentences
     below the table are about all rows, shown or not."""
     parts: list[Shown] = []
     for job in plan.jobs:
@@ -43,7 +43,7 @@ def plan_text(
             every = sorted(every, key=lambda row: _urgency(row, policy))
         rows = every[:most]
         if rows:
-            parts.append(_table(rows, policy, columns=columns, colour=colour))
+            parts.append(_table(rows, heads_of(plan, job), policy, columns=columns, colour=colour))
         if len(rows) < len(every):
             more = len(every) - len(rows)
             parts.append(line(f"… and {more:,} more; `reconciler show PLAN` lists all."))
@@ -71,11 +71,24 @@ def _not_judged(job: NotJudged, columns: int | None) -> Shown:
     return wrap(*lines, indent="    ", columns=columns)
 
 
-def _table(rows: Sequence[PartitionPlan], policy: StartPolicy, *, columns: int | None, colour: bool | None) -> Shown:
-    shown = [index for index in range(len(HEADS)) if index != SKIPS or any(row.skips for row in rows)]
+def heads_of(plan: Plan, job: JobPlan) -> tuple[str, ...]:
+    """The columns' names: an offset is one of a cluster."""
+    clusters = f"STORED ({visible(job.lives)})", f"RESUME ({visible(plan.destination_name)})"
+    return ("PARTITION", "FINDING", *clusters, "AGAIN", "SKIPS", "EVIDENCE")
+
+
+def _table(
+    rows: Sequence[PartitionPlan],
+    names: Sequence[str],
+    policy: StartPolicy,
+    *,
+    columns: int | None,
+    colour: bool | None,
+) -> Shown:
+    shown = [index for index in range(len(names)) if index != SKIPS or any(row.skips for row in rows)]
     cells = [[cells[index] for index in shown] for cells in (_cells(row, policy) for row in rows)]
     right = frozenset(place for place, index in enumerate(shown) if index in RIGHT)
-    heads, printed = [HEADS[index] for index in shown], {evidence_text(row) for row in rows if why_stopped(row, policy)}
+    heads, printed = [names[index] for index in shown], {evidence_text(row) for row in rows if why_stopped(row, policy)}
     return render(heads, cells, right=right, columns=columns, colour=colour, printed=printed)
 
 
@@ -104,7 +117,7 @@ def _cells(row: PartitionPlan, policy: StartPolicy) -> tuple[Cell, ...]:
 
 
 def verdict_text(row: PartitionPlan) -> str:
-    """The verdict, and whether a person decided."""
+    """The finding, and whether a person decided."""
     return f"{row.verdict.value} (by hand)" if row.set_by_hand else row.verdict.value
 
 

@@ -164,7 +164,7 @@ def _without_time(case: Case) -> Search[Finding]:
         return Finding(Verdict.BEHIND, 0, 0, 0, detail=case.why + detail)
     note = "its record is not in the destination" if complete else "its record was not found within the budget"
     detail = f"{case.why}the anchor has no time, and {note}: only the log's start is safe"
-    verdict = Verdict.LOST if complete and edges.start > 0 else Verdict.BOUNDED
+    verdict = Verdict.LOST if complete and edges.start > 0 else Verdict.EARLY
     return Finding(verdict, edges.start, edges.end - edges.start, None, detail=detail)
 
 
@@ -175,7 +175,7 @@ def _unless_an_equal_one_follows(case: Case, finding: Finding, end: int) -> Sear
     if begin is None or last is None:
         return finding
     detail = finding.detail + f"; offset {last} holds an equal record, and its time is not known"
-    verdict = max(finding.verdict, Verdict.BOUNDED)
+    verdict = max(finding.verdict, Verdict.EARLY)
     return replace(finding, verdict=verdict, replay_at_most=end - begin, replay_exact=None, detail=detail)
 
 
@@ -239,7 +239,7 @@ def _land_early(case: Case, bounds: Bounds, replay: Replay, resume: int, copy: R
         "resuming at the first record that may not have been processed"
     )
     by, detail = case.matcher.matched_by, case.why + detail
-    return Finding(Verdict.BOUNDED, resume, at_most, None, by, detail=detail).resting_on(previous)
+    return Finding(Verdict.EARLY, resume, at_most, None, by, detail=detail).resting_on(previous)
 
 
 def _found(
@@ -248,16 +248,16 @@ def _found(
     lag, at_most, exact = case.question.anchor_lag, replay.at_most, replay.exact
     stored = case.question.stored
     here = copy.offset == case.anchor.offset and stored is not None and resume == stored.offset
-    verdict = Verdict.MATCH if here else Verdict.MOVED
+    verdict = Verdict.EXACT
     detail = "the anchor is at its own offset" if here else f"the anchor is at offset {copy.offset} here"
     if lag > 0:
-        verdict, exact = Verdict.BOUNDED, None
+        verdict, exact = Verdict.EARLY, None
         offsets, records = ("offset", "record") if lag == 1 else ("offsets", "records")
         detail = f"the anchor is {lag} {offsets} older than the stored offset: up to {lag} {records} in between repeat"
     elif exact is None:
         detail += f"; up to {at_most} of the records after it may be processed ones that were sent again"
     finding = Finding(verdict, resume, at_most, exact, case.matcher.matched_by, record_offset, case.why + detail)
-    if verdict is Verdict.BOUNDED and record_offset == copy.offset:
+    if verdict is Verdict.EARLY and record_offset == copy.offset:
         finding = finding.resting_on(copy)
     return finding if stepped is None else stepped.note_in(finding)
 

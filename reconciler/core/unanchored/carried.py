@@ -32,7 +32,7 @@ from reconciler.core.scan import FIRST_READ, LARGEST_READ, last_before, read_onc
 from reconciler.core.unanchored.pairs import MOST_TURNS
 from reconciler.core.unanchored.spelling import reader_of
 from reconciler.core.unanchored.turns import turns_before
-from reconciler.core.verdicts import PROVEN, Finding, Verdict
+from reconciler.core.verdicts import Finding, Verdict
 
 
 def find_by_carried(question: Question, stored: int) -> Search[Finding | str]:
@@ -116,7 +116,7 @@ def _from_the_start(question: Question, stored: int, edges: LogRange) -> Search[
         return None
     tail = yield from _tail(question, stored, edges.start, edges.end)
     if number == stored:
-        verdict = Verdict.MOVED
+        verdict = Verdict.EXACT
         detail = f"the first record here carries the source's offset {stored:,}, where the job stopped"
     else:
         verdict = Verdict.LOST
@@ -205,7 +205,7 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
     stepped = yield from _step_over(question, stored, edges, found.resume_offset, tail)
     if stepped is not None:
         tail = yield from _tail(question, stored, stepped.place + 1, edges.end)
-    verdict, place, before = max(found.verdict, Verdict.MOVED), tail.begin, tail.last
+    verdict, place, before = found.verdict, tail.begin, tail.last
     if before is None:
         before = yield from last_before(place, edges.start)
     last = None if before is None else number_of(before)
@@ -218,7 +218,7 @@ def _judged(question: Question, stored: int, edges: LogRange, found: Finding) ->
         detail = f"no record here carries the source's offset {stored:,}, where the job stopped, or a later one"
     else:
         detail = f"records here carry the source's offsets, and the job stopped at {stored:,}"
-    if found.verdict is Verdict.BOUNDED and verdict is Verdict.BOUNDED:
+    if found.verdict is Verdict.EARLY and verdict is Verdict.EARLY:
         detail += f"; {found.detail}"
     judged = replace(
         found,
@@ -239,7 +239,7 @@ def _of_another_topic(question: Question, turns: Sequence[Record]) -> Search[Fin
         return None
     for record in sorted(turns, key=lambda each: (number_of(each) or 0, -each.offset))[:MOST_TURNS]:
         found = yield from _first_copy(question, record, IdOrder.OPAQUE)
-        if found.verdict in PROVEN and found.resume_offset == record.offset:
+        if found.verdict is Verdict.EXACT and found.resume_offset == record.offset:
             detail = (
                 f"the source's offsets that records carry go back to {number_of(record):,} at {record.offset:,}, and "
                 "that record was never here before: the source's topic was recreated, so the stored number may be of "

@@ -52,7 +52,7 @@ from reconciler.core.question import Question
 from reconciler.core.scan import last_before, record_at, records_at
 from reconciler.core.unanchored.between import new_between
 from reconciler.core.unanchored.owners import own_syncs
-from reconciler.core.verdicts import PROVEN, Finding, Verdict
+from reconciler.core.verdicts import Finding, Verdict
 
 
 def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Finding | None]:
@@ -67,7 +67,7 @@ def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Findi
     if evidence.below or evidence.above:
         evidence = _without_too_far(evidence)
     found = yield from _find(_Case(question, evidence, edges))
-    if not foreign or (found is not None and found.verdict in PROVEN):
+    if not foreign or (found is not None and found.verdict is Verdict.EXACT):
         return found
     if found is None:
         return Finding(Verdict.UNRESOLVED, None, detail=foreign)
@@ -97,11 +97,11 @@ def _find(case: _Case) -> Search[Finding | None]:
         found += yield from _after(case, below, records[below.downstream], at, records)
     if any(finding.verdict is Verdict.UNRESOLVED for finding in found):
         return found[-1]
-    if not any(finding.verdict in PROVEN for finding in found):
+    if not any(finding.verdict is Verdict.EXACT for finding in found):
         found += yield from _by_checkpoints(case, records, found)
     if not found:
         return None
-    best = max(found, key=lambda finding: (finding.resume_offset or 0, finding.verdict in PROVEN))
+    best = max(found, key=lambda finding: (finding.resume_offset or 0, finding.verdict is Verdict.EXACT))
     return (yield from _with_fingerprint((yield from not_beyond_own(question, best))))
 
 
@@ -129,7 +129,7 @@ class _Case:
 
         It is exact unless there is a ``lag``, or evidence that only bounds it (``most``).
         """
-        if not lag and finding.verdict not in PROVEN:  # the search landed before the record that it was to find
+        if not lag and finding.verdict is not Verdict.EXACT:  # the search landed before the record that it was to find
             detail += f"; {finding.detail}"
         assert finding.resume_offset is not None, "an anchor that names a record"
         follow = self.edges.end - finding.resume_offset
@@ -137,7 +137,7 @@ class _Case:
         known = finding.replay_exact if finding.replay_exact == at_most else None
         return replace(
             finding,
-            verdict=max(finding.verdict, Verdict.BOUNDED) if lag or most is not None else finding.verdict,
+            verdict=max(finding.verdict, Verdict.EARLY) if lag or most is not None else finding.verdict,
             replay_at_most=at_most,
             replay_exact=0 if at_most == 0 else known,
             detail=detail,
@@ -197,7 +197,7 @@ def _of_another_topic(case: _Case, records: dict[int, Record]) -> Search[Finding
         return None
     for before, turn in turns:
         found = yield from case.search(records[turn.downstream], turn.upstream, Names.NEXT, 0)
-        if found.verdict in PROVEN and found.resume_offset == turn.downstream:
+        if found.verdict is Verdict.EXACT and found.resume_offset == turn.downstream:
             detail = (
                 f"MirrorMaker's sync {turn} follows {before}, and its record was never here before: the source's topic "
                 "was recreated, so the stored number may be of either"
@@ -337,7 +337,7 @@ def not_beyond_own(question: Question, finding: Finding) -> Search[Finding]:
     edges = yield from ask_edges()
     if stored > edges.end:
         return finding
-    at_most, verdict = finding.replay_at_most or 0, max(finding.verdict, Verdict.BOUNDED)
+    at_most, verdict = finding.replay_at_most or 0, max(finding.verdict, Verdict.EARLY)
     detail = f"{finding.detail}; the number may be the job's own of this topic already"
     if resume < stored:
         most = min(edges.end - resume, at_most + stored - resume)

@@ -15,7 +15,7 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import reconcile
 from reconciler.core.unanchored.pairs import evidence_for
-from reconciler.core.verdicts import PROVEN, Finding
+from reconciler.core.verdicts import Finding, Verdict
 from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key, question_of
 from reconciler.failover.mirrored.own_offset import source_offset
@@ -42,7 +42,7 @@ class Tally:
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Tally:
         known = [each for each in findings if each.resume_offset is not None]
-        exact = sum(each.verdict in PROVEN for each in known)
+        exact = sum(each.verdict is Verdict.EXACT for each in known)
         replay = sum(each.replay_at_most or 0 for each in known)
         return cls(exact, len(known) - exact, len(findings) - len(known), replay)
 

@@ -15,7 +15,6 @@ from reconciler import written
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
-from reconciler.core.verdicts import Verdict
 from reconciler.failover.numbers import JobRows, read_numbers
 from reconciler.failover.outside import Outside
 from reconciler.failover.selection import Corrections, Planned, Selected, by_key, is_own, is_unread
@@ -229,7 +228,7 @@ def _compare(planned: Iterable[PartitionPlan], stored: JobRows, corrections: Cor
             raise Changed(f'The row of {row.key} of job "{job.name}" is gone since the plan.', hint=AGAIN)
         elif corrections.include(row, selected):
             found.writing.append((row, selected))
-        elif row.verdict is Verdict.MATCH:
+        elif row.is_right:
             found.left.append((row, selected))
     completing = corrections.completing(found.left)
     keys = {row.key for row, _ in completing}
@@ -260,7 +259,7 @@ def _refuse_unplanned(job_plan: JobPlan, stored: JobRows, cluster_id: str) -> No
     rows = stored.rows
     for source_topic, topic in {(row.source_topic, row.topic) for row in job_plan.partitions}:
         planned = [row for row in job_plan.partitions if row.topic == topic]
-        if any(row.verdict is Verdict.REMAPPED for row in planned) or _is_handed_over(planned, rows, cluster_id):
+        if any(row.spread for row in planned) or _is_handed_over(planned, rows, cluster_id):
             continue
         known = {row.partition for row in planned}
         for tp in rows if stored.numbers is None else stored.numbers:

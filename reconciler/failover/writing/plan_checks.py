@@ -13,7 +13,7 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config, Job, PolicySettings
 from reconciler.core.anchors import Record, real_topic_id
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.core.verdicts import PROVEN, Verdict
+from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
@@ -165,13 +165,13 @@ def _check_nothing_between(
 ) -> None:
     """Raise Changed if a record lies between the one that a row names and its resume offset: it would be skipped.
 
-    A row that names no record says that the log has none before the resume offset. Rows of a match are left out: they
-    resume at the stored offset, and records that are newer than a tracked anchor may be before it.
+    A row that names no record says that the log has none before the resume offset. Rows that are right are left out:
+    they resume at the stored offset, and records that are newer than a tracked anchor may be before it.
     """
     asked: list[tuple[PartitionPlan, int]] = []
     for row in rows:
         front = starts[row.key] if row.record_offset is None else row.record_offset + 1
-        if row.verdict is not Verdict.MATCH and row.resume_offset is not None and front < row.resume_offset:
+        if not row.is_right and row.resume_offset is not None and front < row.resume_offset:
             asked.append((row, front))
     if not asked:
         return
@@ -208,10 +208,10 @@ def records_before(
 def rests_on(row: PartitionPlan, record: Record) -> bool:
     """True if the row was found, not set by hand, because its anchor is the record that it names.
 
-    That is the one right before its resume offset, or further before it for a match of a tracked anchor.
+    That is the one right before its resume offset, or further before it where the stored offset is right.
     """
-    matched = row.verdict is Verdict.MATCH and row.matched_by is not None
-    found = matched or (row.verdict in PROVEN and row.resume_offset == record.offset + 1)
+    matched = row.is_right and row.matched_by is not None
+    found = matched or (row.verdict is Verdict.EXACT and row.resume_offset == record.offset + 1)
     return found and not row.set_by_hand
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reconciler.core.errors import ConfigError
-from reconciler.core.verdicts import Verdict
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
 
@@ -106,7 +105,7 @@ def stays(plans: Iterable[Plan], job: str | None = None) -> Stays:
     roots: dict[str, str] = {}
     for row in rows:
         roots.setdefault(row.topic, roots.setdefault(row.source_topic, row.source_topic))
-    spread = frozenset(roots[row.topic] for row in rows if row.verdict is Verdict.REMAPPED)
+    spread = frozenset(roots[row.topic] for row in rows if row.spread)
     announced: dict[Unit, int] = {}
     for row in rows:
         unit = _unit(row.key, roots, spread)

@@ -25,7 +25,7 @@ from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, has_fingerprint
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.probes import LogRange
-from reconciler.core.verdicts import PROVEN, MatchedBy, Verdict
+from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
@@ -217,7 +217,7 @@ def _from_anchors(
 
 def _is_old(row: PartitionPlan, where: LogRange) -> bool:
     """Whether the job has gone on here for more than ``BETWEEN`` offsets since its anchor."""
-    return row.verdict is Verdict.MATCH and row.record_offset is not None and _between(row, where) > BETWEEN
+    return row.is_right and row.record_offset is not None and _between(row, where) > BETWEEN
 
 
 def _between(row: PartitionPlan, where: LogRange) -> int:
@@ -258,8 +258,8 @@ def _judged(
     if anchor is None or anchor.offset != row.record_offset or not _is_anchor(row, identity, anchor):
         return "", f"the record at {row.record_offset} is not the one that the plan rests on"
     between = sum(row.record_offset < record.offset < where.start for record in records)
-    stays = row.verdict is Verdict.MATCH  # the anchor may be older than the offset that the job has stored here
-    if between and not stays and row.verdict in PROVEN and identity.id_order is not IdOrder.INCREASING:
+    stays = row.is_right  # the anchor may be older than the offset that the job has stored here
+    if between and not stays and row.verdict is Verdict.EXACT and identity.id_order is not IdOrder.INCREASING:
         return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
     more = f" and {between:,} more" if between and stays else ""
     if _is_old(row, where):
@@ -273,7 +273,7 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     anchor, same = row.anchor, row.names(record)
     if same is not None:
         return same
-    if anchor is None or row.set_by_hand or row.verdict not in PROVEN:
+    if anchor is None or row.set_by_hand or row.verdict is not Verdict.EXACT:
         return True
     if row.matched_by == MatchedBy.ID and anchor.id_hash is not None and identity.id_of is not None:
         if identity.id_order is IdOrder.INCREASING:

@@ -152,7 +152,7 @@ def test_nothing_is_lost_and_what_comes_again_is_told(
     rows = json.loads(plan.read_text())["jobs"][0]["partitions"]
     starts = [row for row in rows if row["position"] != "end"]
     assert all(WORDS[kind] in row["detail"] and "is read again" in row["detail"] for row in starts)
-    assert {row["verdict"] for row in starts} == {"moved"}
+    assert {row["finding"] for row in starts} == {"exact"}
     capsys.readouterr()
     assert command("checkpoint", "clone", checkpoint, copy, "--plan", plan, "-c", config) == 0
     assert WORDS[kind] in capsys.readouterr().err

@@ -28,7 +28,7 @@ def test_segments_that_were_deleted_a_moment_ago_do_not_hide_the_records_behind_
     world.cluster.delete_records(world.mirrored, 0, first_left)
     (row,) = world.checked(world.config()).values()
     assert row["resume_offset"] <= first_left, "unprocessed records would be skipped"
-    assert row["verdict"] == "lost"
+    assert row["finding"] == "lost"
 
 
 @pytest.fixture

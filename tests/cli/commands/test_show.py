@@ -42,7 +42,7 @@ def test_a_plan_brings_the_policy_that_it_was_made_with(world: World) -> None:
     assert "must not start" in world.run("show", "p.json").out
     refused = world.run(*SHOW, "clicks")
     assert (refused.code, refused.out) == (ExitCode.NEEDS_PERSON, "")
-    with pytest.raises(NeedsPerson, match=r"a.older-0 \(bounded\)"):
+    with pytest.raises(NeedsPerson, match=r"a.older-0 \(early\)"):
         planned_text(parse_plan((world.folder / "p.json").read_text()))
 
 

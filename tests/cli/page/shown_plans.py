@@ -21,7 +21,7 @@ def html_of(made: Plan, policy: StartPolicy | None = None) -> str:
 
 def row(
     partition: int,
-    verdict: Verdict = V.MOVED,
+    verdict: Verdict = V.EXACT,
     *,
     stored: int | None = 4_514,
     anchor: int | None = 4_513,
@@ -90,13 +90,13 @@ def every_ending() -> Plan:
     """Two jobs, all ten verdicts, four partitions that need a decision, one that has been decided."""
     clicks = job(
         row(0),
-        row(1, V.MATCH, stored=812, anchor=811, resume=812, record=811, detail="the anchor is at its own offset"),
-        row(2, V.BOUNDED, stored=5_200, anchor=4_513, at_most=686, detail="the anchor is 686 offsets older"),
-        row(3, V.TIED, by="timestamp", at_most=12, detail="3 records have the anchor's time"),
+        row(1, V.EXACT, stored=812, anchor=811, resume=812, record=811, detail="the anchor is at its own offset"),
+        row(2, V.EARLY, stored=5_200, anchor=4_513, at_most=686, detail="the anchor is 686 offsets older"),
+        row(3, V.EARLY, by="timestamp", at_most=12, detail="3 records have the anchor's time"),
         row(4, V.NEW, stored=None, anchor=None, resume=0, record=None, by=None, detail="no stored offset"),
         row(5, V.BEHIND, resume=2_900, record=2_899, by=None, detail="the destination stops before the anchor"),
         row(6, V.LOST, resume=9_000, record=None, by=None, detail="the oldest record is newer than the anchor"),
-        row(7, V.BOUNDED, at_most=42_000_000, by=None, detail="the anchor was not found within scan_records"),
+        row(7, V.EARLY, at_most=42_000_000, by=None, detail="the anchor was not found within scan_records"),
         row(8, V.UNRESOLVED, anchor=None, resume=None, record=None, by=None, detail="stored without an anchor"),
         row(
             9,
@@ -110,8 +110,10 @@ def every_ending() -> Plan:
         ),
     )
     sums = job(
-        row(0, V.MISSING, topic="a.orders", resume=None, record=None, by=None, detail="the destination has no topic"),
-        row(1, V.REMAPPED, topic="a.orders", at_most=150_000, by=None, detail="partition counts differ"),
+        row(
+            0, V.UNRESOLVED, topic="a.orders", resume=None, record=None, by=None, detail="it has no topic", absent=True
+        ),
+        row(1, V.EARLY, topic="a.orders", at_most=150_000, by=None, detail="partition counts differ"),
         row(2, topic="a.orders", at_most=40, exact=40, detail="40 records were sent again"),
         name="sums",
         store="postgresql://db.example/sums?table=offsets",
@@ -128,13 +130,13 @@ def many(partitions: int = 5_000, jobs: int = 4) -> Plan:
             place = number * (partitions // jobs) + at
             base = 1_000_000 + 7_919 * place
             words = {"stored": base, "anchor": base - 1, "resume": base - 835, "record": base - 836}
-            kind, most = V.MOVED, 0
+            kind, most = V.EXACT, 0
             if place % 500 == 3:
                 kind, words["resume"], words["record"] = V.UNRESOLVED, None, None
             elif place % 11 == 5:
-                kind, most, words["anchor"] = V.BOUNDED, place % 1_700, base - 1 - place % 1_700
+                kind, most, words["anchor"] = V.EARLY, place % 1_700, base - 1 - place % 1_700
             elif place % 3 == 0:
-                kind, words["resume"], words["record"] = V.MATCH, base, base - 1
+                kind, words["resume"], words["record"] = V.EXACT, base, base - 1
             detail = f"the anchor is at offset {base - 836} here; the log was whole up to it"
             if kind is V.UNRESOLVED:
                 words["anchor"], detail = None, "stored without an anchor: nothing says which record this is"
@@ -157,7 +159,7 @@ def hostile() -> Plan:
         row(1, V.LOST, topic=f"safe{RLO}cod.topic", detail=f"one{RLO}two\x1b[31m\x00\u2028three\ud800"),
         row(2, V.LOST, topic="x" * 40_000, detail="y" * 40_000),
         row(3, V.LOST, topic="'; rm -rf ~; echo '\n$(id)`id`", detail="javascript:window.planted=1"),
-        row(4, V.MOVED, topic="\u05d0\u05d1\u05d2 " + "e\u0301" * 3 + "\u4e2d\u6587", anchor=None),
+        row(4, V.EXACT, topic="\u05d0\u05d1\u05d2 " + "e\u0301" * 3 + "\u4e2d\u6587", anchor=None),
     ]
     sealed = PlanAnchor(1, 10**18, MARKUP, MARKUP)
     rows[1] = replace(rows[1], anchor=sealed)

@@ -104,7 +104,7 @@ def test_5000_partitions_are_a_file_that_can_be_sent() -> None:
 # ---------------------------------------------------------------- what it says
 
 LOST = plan(job(row(0, V.LOST)))
-BOUNDED = plan(job(row(0, V.BOUNDED, at_most=50)))
+BOUNDED = plan(job(row(0, V.EARLY, at_most=50)))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_one_job_of_a_plan_is_shown_with_the_files_own_checksum(tmp_path: Path) 
     assert parse_plan(file.read_text(encoding="utf-8")).to_json()["sha256"] in said
     assert "a.orders-0" in said
     assert "a.events-0" not in said
-    assert shlex.join(["-o", str(file), "--job", "sums", "--accept", "missing"]) in said
+    assert shlex.join(["-o", str(file), "--job", "sums", "--accept", "unresolved"]) in said
 
 
 # ---------------------------------------------------------------- commands
@@ -171,10 +171,10 @@ def commands(made: Plan, policy: StartPolicy | None = None) -> list[list[str]]:
 
 def test_each_jobs_decisions_are_one_command_that_keeps_the_earlier_ones() -> None:
     check, again, *others = commands(every_ending())
-    decided = ["--job", "clicks", "--accept", "lost", "--accept", "bounded", "--set", "a.events:8=OFFSET"]
+    decided = ["--job", "clicks", "--accept", "lost", "--accept", "early", "--set", "a.events:8=OFFSET"]
     assert check == ["reconciler", "check", "-c", "reconciler.toml", *decided]
     assert again == ["reconciler", "plan", "-c", "reconciler.toml", "-o", "clicks-failover.plan.json", *decided]
-    assert [line[-4:] for line in others] == [["--job", "sums", "--accept", "missing"]] * 2
+    assert [line[-4:] for line in others] == [["--job", "sums", "--accept", "unresolved"]] * 2
 
 
 def test_two_jobs_never_plan_into_one_file() -> None:
@@ -226,13 +226,13 @@ def test_a_checkpoint_is_copied_and_not_written() -> None:
 
 
 def test_a_checkpoint_whose_batchs_end_is_missing_is_not_copied_and_the_page_says_why() -> None:
-    end = row(2, V.MISSING, position=Position.END, resume=None, record=None, anchor=None)
+    end = row(2, V.UNRESOLVED, position=Position.END, resume=None, record=None, anchor=None, absent=True)
     there = row(0, position=Position.START)
     made = plan(job(there, end, store="checkpoint:/srv/clicks"), job(row(0), name="sums"))
     assert [each[1] for each in commands(made)] == ["apply"]
     (why,) = [step.text for step in next_steps(made, StartPolicy(), FILES) if step.command is None]
-    assert why.startswith("Job clicks must not start: a.events-2 end is missing: ")
-    assert why.endswith("--accept missing.")
+    assert why.startswith("Job clicks must not start: a.events-2 end is unresolved: ")
+    assert why.endswith("--accept unresolved.")
     beside = plan(*made.jobs, job(row(3, V.LOST), name="others"))
     assert "clone" not in [each[1] for each in commands(beside)]
 
@@ -245,26 +245,28 @@ def test_no_decision_on_a_partition_is_offered_for_what_only_a_sink_forbids() ->
 
 
 def test_of_the_end_of_a_batch_a_person_decides_only_that_it_may_be_missing() -> None:
-    ends = [row(0, verdict, position=Position.END, resume=None, record=None) for verdict in (V.MISSING, V.UNRESOLVED)]
+    ends = [
+        row(0, V.UNRESOLVED, position=Position.END, resume=None, record=None, absent=each) for each in (True, False)
+    ]
     offered = [[shlex.split(step.command or "")[-1] for step in row_steps(end, job(end), FILES)] for end in ends]
-    assert offered == [["missing"], []]
+    assert offered == [["unresolved"], []]
 
 
 def test_beside_a_start_that_needs_a_person_the_end_of_a_batch_asks_for_no_decision_of_its_own() -> None:
     start = row(1, V.LOST, resume=40, position=Position.START)
-    end = row(1, V.BOUNDED, resume=40, at_most=10**9, position=Position.END)
+    end = row(1, V.EARLY, resume=40, at_most=10**9, position=Position.END)
     said = words(html_of(plan(job(start, end))))
     assert "--accept lost" in said
-    assert "--accept bounded" not in said
+    assert "--accept early" not in said
 
 
 @pytest.mark.parametrize(
     ("stopped", "options"),
     [
         (row(3, V.UNRESOLVED, resume=None, record=None), [["--set", "a.events:3=OFFSET"]]),
-        (row(3, V.MISSING, resume=None, record=None), [["--accept", "missing"]]),
+        (row(3, V.UNRESOLVED, resume=None, record=None, absent=True), [["--accept", "unresolved"]]),
         (row(3, V.LOST, resume=40), [["--accept", "lost"], ["--set", "a.events:3=40"]]),
-        (row(3, V.BOUNDED, resume=40, at_most=10**9), [["--accept", "bounded"], ["--set", "a.events:3=40"]]),
+        (row(3, V.EARLY, resume=40, at_most=10**9), [["--accept", "early"], ["--set", "a.events:3=40"]]),
     ],
 )
 def test_each_stopped_partition_has_its_own_ways_out(stopped: object, options: list[list[str]]) -> None:
@@ -286,7 +288,7 @@ def test_a_copied_command_means_what_was_meant_and_hides_nothing(word: str) -> N
 
 
 def test_a_longer_replay_is_a_longer_bar_and_a_bound_looks_different() -> None:
-    bars = [bar(row(0, V.BOUNDED, at_most=again), 1_000_000) for again in (1, 10, 1_000, 50_000, 1_000_000)]
+    bars = [bar(row(0, V.EARLY, at_most=again), 1_000_000) for again in (1, 10, 1_000, 50_000, 1_000_000)]
     assert bars == ["w2 bound", "w4 bound", "w11 bound", "w16 bound", f"w{WIDEST} bound"]
     assert [bar(row(0, at_most=again, exact=again), 5) for again in (0, 7, 1_000)] == ["w0", "w7", f"w{WIDEST}"]
     assert bar(row(0, V.LOST, resume=None), 0) == "w0 bound"
@@ -294,7 +296,7 @@ def test_a_longer_replay_is_a_longer_bar_and_a_bound_looks_different() -> None:
 
 
 def test_numbers_of_any_size_are_shown() -> None:
-    widest = row(0, V.BOUNDED, stored=2**63 - 1, anchor=0, resume=2**62, record=0, at_most=2**63 - 1)
+    widest = row(0, V.EARLY, stored=2**63 - 1, anchor=0, resume=2**62, record=0, at_most=2**63 - 1)
     assert bar(widest, 2**63 - 1) == f"w{WIDEST} bound"
     assert f"time {10**18} ms" in unescape(html_of(hostile()))
 

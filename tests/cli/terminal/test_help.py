@@ -75,7 +75,7 @@ def test_shtab_makes_completions_of_the_parser() -> None:
     for words, offered in (
         ("roll", "rollback"),
         ("check --form", "--format"),
-        ("check --accept rema", "remapped"),
+        ("check --accept ear", "early"),
         ("check -c pypro", "pyproject.toml"),
     ):
         ended = subprocess.run(

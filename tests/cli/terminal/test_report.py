@@ -21,7 +21,7 @@ def stops(rows: Sequence[PartitionPlan], most: int | None = None) -> list[str]:
 
 
 def gone(number: int, detail: str = "the destination has no such topic") -> PartitionPlan:
-    return replace(part(), partition=number, verdict=Verdict.MISSING, resume_offset=None, detail=detail)
+    return replace(part(), partition=number, verdict=Verdict.UNRESOLVED, resume_offset=None, detail=detail)
 
 
 def test_partitions_that_stop_for_one_reason_share_a_sentence() -> None:
@@ -38,7 +38,7 @@ def test_of_many_partitions_the_sentence_names_the_first() -> None:
 
 
 def over_budget(number: int = 0) -> PartitionPlan:
-    bound = replace(part(), topic="a.orders", source_topic="orders", partition=number, verdict=Verdict.BOUNDED)
+    bound = replace(part(), topic="a.orders", source_topic="orders", partition=number, verdict=Verdict.EARLY)
     return replace(bound, replay_at_most=5_000_000, replay_exact=None, detail="only a bound")
 
 
@@ -83,19 +83,19 @@ def numbers_said(*rows: PartitionPlan) -> list[str]:
 
 
 def test_what_is_assumed_of_numbers_without_anchors_is_said_once() -> None:
-    bare = replace(part(), anchor=None, verdict=Verdict.MOVED)
+    bare = replace(part(), anchor=None, verdict=Verdict.EXACT)
     assumed = "right if the source's topic was not recreated meanwhile."
     assert numbers_said(bare) == [f"1 partition is placed by its number alone, without an anchor: {assumed}"]
-    several = numbers_said(bare, replace(bare, partition=1, verdict=Verdict.BOUNDED), replace(part(), partition=2))
+    several = numbers_said(bare, replace(bare, partition=1, verdict=Verdict.EARLY), replace(part(), partition=2))
     assert several == [f"2 partitions are placed by their numbers alone, without an anchor: {assumed}"]
 
 
 def test_nothing_is_assumed_of_other_rows() -> None:
-    bare = replace(part(), anchor=None, verdict=Verdict.MOVED)
+    bare = replace(part(), anchor=None, verdict=Verdict.EXACT)
     assert not numbers_said(
         part(),
         replace(bare, partition=1, verdict=Verdict.NEW),
-        replace(bare, partition=2, verdict=Verdict.BOUNDED, by_row_time=True),
+        replace(bare, partition=2, verdict=Verdict.EARLY, by_row_time=True),
         replace(bare, partition=3, set_by_hand=True),
         replace(bare, partition=4, verdict=Verdict.UNRESOLVED, resume_offset=None),
     )

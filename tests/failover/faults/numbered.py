@@ -165,7 +165,7 @@ def wrong(row: PartitionPlan, start: int, numbers: Iterable[int]) -> str | None:
     there = dict(enumerate(numbers))
     left = {offset: number for offset, number in there.items() if offset >= start}
     if row.resume_offset is None:
-        return None if row.verdict in (Verdict.LOST, Verdict.MISSING, Verdict.UNRESOLVED) else "no offset"
+        return None if row.verdict in (Verdict.LOST, Verdict.UNRESOLVED, Verdict.UNRESOLVED) else "no offset"
     skipped = [number for offset, number in left.items() if number > LAST and offset < row.resume_offset]
     if skipped:
         return f"skips {skipped}"

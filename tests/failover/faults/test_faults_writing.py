@@ -282,12 +282,12 @@ def test_a_rollback_does_not_date_a_row_that_had_no_date(world: World) -> None:
     world.deliver(12)
     commit(world, 3, "")
     config = world.config(world.job(store="kafka-group:"), extra='[policy]\nno_anchor = "row-time"')
-    assert world.checked(config)[0]["verdict"] == "unresolved"
+    assert world.checked(config)[0]["finding"] == "unresolved"
     world.plan(config, "--set", f"{world.mirrored}:0=7", "--accept", "skips")
     assert world.run("apply", world.plan_file, "-c", config, "--yes").code == 0
     assert world.run("rollback", world.plan_file, "-c", config, "--yes").code == 0
     row = world.checked(config)[0]
-    assert (row["verdict"], row["resume_offset"]) == ("unresolved", None)
+    assert (row["finding"], row["resume_offset"]) == ("unresolved", None)
 
 
 def commit(world: World, offset: int, metadata: str) -> None:

@@ -56,7 +56,7 @@ def broken_promises(rows: Mapping[int, Mapping[str, Any]], held: Sequence[Sent],
     """``rows``: a plan's, as JSON values, by partition; ``held``: all records of the destination."""
     for partition, row in rows.items():
         resume, replay = row["resume_offset"], row["replay"]
-        what = f"{row['verdict']} {partition}, resume {resume}:"
+        what = f"{row['finding']} {partition}, resume {resume}:"
         if resume is None:
             continue
         here = [record for record in held if record.partition == partition]

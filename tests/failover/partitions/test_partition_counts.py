@@ -105,13 +105,13 @@ class Estate:
     def handed_over(self, job: Stopped) -> None:
         """From check to a second check."""
         rows = self.kept(job)
-        resumes = {number: row["resume_offset"] for number, row in rows.items() if row["verdict"] != "new"}
+        resumes = {number: row["resume_offset"] for number, row in rows.items() if row["finding"] != "new"}
         self.memory.apply()
         stored = {row.key.partition: row.stored.offset for row in self.memory.store.read(GROUP, ["a.events"])}
         assert stored == resumes
         again = self.memory.check()
         assert not again.to_write
-        assert {row.verdict.value for row in again.plan.jobs[0].partitions} <= {"match", "new"}
+        assert {row.verdict.value for row in again.plan.jobs[0].partitions} <= {"exact", "new"}
 
     def is_noticed(self, rows: Iterable[int], job: Stopped) -> bool:
         """True if an anchor of these rows is not in the partition of its own number: nothing else tells."""
@@ -131,7 +131,7 @@ def test_with_fewer_partitions_the_promises_hold(memory: Memory, kind: str, part
     estate = Estate.of(memory, kind, partitions, wanted)
     for seed in range(DRAWS):
         job = somewhere(estate.sent, seed)
-        assert {row["verdict"] for row in estate.kept(job).values()} == {"remapped"}
+        assert {row["finding"] for row in estate.kept(job).values()} == {"early"}
         estate.handed_over(job)
 
 

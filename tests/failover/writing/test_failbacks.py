@@ -100,7 +100,7 @@ def back(tmp_path: Path, request: pytest.FixtureRequest) -> Back:
 
 def test_after_a_failback_nothing_is_left_to_correct(back: Back) -> None:
     plan, path = back.plan()
-    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 10), (Verdict.MATCH, 20)]
+    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.EXACT, 10), (Verdict.EXACT, 20)]
     back.apply(plan, path)
     assert not back.check().to_write
 

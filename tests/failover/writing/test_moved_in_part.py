@@ -50,7 +50,7 @@ def roll_back(memory: Memory, plan: Plan, extra: str = "") -> int:
 def test_beside_a_corrected_row_one_that_is_right_is_written_too(half: Memory) -> None:
     """The two would have anchors of two clusters."""
     plan = applied(half, ONE_NAME)
-    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MOVED, 2)]
+    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.EXACT, 5), (Verdict.EXACT, 2)]
     assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
     assert not half.check(ONE_NAME).to_write
 
@@ -78,7 +78,7 @@ def test_once_the_job_has_stored_an_offset_here_the_rows_that_are_right_are_writ
     own = replace(at_other(7, 1).anchor or anchor(7), cluster_id="b", topic_id="b/events")
     half.save({1: StoredOffset(8, own, NOW)})
     plan = applied(half, ONE_NAME)
-    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MATCH, 8)]
+    assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.EXACT, 5), (Verdict.EXACT, 8)]
     assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
     assert not half.check(ONE_NAME).to_write
 

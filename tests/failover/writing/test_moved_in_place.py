@@ -63,7 +63,7 @@ def next_ranges(memory: Memory) -> tuple[OffsetRange, ...]:
 
 def test_check_has_nothing_to_correct_and_tells_what_a_move_would_anchor(level: Memory) -> None:
     checked = level.check(ONE_NAME)
-    assert [found(row) for row in checked.plan.jobs[0].partitions] == [(Verdict.MATCH, 5), (Verdict.MATCH, 8)]
+    assert [found(row) for row in checked.plan.jobs[0].partitions] == [(Verdict.EXACT, 5), (Verdict.EXACT, 8)]
     assert not checked.to_write
     assert checked.to_anchor == {("clicks", TopicPartition("events", partition)) for partition in range(2)}
 

@@ -70,7 +70,7 @@ def in_place(memory: Memory) -> Checked:
     memory.deliver(range(20))
     memory.save({0: memory.own(16)}, topic="a.events")
     memory.moved = True
-    return planned(memory, Verdict.MATCH, 16)
+    return planned(memory, Verdict.EXACT, 16)
 
 
 def test_an_offset_in_place_that_the_log_holds_still_needs_nothing(memory: Memory, in_place: Checked) -> None:
@@ -92,7 +92,7 @@ def test_an_offset_whose_anchor_has_minus_one_for_no_time_is_written_and_in_plac
     memory.save({0: StoredOffset(BASE + 1, undated)})
     memory.apply()
     memory.save({0: StoredOffset(1, replace(undated, offset=0, cluster_id="b", topic_id="b/a.events"))}, "a.events")
-    checked = planned(memory, Verdict.MATCH, 1)
+    checked = planned(memory, Verdict.EXACT, 1)
     (change,) = prepare(checked.plan, memory.config(), memory.outside)
     assert change.intended == ()
 
@@ -112,7 +112,7 @@ def test_an_offset_in_place_behind_another_record_is_not_called_right(memory: Me
 def test_nor_is_one_that_this_plan_has_put_there(memory: Memory) -> None:
     memory.deliver(range(20))
     memory.save({0: stored(15)})
-    checked, config = planned(memory, Verdict.MOVED, 16), memory.config()
+    checked, config = planned(memory, Verdict.EXACT, 16), memory.config()
     path = on_disk(checked.plan, memory.folder / "p.json")
     write(prepare(checked.plan, config, memory.outside), checked.plan, path, memory.outside)
     refill(memory, range(10, 40))

@@ -260,8 +260,8 @@ def test_without_describe_configs_a_gap_makes_an_answer_less_exact_and_never_wro
         secured.allow(USER, job.here(acls))
         found.append(job.world.checked(job.config)[0])
     less, more = found
-    assert (more["verdict"], more["resume_offset"], more["replay"]) == ("moved", right, {"at_most": 0, "exact": 0})
-    assert less["verdict"] == "bounded"
+    assert (more["finding"], more["resume_offset"], more["replay"]) == ("exact", right, {"at_most": 0, "exact": 0})
+    assert less["finding"] == "early"
     assert less["resume_offset"] <= right <= less["resume_offset"] + less["replay"]["at_most"]
 
 
@@ -325,7 +325,7 @@ def test_a_row_that_may_not_be_seen_is_not_taken_for_none(secured: Secured, secu
     assert f"Describe on topic '{world.topic}'" in ended.err
     secured.allow(USER, {*seen, Acl("Describe", "topic", world.topic)})
     (row,) = world.checked(config).values()
-    assert row["verdict"] != "new"
+    assert row["finding"] != "new"
     assert row["resume_offset"] <= world.offset_of(5) + 1
 
 

@@ -16,7 +16,7 @@ from tests.lives.queries.query import Query
 
 __all__ = ["Kind", "Life"]
 
-STOPS = ("lost", "missing", "unresolved", "behind")
+STOPS = ("lost", "unresolved", "unresolved", "behind")
 
 
 class Life(Operated):
@@ -63,13 +63,13 @@ class Life(Operated):
         else:
             code = self._by_move(original, destination, is_planned)
         if code == 4:
-            found = {row["verdict"] for row in rows} & {*STOPS, "bounded", "remapped", "new"}
+            found = {row["finding"] for row in rows} & {*STOPS, "early", "new"}
             assert checked.code == 4 or self.tally["meanwhile"], self.story(checked.text)
             self.tally[f"stopped: {' '.join(sorted(found))}"] += 1
-            accepts = {row["verdict"] for row in rows} & {"lost", "missing"} and self.draw.random() < 0.6
+            accepts = {row["finding"] for row in rows} & {"lost", "unresolved"} and self.draw.random() < 0.6
             if not accepts or self.phase is Phase.WRITING:
                 return None
-            if self._by_plan(destination, "--accept", "lost", "--accept", "missing", "--accept", "behind") == 4:
+            if self._by_plan(destination, "--accept", "lost", "--accept", "unresolved", "--accept", "behind") == 4:
                 return None
             self.has_accepted = True
             self.tally["accepted"] += 1
@@ -80,8 +80,8 @@ class Life(Operated):
         ended = self.hook()
         assert ended.code == 0, self.story(ended.text)
         for row in rows:
-            self.tally[row["verdict"]] += 1
-            if row["verdict"] == "behind" and self.sink is not None:
+            self.tally[row["finding"]] += 1
+            if row["finding"] == "behind" and self.sink is not None:
                 self.sink.may_double = True
         return ended
 
@@ -352,5 +352,5 @@ def _short(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _shown(row: dict[str, Any]) -> int:
-    counts = row["position"] != "end" or row["verdict"] in ("match", "moved")
+    counts = row["position"] != "end" or row["finding"] in ("exact", "exact")
     return (row["replay"]["at_most"] or 0) if counts else 0

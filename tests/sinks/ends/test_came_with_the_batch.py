@@ -19,7 +19,7 @@ from tests.sinks.world import Query, query
 
 __all__ = ["query", "stopped"]
 
-LEFT_OUT = ByHand(accepted=frozenset({Verdict.MISSING}))
+LEFT_OUT = ByHand(accepted=frozenset({Verdict.UNRESOLVED}))
 
 
 @pytest.fixture(params=["query", "stopped"])
@@ -37,9 +37,9 @@ def test_a_partition_that_came_with_the_batch_has_a_row_and_stops_the_job(begun:
         (begun.output / "_spark_metadata" / "3").unlink(missing_ok=True)
     checked = begun.check()
     rows = [(row.partition, row.position, row.verdict) for row in checked.plan.job().partitions]
-    assert (1, "end", Verdict.MISSING) in rows
+    assert (1, "end", Verdict.UNRESOLVED) in rows
     assert judged_code(checked, begun.config().policy.start) is ExitCode.NEEDS_PERSON
-    with pytest.raises(NeedsPerson, match=r"o-1 of job clicks must not start \(missing\)"):
+    with pytest.raises(NeedsPerson, match=r"o-1 of job clicks must not start \(unresolved\)"):
         begun.clone()
     with pytest.raises(NeedsPerson, match="a partition needs a decision"):
         begun.start_at_destination()

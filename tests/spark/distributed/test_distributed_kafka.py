@@ -133,8 +133,8 @@ def with_ids(spark: Any) -> Any:
 def test_a_plan_from_spark_equals_the_local_plan_byte_for_byte(jobs: Jobs, with_ids: Any) -> None:
     local = jobs.planned("local.json")
     assert jobs.planned("spark.json", "--engine", "spark", "--per-task", "5") == local
-    verdicts = [row["verdict"] for row in json.loads(local)["jobs"][0]["partitions"]]
-    assert Counter(verdicts) == {"moved": PARTITIONS - 2, "new": 1, "behind": 1, "remapped": 2}
+    verdicts = [row["finding"] for row in json.loads(local)["jobs"][0]["partitions"]]
+    assert Counter(verdicts) == {"exact": PARTITIONS - 2, "new": 1, "behind": 1, "early": 2}
     by_hand = ("--set", f"{TOPIC}:3=11", "--accept", "skips")
     assert jobs.planned("spark-set.json", "--engine", "spark", *by_hand) == jobs.planned("local-set.json", *by_hand)
 

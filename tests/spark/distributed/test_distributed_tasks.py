@@ -73,7 +73,7 @@ def plans(memory: Memory, outside: Outside, extra: str = "", by_hand: ByHand | N
 def test_the_plan_is_that_of_the_local_engine_with_its_evidence(dozen: Memory) -> None:
     here, there = plans(dozen, dozen.outside)
     assert there == here
-    assert {row["verdict"] for row in here["jobs"][0]["partitions"]} >= {"moved", "new"}
+    assert {row["finding"] for row in here["jobs"][0]["partitions"]} >= {"exact", "new"}
     assert all(row["evidence"]["probes"] for row in there["jobs"][0]["partitions"])
 
 
@@ -83,7 +83,7 @@ def test_remapped_partitions_and_offsets_set_by_hand_reach_the_tasks(dozen: Memo
     here, there = plans(dozen, dozen.outside, "[search]\nmax_disorder = '3s'", by_hand)
     assert there == here
     rows = {row["partition"]: row for row in there["jobs"][0]["partitions"]}
-    assert rows[0]["verdict"] == "remapped"
+    assert rows[0]["finding"] == "early"
     assert (rows[3]["set_by_hand"], rows[3]["resume_offset"]) == (True, 7)
 
 

@@ -52,7 +52,7 @@ def test_the_first_batch_is_the_records_after_the_anchors(settled: World) -> Non
     for partition, last in ((0, 9), (1, 3)):
         row, anchor = found["partitions"][partition], settled.offset_of(last, partition)
         first = {"offset": settled.offset_of(last + 1, partition), "timestamp_ms": source_record(last + 1).timestamp_ms}
-        assert (row["first"], row["verdict"], row["resume_offset"]) == (first, "moved", anchor + 1)
+        assert (row["first"], row["finding"], row["resume_offset"]) == (first, "exact", anchor + 1)
         assert row["found"] == f"after {anchor:,}"
         assert 1 <= row["read"] <= 5
 

@@ -88,7 +88,7 @@ def test_jobs_are_drilled_on_spark_and_nothing_is_touched(folder: Path, capsys: 
         found = json.loads(capsys.readouterr().out)
         assert found["read_with"].startswith("Spark ")
         for each, last in zip(found["partitions"], (8, 9), strict=True):
-            assert (each["verdict"], each["read"], each["fault"]) == ("moved", 5, None)
+            assert (each["finding"], each["read"], each["fault"]) == ("exact", 5, None)
             assert each["starts_at"] == each["resume_offset"]
             assert each["first"]["timestamp_ms"] == value(last + 2).timestamp_ms
             assert each["found"].startswith("after ")

@@ -112,7 +112,7 @@ def test_exactly_once_holds_over_a_failover(
     command("plan", "-c", config, "-o", tmp_path / "plan.json")
     command("apply", tmp_path / "plan.json", "-c", config, "--yes")
     rows = [row for each in json.loads((tmp_path / "plan.json").read_text())["jobs"] for row in each["partitions"]]
-    assert {(row["verdict"], row["stored_offset"], row["replay"]["at_most"]) for row in rows} == {("moved", 15, 0)}
+    assert {(row["finding"], row["stored_offset"], row["replay"]["at_most"]) for row in rows} == {("exact", 15, 0)}
     assert all(row["resume_offset"] > 15 for row in rows)
 
     for group, sink in sinks.items():

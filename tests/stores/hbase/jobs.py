@@ -89,7 +89,7 @@ def fails_over(world: World, file: Any, table: Any, after: dict[bytes, dict[byte
     assert rows_of(table) == before
     ends(world.run("apply", world.plan_file, "-c", file, "--yes"), 0)
     assert rows_of(table) == after
-    assert {row["verdict"] for row in world.checked(file, "--to", "b").values()} == {"match"}
+    assert {row["finding"] for row in world.checked(file, "--to", "b").values()} == {"exact"}
 
 
 def ends(ended: Any, code: int) -> Any:

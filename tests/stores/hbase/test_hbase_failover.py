@@ -102,7 +102,7 @@ def test_the_log_savers_rows_fail_over(world: World, table, prefix: int, other: 
         made.plain.put(row, cells, timestamp=stamp)
     deliver(world, world.topic, partitions=3)
     file = config(world, job(world, made.address(f"cdap-logsaver&prefix={prefix}")), identity_policy=True)
-    assert {n: row["verdict"] for n, row in world.checked(file).items()} == {0: "tied", 1: "tied", 2: "new"}
+    assert {n: row["finding"] for n, row in world.checked(file).items()} == {0: "early", 1: "early", 2: "new"}
     after = {log_saver_row(world.topic, n, prefix): log_saver_cells(n, RIGHT[n] - 1) for n in PARTITIONS}
     fails_over(world, file, made.plain, after | untouched)
 
@@ -135,13 +135,13 @@ def test_a_flowlets_rows_are_corrected(world: World, table, own: bool) -> None:
     identity = {"id": "python:flowlet_hooks:message_id", "id_order": "increasing", "timestamp": "record"}
     file = config(world, job(world, made.address(query), **identity))
     made.plain.put(f"{prefix}{world.topic}:0".encode(), {b"d:c": longs(STORED[0])})
-    assert world.checked(file)[0]["verdict"] == "unresolved"
+    assert world.checked(file)[0]["finding"] == "unresolved"
     for row, cells in rows(world.topic, STORED).items():
         made.plain.put(row, cells)
     found = world.checked(file)
-    assert {n: (row["verdict"], row["replay"]["exact"]) for n, row in found.items()} == {
-        0: ("moved", 0),
-        1: ("moved", 0),
+    assert {n: (row["finding"], row["replay"]["exact"]) for n, row in found.items()} == {
+        0: ("exact", 0),
+        1: ("exact", 0),
     }
     fails_over(world, file, made.plain, rows(world.topic, STORED) | rows(world.mirrored, RIGHT))
 

@@ -77,7 +77,7 @@ def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
         assert synced <= right, "MirrorMaker never translates ahead"
         assert main(["check", "-c", str(config), "--format", "json"]) == (0 if synced == right else 3)
         (row,) = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
-        assert (row["verdict"], row["stored_offset"], row["resume_offset"]) == ("moved", synced, right)
+        assert (row["finding"], row["stored_offset"], row["resume_offset"]) == ("exact", synced, right)
         assert row["replay"] == {"at_most": 0, "exact": 0}
         plan = str(tmp_path / "plan.json")
         assert main(["plan", "-c", str(config), "-o", plan]) == 0
@@ -85,4 +85,4 @@ def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
         capsys.readouterr()
         assert main(["check", "-c", str(config), "--format", "json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
-        assert (row["verdict"], row["stored_offset"]) == ("match", right)
+        assert (row["finding"], row["stored_offset"]) == ("exact", right)

@@ -282,8 +282,8 @@ def changes_text(changes: Sequence[JobChanges], *, makes_copies: bool = False) -
             for item in change.intended
         ]
         if rows:
-            heads = ("PARTITION", "STORED", "PRIOR", "NEW", "VERDICT", *(["SKIPS"] if skips else []), "JOB")
-            right = frozenset(range(1, len(heads) - 1)) - {heads.index("VERDICT")}
+            heads = ("PARTITION", "STORED", "PRIOR", "NEW", "FINDING", *(["SKIPS"] if skips else []), "JOB")
+            right = frozenset(range(1, len(heads) - 1)) - {heads.index("FINDING")}
             lines.append(render(heads, rows, right=right))
     if any(item.prior is None for change in changes for item in change.intended):
         lines.append(wrap("(no row): the store has none under the destination's name yet; apply makes it."))

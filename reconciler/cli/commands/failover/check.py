@@ -1,4 +1,4 @@
-"""Reports what would happen if the jobs started on the destination now: for every partition the verdict, the stored
+"""Reports what would happen if the jobs started on the destination now: for every partition the finding, the stored
 offset, the offset to resume at, the number of records that would be read again, and the evidence. A job that cannot
 be judged is listed with the cause, beside the others; the exit code is then the worst. It writes nothing, and reads
 only the destination and the jobs' stores. Run it before a failover as often as you like.
@@ -41,7 +41,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused",
     },
     environment=CONFIG_ENVIRONMENT,
-    see_also=("reconciler plan", "docs/reference/verdicts.md", "docs/how-to/decide-by-hand.md"),
+    see_also=("reconciler plan", "docs/reference/findings.md", "docs/how-to/decide-by-hand.md"),
 )
 
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_decisions(parser)
     arguments.add_engine(parser)
     arguments.add_format(parser, "json prints the plan (default: text)")
-    parser.add_argument("--explain", action=_Explain, nargs=0, help="explain all terms and verdicts, and exit")
+    parser.add_argument("--explain", action=_Explain, nargs=0, help="explain all terms and findings, and exit")
 
 
 class _Explain(argparse.Action):

@@ -1,5 +1,5 @@
 """Does what check does, and keeps the result as a file: to review, to sign, to apply later. The file lists every
-partition with its verdict, its evidence and the offset to resume at. It holds no payloads and no secrets. It cannot
+partition with its finding, its evidence and the offset to resume at. It holds no payloads and no secrets. It cannot
 be applied after it has expired, or if it was altered, or if the store or the destination has changed. A job that
 cannot be judged is listed with the cause, and apply leaves it alone; the exit code is then the worst of all jobs.
 """

@@ -49,7 +49,7 @@ HELP = Help(
     environment=CONFIG_ENVIRONMENT,
     see_also=("docs/how-to/drill.md", "reconciler check"),
 )
-HEADS = ("PARTITION", "VERDICT", "RESUME", "REPLAY", "READ", "FIRST", "ITS TIME", "FOUND")
+HEADS = ("PARTITION", "FINDING", "RESUME", "AGAIN", "READ", "FIRST", "ITS TIME", "FOUND")
 RIGHT = frozenset({2, 3, 4, 5})
 MOST_RECORDS = 100_000
 CLIENT = "Kafka's client"
@@ -151,7 +151,7 @@ def to_json(done: Drill, reader: str, config: Config) -> dict[str, Any]:
             {
                 "topic": each.row.topic,
                 "partition": each.row.partition,
-                "verdict": each.row.verdict.value,
+                "finding": each.row.verdict.value,
                 "resume_offset": each.row.resume_offset,
                 "replay": {"at_most": each.row.replay_at_most, "exact": each.row.replay_exact},
                 "stopped": each.stopped,

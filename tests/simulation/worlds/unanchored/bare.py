@@ -261,7 +261,7 @@ def broken_promises(case: Bare, world: World, finding: Finding) -> Iterator[str]
     if not is_counted(case, world):
         return
     held = [at for at, index in world.held.items() if index > case.processed and index != AMONG]
-    if finding.verdict is Verdict.MOVED and held and is_plain(case):
+    if finding.verdict is Verdict.EXACT and held and is_plain(case):
         behind = [at for at, index in _firsts(world).items() if at >= finding.resume_offset and index <= case.processed]
         if behind:
             yield f"says moved, although first copies of processed records follow: {behind}"
