@@ -1,7 +1,7 @@
 """For PySpark jobs: keep anchors while the job runs, and start it at corrected offsets after a failover.
 
-In: a job's batches or its query, and after a failover the plan that the hook applied. Out: rows with anchors in the
-job's store, options for Spark's Kafka source, and counts of what a failover lost or repeated (``audit``).
+In: the start that the hook hands over, and a job's query or its range batches. Out: Spark's Kafka source, the journal
+of the job's stay, or rows with anchors; and counts of what a failover lost or repeated (``audit``).
 
 ``from reconciler.spark import job`` is all that a job needs. Import the other submodules by name.
 """
