@@ -32,13 +32,13 @@ def state(name: str) -> JobState:
 
 def test_a_first_start_is_at_home_and_is_recorded(world: World) -> None:
     tracked(world, committed=True)
-    text = world.read(CONFIG).replace("checkpoint:checkpoint", "checkpoint:new")
-    world.file(CONFIG, f'[state]\nstore = "sqlite:///state.db"\n{text}')
-    open_state("sqlite:///state.db").create()
+    text = Path(CONFIG).read_text().replace("checkpoint:checkpoint", "checkpoint:new")
+    world.file(CONFIG, text.replace("/state.db", "/first.db"))
+    open_state("sqlite:///first.db").create()
     counts = job(CONFIG, "counts")
     assert (counts.start.cluster, counts.start.stay, counts.start.offsets) == ("a", 1, {})
     assert counts.checkpoint == str(world.folder / "new")
-    assert [(each.phase, each.cluster) for each in state("counts").history()] == [(Phase.LIVES, "a")]
+    assert [(each.phase, each.cluster) for each in counts.state.history()] == [(Phase.LIVES, "a")]
 
 
 def test_a_job_that_is_moving_starts_where_it_moves_to_and_lives_there_at_its_next_start(world: World) -> None:
