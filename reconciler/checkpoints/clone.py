@@ -41,7 +41,7 @@ from reconciler.failover.check import check
 from reconciler.failover.inputs import for_plan
 from reconciler.failover.inputs import outside as the_outside
 from reconciler.failover.outside import Outside, connect
-from reconciler.failover.positions import end_job, planned_ends, uneven_ends, with_end_rows, without_uneven_ends
+from reconciler.failover.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
 from reconciler.fileio import read_regular, why
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.json_fields import FieldError
@@ -194,17 +194,15 @@ def _placed(
 def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:
     """The job with the ends of its repeated batch.
 
-    The plan of another release, or of before the batch began, lacks them or has them as another job. With the
-    configuration they are looked up now.
+    A plan of before the batch began lacks them. With the configuration they are looked up now.
     """
-    if any(row.position != NEXT for row in job.partitions):
+    if config is None or any(row.position != NEXT for row in job.partitions):
         return job
-    ends = planned_ends(plan, job)
-    if ends is None and config is not None:
-        (configured,) = config.chosen(job.name)
-        if traits(configured.store).corrected_in_copy:
-            (ends,) = check(config, [end_job(config, configured)], outside).plan.jobs
-    return job if ends is None else with_end_rows(job, ends)
+    (configured,) = config.chosen(job.name)
+    if not traits(configured.store).corrected_in_copy:
+        return job
+    (ends,) = check(config, [end_job(configured)], outside).plan.jobs
+    return with_end_rows(job, ends)
 
 
 def _parsed(plan: PlanSource) -> Plan:

@@ -75,7 +75,7 @@ def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside
     """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` and ``refuse`` do."""
     (configured,) = config.chosen(job.name)
     for position in sorted({row.position for row in job.partitions}):
-        asked = replace(end_job(config, configured), name=job.name) if position == END else configured
+        asked = end_job(configured) if position == END else configured
         rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
         one = replace(job, name=asked.name, group=asked.group, partitions=rows)
         for change in prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside):

@@ -179,9 +179,8 @@ def outside_with_engine(config: Config, options: argparse.Namespace) -> Iterator
 def check_jobs(config: Config, options: argparse.Namespace, by_hand: ByHand) -> Checked:
     """The check that the options ask for. Raises ConfigError if an address stops all jobs; logs what stops some."""
     from reconciler.failover.apart import check_each
-    from reconciler.failover.positions import jobs_to_check
 
-    jobs = jobs_to_check(config, options.job)
+    jobs = config.chosen(*options.job)
     refuse_wrong(config, jobs, sinks=True)
     with outside_with_engine(config, options) as outside:
         return check_each(config, jobs, outside, by_hand)

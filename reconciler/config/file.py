@@ -310,6 +310,8 @@ class _Reader:
         identity = table.table("identity")
         store = table.required_text("offsets")
         self._refuse_unlisted(table.where("offsets"), store)
+        if scheme_of(store) == "checkpoint" and "?" in store:
+            table.fault("offsets", "has a parameter, and a checkpoint takes none.", f"Write {store.partition('?')[0]}.")
         sinks = table.one_or_more("sink", 'must be an address, or a list of addresses, like "files:/data/clicks".')
         for sink in sinks:
             if scheme_of(sink) == "hudi":

@@ -25,7 +25,7 @@ from reconciler.mirror.commits import mirrors_to, of_any_mirror
 from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase, Stamp, first
-from reconciler.stores.registry import end_of_batch, is_end_of_batch, traits
+from reconciler.stores.registry import is_end_of_batch, traits
 
 Numbers = Mapping[TopicPartition, Recorded | Undecided]
 """By the keys where the job lives."""
@@ -144,7 +144,7 @@ def _numbers(
     unseen: Unreachable | None,
     outside: Outside,
 ) -> Numbers:
-    state, way = outside.state_of(_recorded_as(config, job)), traits(job.store)
+    state, way = outside.state_of(job.name), traits(job.store)
     here = _location(config, job, state)
     naming, cluster = config.topics.naming, numbers_on(job, here)
     names = naming.by_name(job.streams, cluster)
@@ -159,19 +159,12 @@ def _numbers(
     return {TopicPartition(topics[Stream(at.topic, at.origin)], at.partition): each for at, each in found.items()}
 
 
-def _recorded_as(config: Config, job: Job) -> str:
-    """The job in whose journal the numbers are: of the end of a batch, the one that has the checkpoint."""
-    if not is_end_of_batch(job.store):
-        return job.name
-    return next((each.name for each in config.jobs if end_of_batch(each.store) == job.store), job.name)
-
-
-def _location(config: Config, job: Job, state: JobState | None) -> Location:
+def _location(config: Config, job: Job, state: JobState) -> Location:
     """Where the job lives; it is at home while nothing is recorded. Raises Changed if it was moved just now."""
-    here = None if state is None else state.location()
-    if here is not None and here.phase is Phase.WRITING and traits(job.store).corrected_in_copy and state is not None:
+    here = state.location()
+    if here is not None and here.phase is Phase.WRITING and traits(job.store).corrected_in_copy:
         return [each for each in state.history() if each.phase is Phase.LIVES][-1]  # a copy is not its place yet
-    if not is_end_of_batch(job.store) and (None if here is None else here.number) != job.location:
+    if (None if here is None else here.number) != job.location:
         raise Changed(f'Job "{job.name}" was moved just now.', hint="Run this again.")
     return here or first(config.there if job.moved else config.here, Stamp("", 0))
 

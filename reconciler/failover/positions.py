@@ -2,11 +2,10 @@
 
 A restart repeats such a batch, from its start to its end. Every record before the start was processed. The end matters
 to sinks that know a batch by its number: if the repeated batch ends at the same record, such a sink gets the records
-again that it has. The end is searched for like the start, by an anchor of its own. ``track(query)`` keeps that
-anchor, and so does ``track``: for a job with sinks by itself, for others where the configuration has a second job, with
-a group of its own, for the checkpoint's address with ``?position=end``. Without a proven end the batch is repeated
-empty, and its records come in the next one. That includes an end that is not the same for all sources that read the
-partition: the plan has one, and a batch that is whole for one source only would be taken for the batch that a sink has.
+again that it has. The end is searched for like the start, by the journal's entry for it (``recorded.ends``). Without a
+proven end the batch is repeated empty, and its records come in the next one. That includes an end that is not the same
+for all sources that read the partition: the plan has one, and a batch that is whole for one source only would be taken
+for the batch that a sink has.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.failover.numbers import job_topics
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
+from reconciler.formats.plan import JobPlan, PartitionPlan
 from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
 
 if TYPE_CHECKING:
@@ -31,33 +30,14 @@ Furthest = Mapping[tuple[str, int], int]
 NO_UNEVEN_ENDS: Furthest = {}
 
 
-def jobs_to_check(config: Config, names: Sequence[str]) -> tuple[Job, ...]:
-    """The jobs of these names. Without names: all but those for ends, which are checked with their starts.
-
-    By itself such an end would stop where its batch is repeated empty.
-    """
-    jobs = config.chosen(*names)
-    with_starts = set() if names else {end_of_batch(job.store) for job in jobs if _may_repeat_a_batch(job)}
-    return tuple(job for job in jobs if job.store not in with_starts)
-
-
-def _may_repeat_a_batch(job: Job) -> bool:
-    return traits(job.store).corrected_in_copy and not is_end_of_batch(job.store)
-
-
-def _named_end(config: Config, job: Job) -> Job | None:
-    store = end_of_batch(job.store)
-    return next((each for each in config.jobs if each.store == store), None)
-
-
 def end_jobs(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
-    """For each of ``jobs`` whose checkpoint repeats a batch, the job that stands for that batch's end, with its name.
+    """For each of ``jobs`` whose checkpoint repeats a batch, the job that stands for that batch's end.
 
     With each: the ends that the checkpoint's sources do not share (``uneven_ends``).
 
     Raises ConfigError for a job that lists only a part of the topics that a source of its checkpoint reads.
     """
-    repeating = [job for job in jobs if _may_repeat_a_batch(job)]
+    repeating = [job for job in jobs if traits(job.store).corrected_in_copy and not is_end_of_batch(job.store)]
     if not repeating:
         return []
     from reconciler.checkpoints.reading import read_checkpoint
@@ -65,11 +45,7 @@ def end_jobs(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
     found = [(job, read_checkpoint(checkpoint_path(job.store))) for job in repeating]
     for job, checkpoint in found:
         _refuse_part_of_source(config, job, checkpoint)
-    return [
-        (replace(end_job(config, job), name=job.name), uneven_ends(checkpoint))
-        for job, checkpoint in found
-        if checkpoint.repeats_a_batch
-    ]
+    return [(end_job(job), uneven_ends(checkpoint)) for job, checkpoint in found if checkpoint.repeats_a_batch]
 
 
 def _refuse_part_of_source(config: Config, job: Job, found: Checkpoint) -> None:
@@ -94,18 +70,9 @@ def moves_with_job(read: Set[str], known: Set[str], source: str, job: str, then:
     return bool(read & known)
 
 
-def end_job(config: Config, job: Job) -> Job:
-    """The job that stands for the end of a batch of ``job``: the configured one, else ``job`` with the end's address.
-
-    It has all topics of ``job``, whichever it lists: a batch ends for each of them.
-    """
-    named = _named_end(config, job) or job
-    return replace(named, store=end_of_batch(job.store), topics=job.topics, streams=job.streams, moved=job.moved)
-
-
-def planned_ends(plan: Plan, job: JobPlan) -> JobPlan | None:
-    """The ends of a job's checkpoint that the plan has as another job; None if it has none."""
-    return next((each for each in plan.jobs if each.store == end_of_batch(job.store)), None)
+def end_job(job: Job) -> Job:
+    """The job that stands for the end of a batch of ``job``."""
+    return replace(job, store=end_of_batch(job.store))
 
 
 def uneven_ends(found: Checkpoint) -> Furthest:

@@ -40,7 +40,7 @@ from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase, Stamp, first
 from reconciler.state.moving import refuse_later
-from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
+from reconciler.stores.registry import checkpoint_path, traits
 from reconciler.tracking.beside import OutsideRecorder
 from reconciler.tracking.recorder import Position, positions_of
 from reconciler.tracking.source import Place, SourceLog
@@ -97,8 +97,6 @@ def not_moved(home: str) -> Location:
 
 def why_not(config: Config, job: Job, located: Located) -> str:
     """Why no journal of a job is kept on the cluster that is read; empty if one is."""
-    if is_end_of_batch(job.store):
-        return "the journal of the job on that checkpoint has the end of its batch"
     if located.here.phase is Phase.WRITING:
         return f"it is being moved to {located.here.to} now"
     return "" if located.here.cluster == config.here else f"it lives on {located.here.cluster}"

@@ -33,7 +33,7 @@ def append(there: MemoryLog, partition: int, numbers: range) -> None:
 def begun(files: Files, config: Any) -> None:
     """A batch up to the records 5 and 6, whose ends have anchors."""
     files.planned(1, {"o": {0: 36, 1: 37}})
-    keep(config, "clicks", (5, 6), (36, 37), aside=True)
+    keep(config, (5, 6), (36, 37), of_end=True)
 
 
 # ---------------------------------------------------------------- partitions that the batch has no records of
@@ -96,7 +96,7 @@ def test_records_of_a_batch_that_a_mirror_has_sent_again_behind_its_end_are_said
 def killed(query: Query) -> Query:
     """Killed in batch 3, whose end is proven, with some of its records sent again behind all others."""
     query.begin(3)
-    query.keep_anchor(3, "clicks-end")
+    query.keep_anchor(3, of_end=True)
     append(query.log, 0, range(36, 40))
     return query
 

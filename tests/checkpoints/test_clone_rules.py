@@ -19,7 +19,6 @@ from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import OUTSIDE, Entry, StreamPartition
@@ -88,28 +87,6 @@ def test_the_manifest_has_every_changed_file_before_and_after(files: Files) -> N
     assert changed["before"].encode() == before["offsets/1"]
     assert changed["after"].encode() == (new(files) / "offsets/1").read_bytes()
     assert (found["format"], found["plan"]["sha256"]) == ("reconciler.checkpoint-clone/1", PLAN.to_json()["sha256"])
-
-
-def test_the_plan_may_hold_several_jobs_and_the_ends_of_a_batch_as_one_of_them(files: Files) -> None:
-    files.planned(2, {"o": {0: 40, 1: 41}}, "19")
-    ends = job(proven(0, 40, 8), proven(1, 41, 9), name="end", store="checkpoint:/c?position=end")
-    known = plan(*PLAN.jobs, ends)
-    with pytest.raises(NeedsPerson, match="Which job"):
-        cloned(files, known=known)
-    made = cloned(files, known=known, job="clicks")
-    assert (made.batch, made.repeats, made.repeats_empty) == (2, True, False)
-    after = files.content(new(files))
-    assert after["offsets/1"].endswith(b'\n{"a.o":{"0":3,"1":4}}\n18')
-    assert after["offsets/2"].endswith(b'\n{"a.o":{"0":8,"1":9}}\n19')
-
-
-def test_an_end_that_is_not_proven_is_the_start(files: Files) -> None:
-    files.planned(2, {"o": {0: 40, 1: 41}}, "19")
-    unproven = row(0, 40, None, verdict=Verdict.UNRESOLVED, replay=None)
-    ends = job(unproven, proven(1, 41, 9), name="end", store="checkpoint:/c?position=end")
-    made = cloned(files, known=plan(*PLAN.jobs, ends), job="clicks")
-    assert (made.repeats_empty, made.repeated_at_most) == (False, 10)
-    assert (new(files) / "offsets/2").read_text().endswith('\n{"a.o":{"0":3,"1":9}}\n19')
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -273,30 +250,6 @@ def test_within_a_batch_a_plan_has_rows_for_its_start_and_its_end(below: Files) 
     made = clone(below.path, new(below), known, config=config, outside=world)
     assert (made.repeats_empty, made.repeated_at_most) == (True, 12), "of the ends nothing was kept"
     assert read_checkpoint(str(new(below))).positions[0].end == {("a.o", 0): 3, ("a.o", 1): 4}
-
-
-def test_the_end_that_was_tracked_by_a_job_of_its_own_is_the_batchs_end(below: Files) -> None:
-    config, there = with_anchors(below), log(o=10)
-    below.planned(1, {"o": {0: 36, 1: 37}})
-    keep(config, (5, 6), (36, 37), of_end=True)
-    (start,) = config.jobs
-    end = replace(start, name="clicks-end", group="clicks-end", store=f"{start.store}?position=end")
-    config = replace(config, jobs=(start, end))
-    world = world_of(config, there)
-
-    def ends(known: Plan, to: str) -> object:
-        made = clone(below.path, below.path.with_name(to), known, job="clicks", config=config, outside=world)
-        assert not made.repeats_empty
-        copied = replace(start, store=f"checkpoint:{made.new_path}", moved=True)
-        rows = check(replace(config, jobs=(copied,)), [copied], world).plan.starts.jobs[0].partitions
-        assert [row.verdict for row in rows] == [Verdict.EXACT] * 2, "the anchors are those of the copy's starts"
-        return read_checkpoint(made.new_path).positions[0].end
-
-    right = {("a.o", 0): 6, ("a.o", 1): 7}
-    assert ends(check(config, [start], world).plan, "new") == right
-    both_ways = check(config, config.jobs, world).plan
-    assert ends(both_ways.starts, "newer") == right, "the plan has them as another job"
-    assert [row.position for row in both_ways.jobs[0].partitions] == ["start", "end"] * 2
 
 
 SELF_JOIN = ({"o": {0: 36, 1: 37}}, {"o": {0: 38, 1: 37}})

@@ -416,7 +416,6 @@ def test_two_jobs_share_stored_offsets_however_their_store_is_spelt(
     [
         ("sqlite:///offsets.db", "sqlite:///other.db"),
         ("sqlite:///offsets", "files:offsets"),
-        ("checkpoint:clicks", "checkpoint:clicks?position=end"),
         ("files:~\\u0000/offsets", "files:offsets"),
     ],
 )

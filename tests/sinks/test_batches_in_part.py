@@ -12,13 +12,9 @@ import pytest
 from reconciler.checkpoints.clone import clone
 from reconciler.checkpoints.log import Offsets
 from reconciler.checkpoints.reading import MANIFEST, read_checkpoint
-from reconciler.config.file import Config, load_config
-from reconciler.core.anchors import Anchor, fingerprint
 from reconciler.core.errors import NeedsPerson
 from reconciler.failover.check import check
-from reconciler.state.stored import Known
 from reconciler.stores.registry import open_store
-from tests.checkpoints.checkpoint_files import PLANNED
 from tests.sinks.world import BEFORE, PER_BATCH, Query, query
 
 __all__ = ["query"]
@@ -113,43 +109,3 @@ def test_a_source_whose_part_cannot_wait_stops_the_copy_unless_it_has_no_part(qu
     query.put_out(range(3, 4))
     with pytest.raises(NeedsPerson, match="its batch 3 has records, and this checkpoint's has none"):
         query.start_at_destination()
-
-
-# ---------------------------------------------------------------- a job for the end that lists fewer topics
-
-
-@pytest.fixture
-def fewer(query: Query, monkeypatch: pytest.MonkeyPatch) -> Query:
-    """It reads ``o`` and ``p``; the job for the end, whose anchor of ``o`` is kept, lists ``o`` alone."""
-    query.topics = ("o", "p")
-    query.log.create("a.p", 1)
-    for number in range(50):
-        query.log.partition("a.p", 0).append(PLANNED + number, b"p%d" % number, b"w%d" % number)
-    query.files.batch(2, {"o": {0: 130}, "p": {0: 110}})
-    query.files.planned(3, {"o": {0: 140}, "p": {0: 117}})
-    query.keep_anchor(3, of_end=True)
-    anchor = Anchor(109, PLANNED + 9, None, fingerprint(b"p9", b"w9"), "lost", "lost/p")
-    query.record("p", Known(110, anchor))
-    real, file = Query.config, query.folder / "reconciler.toml"
-
-    def config(self: Query, path: Path | None = None) -> Config:
-        real(self, path)
-        before, name, after = file.read_text().partition('name = "clicks-end"')
-        file.write_text(before + name + after.replace('["o", "p"]', '["o"]'))
-        return load_config(file, {})
-
-    monkeypatch.setattr(Query, "config", config)
-    return query
-
-
-def test_a_topic_that_the_job_for_the_end_lacks_has_an_end_that_is_not_proven(fewer: Query) -> None:
-    rows = fewer.check().plan.job().partitions
-    assert [(row.source_topic, row.position, row.resume_offset) for row in rows] == [
-        ("o", "start", 30),
-        ("o", "end", 40),
-        ("p", "start", 10),
-        ("p", "end", 10),
-    ]
-    made = fewer.clone()
-    assert [start == end for start, end in positions(made.new_path)] == [True]
-    assert (made.repeats_empty, made.repeated_at_most) == (True, 0)

@@ -54,7 +54,6 @@ for _name in ("ls", "info", "exists", "_open"):
 def test_a_clone_looks_for_the_state_with_the_checkpoints_login(query: Query) -> None:
     fsspec.register_implementation("withlogin", WithLogin, clobber=True)
     url, file = f"withlogin://me:secret@host{query.files.path}", query.folder / "reconciler.toml"
-    query.names_end = False
     query.config()
     file.write_text(file.read_text().replace(f'"checkpoint:{query.files.path}"', '"${CHECKPOINT}"'))
     config = load_config(file, {"CHECKPOINT": f"checkpoint:{url}"})

@@ -49,8 +49,8 @@ class World:
             self.destination.send(f"a.{self.topic}", records[first : first + 7], transaction=name)
         self.sent = until
 
-    def config(self, name: str, flow: Flow, checkpoint: Path, *, ends: bool = True, back: bool = False) -> Path:
-        """One job, and one for the end of its last batch."""
+    def config(self, name: str, flow: Flow, checkpoint: Path, *, back: bool = False) -> Path:
+        """One job."""
         topic = f"a.{self.topic}" if back else self.topic
         names = f'[topics.names.a]\n"{topic}@b" = "{self.topic}"' if back else ""
         home = "b" if back else "a"
@@ -61,7 +61,6 @@ class World:
             f'[clusters.b]\nbootstrap_servers = "{self.destination.bootstrap}"\n{names}\n'
             f'[state]\nstore = "sqlite:///{flow.folder}-{"back" if back else "there"}.db"\n'
             f'[[jobs]]\nhome = "{home}"\nname = "clicks"\nsink = "{flow.address}"\n{job}"\n'
-            + (f'[[jobs]]\nhome = "{home}"\nname = "clicks-end"\n{job}?position=end"\n' if ends else "")
         )
         return path
 
@@ -116,7 +115,7 @@ def refused_at_home(world: World, config: Path) -> None:
 
 
 def test_killed_in_a_batch_and_failed_over_each_record_is_in_the_files_once(spark: Any, world: World) -> None:
-    """One query died after the sink had its batch, whose end was tracked; one before, with no known end."""
+    """One query died after the sink had its batch, one before."""
     flows = {name: Flow("files", str(world.folder / name)) for name in ("taken", "open")}
     begun = {name: world.folder / f"{name}-checkpoint" for name in flows}
     world.send(35)
@@ -125,7 +124,7 @@ def test_killed_in_a_batch_and_failed_over_each_record_is_in_the_files_once(spar
         forget(checkpoint / "commits")
         if name == "open":
             forget(Path(flows[name].folder) / "out" / "_spark_metadata")
-    configs = {name: world.config(name, flow, begun[name], ends=name == "taken") for name, flow in flows.items()}
+    configs = {name: world.config(name, flow, begun[name]) for name, flow in flows.items()}
     copies = {name: world.fail_over(name, config, begun[name]) for name, config in configs.items()}
     world.send(60)
     found = run(spark, flows, world.destination, f"a.{world.topic}", copies)
@@ -155,13 +154,11 @@ def killed_and_brought_back(world: World, program: Program, kill: Kill) -> None:
     mirrored = f"a.{world.topic}"
     world.send(80)
     kill(world.source.bootstrap, world.topic, begun)
-    configs = {kind: world.config(f"{kind}-there", flow, begun[kind], ends=False) for kind, flow in flows.items()}
+    configs = {kind: world.config(f"{kind}-there", flow, begun[kind]) for kind, flow in flows.items()}
     copies = {kind: world.fail_over(f"{kind}-there", configs[kind], begun[kind]) for kind in flows}
     world.send(160)
     kill(world.destination.bootstrap, mirrored, copies)
-    homes = {
-        kind: world.config(f"{kind}-back", flow, copies[kind], ends=False, back=True) for kind, flow in flows.items()
-    }
+    homes = {kind: world.config(f"{kind}-back", flow, copies[kind], back=True) for kind, flow in flows.items()}
     for kind, config in configs.items():
         if At(flows[kind], copies[kind]).next_batch > At(flows[kind], begun[kind]).next_batch + 1:
             refused_at_home(world, config)

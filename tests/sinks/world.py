@@ -44,8 +44,6 @@ class Query:
     sinks: Sequence[str] = ()
     topics: Sequence[str] = ("o",)
     ignored: Sequence[str] = ()
-    names_end: bool = True
-    """Whether the configuration has a job for the end of the batch."""
     state: JobState | None = None
     """Where the query lives."""
 
@@ -63,15 +61,11 @@ class Query:
             f'[[jobs]]\nhome = "a"\nname = "clicks"\ntopics = {topics}\nsink = {sinks}\n'
             f'offsets = "checkpoint:{path or self.files.path}"\nignore_topics = {json.dumps(list(self.ignored))}\n'
         )
-        if self.names_end:
-            end = f'offsets = "checkpoint:{path or self.files.path}?position=end"\n'
-            with file.open("a") as more:
-                more.write(f'[[jobs]]\nhome = "a"\nname = "clicks-end"\ntopics = {topics}\n{end}')
         config, here = load_config(file, {}), None if self.state is None else self.state.location()
         if here is None:
             return config
-        first, *others = config.jobs
-        return replace(config, jobs=(replace(first, location=here.number, moved=here.cluster == "b"), *others))
+        (job,) = config.jobs
+        return replace(config, jobs=(replace(job, location=here.number, moved=here.cluster == "b"),))
 
     @property
     def outside(self) -> Outside:
@@ -171,10 +165,10 @@ class Query:
         return Files.at(self.folder / name)
 
 
-def under_one_name(folder: Path, first: int, *, names_end: bool = False) -> Query:
+def under_one_name(folder: Path, first: int) -> Query:
     """As ``query``, of a topic with one name on both clusters; ``first``: the destination's first record."""
     numbers = range(first, first + BEFORE + 10 * PER_BATCH)
-    return _after_three(folder, "o", numbers, extra='[topics]\npolicy = "identity"', names_end=names_end)
+    return _after_three(folder, "o", numbers, extra='[topics]\npolicy = "identity"')
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from reconciler.formats.decimal_text import counted, some
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
 from reconciler.formats.plan_sentences import place_name
 from reconciler.formats.plan_sinks import why_sink_stops
-from reconciler.stores.registry import checkpoint_path, end_of_batch, traits
+from reconciler.stores.registry import checkpoint_path, traits
 
 MOST_SETS = 8
 """Partitions that one command names; the others are named in their rows only."""
@@ -113,10 +113,7 @@ def _to_write(jobs: Sequence[JobPlan], files: Files, *, is_all: bool) -> list[Ne
 def _copies(jobs: Sequence[JobPlan], files: Files) -> list[NextStep]:
     """The steps for the jobs whose checkpoints are copied. A copy brings the ends of its batch, too."""
     steps = []
-    ends = {end_of_batch(job.store) for job in jobs if traits(job.store).corrected_in_copy}
     for job in jobs:
-        if job.store in ends:
-            continue
         if traits(job.store).corrected_in_copy:
             text = f"Copy the checkpoint of job {job.name}; the copy continues at the plan's offsets:"
             steps.append(NextStep(text, clone_command(job, files)))

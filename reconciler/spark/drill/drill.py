@@ -23,7 +23,7 @@ from reconciler.checkpoints.restart import END
 from reconciler.checkpoints.show import Description, describe
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, has_fingerprint
-from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.errors import Changed
 from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.check import Checked, check
@@ -33,7 +33,7 @@ from reconciler.formats.plan_sinks import SinkRow
 from reconciler.ports import LogReader, OffsetStore, TopicPartition
 from reconciler.spark.drill.reading import BatchReader, FirstRecord, FirstRecords, by_client, read_ranges
 from reconciler.stores.common import ReadOnlyStore
-from reconciler.stores.registry import checkpoint_path, is_end_of_batch, traits
+from reconciler.stores.registry import checkpoint_path, traits
 
 FORMAT = "reconciler.drill/1"
 RECORDS = 100
@@ -111,11 +111,6 @@ def drill(
     Raises the errors of ``check`` and ``clone``: Changed if a query moves too fast for a copy to be made,
     Unreachable, Refused, ConfigError. A job that needs a decision is no error: its partitions say so; no copy is made.
     """
-    if is_end_of_batch(job.store):
-        raise ConfigError(
-            f'Job "{job.name}" is the end of another job\'s batch, and cannot be started.',
-            hint="Drill the job whose store is the checkpoint itself.",
-        )
     outside = _read_only(outside)
     checked, copy = _planned(config, job, outside, place)
     (planned,) = checked.plan.jobs

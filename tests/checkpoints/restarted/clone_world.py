@@ -160,7 +160,7 @@ def job(name: str, store: str) -> str:
 
 
 def configuration(world: World, source: Source, destination: Destination) -> Path:
-    """One job a checkpoint; where the end of a batch is wanted, another one for it."""
+    """One job a checkpoint."""
     lines = [
         f'[clusters.a]\nbootstrap_servers = "{source.side.bootstrap}"',
         f'[clusters.b]\nbootstrap_servers = "{destination.side.bootstrap}"',
@@ -169,8 +169,6 @@ def configuration(world: World, source: Source, destination: Destination) -> Pat
     for query, provider, stop in world.cases:
         name, store = f"{query}-{provider}-{stop}", f"checkpoint:{world.before(query, provider, stop)}/checkpoint"
         lines.append(job(name, store))
-        if stop == "killed" and provider == WITH_ENDS:
-            lines.append(job(f"{name}-end", f"{store}?position=end"))
     path = world.folder / "reconciler.toml"
     path.write_text("\n".join(lines).replace("ORDERS", source.side.orders).replace("PAYS", source.side.pays))
     return path

@@ -40,29 +40,6 @@ def test_check_and_plan_name_the_way_of_every_job(mixed: World) -> None:
     ]
 
 
-@pytest.mark.parametrize("mixed", [False], ids=["within a batch"], indirect=True)
-def test_the_ends_of_a_jobs_batch_have_no_command_of_their_own(mixed: World) -> None:
-    ends = job("ends", ["events"], "checkpoint:checkpoint?position=end", id="none")
-    mixed.file("reconciler.toml", (mixed.folder / "reconciler.toml").read_text() + ends)
-    chosen = ("-c", "reconciler.toml", "--job", "counts", "--job", "ends")
-    assert mixed.run("track", "--once", *chosen).code == 0
-    made = mixed.run("plan", *chosen, "-o", "p.json")
-    assert (made.code, made.out.count("reconciler checkpoint clone")) == (0, 1)
-    assert "--job counts" in made.out.splitlines()[-1]
-
-
-@pytest.mark.parametrize("mixed", [False], ids=["within a batch"], indirect=True)
-def test_the_ends_of_a_jobs_batch_are_judged_with_its_starts(mixed: World) -> None:
-    ends = job("ends", ["events"], "checkpoint:checkpoint?position=end", id="none")
-    mixed.file("reconciler.toml", (mixed.folder / "reconciler.toml").read_text() + ends)
-    checked = mixed.run("check", "-c", "reconciler.toml")
-    assert (checked.code, checked.out.count(" end "), "job ends" in checked.out) == (3, 2, False)
-    assert mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
-    cloned = mixed.run("checkpoint", "clone", "checkpoint", "copy", "--plan", *PLAN, "--job", "counts")
-    assert cloned.code == 0, cloned.err
-    assert mixed.run("check", "-c", "reconciler.toml", "--job", "ends").code == ExitCode.CORRECTABLE
-
-
 def test_apply_writes_stores_and_copies_checkpoints(mixed: World) -> None:
     assert mixed.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
     tried = mixed.run("apply", *PLAN, "--dry-run")

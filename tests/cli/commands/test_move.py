@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from reconciler.cli.commands.failover import move
 from reconciler.ports import TopicPartition
-from tests.cli.commands.moving import CONFIG, Moving, moving
-from tests.golden.corpus import deliver, job, tracked
-from tests.golden.world import DESTINATION, SOURCE, World
+from tests.cli.commands.moving import Moving, moving
+from tests.golden.corpus import deliver
+from tests.golden.world import DESTINATION, SOURCE
 
 __all__ = ["moving"]
 
@@ -193,16 +191,3 @@ def test_a_hook_whose_job_was_taken_back_meanwhile_writes_nothing(
     assert ended.code == 5, ended.err
     assert moving.world.tables("offsets.db") == before
     assert moving.status().endswith("on a")
-
-
-def test_the_end_of_a_querys_batch_is_not_moved_beside_its_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
-    tracked(world, committed=True)
-    ends = job("ends", ["events"], "checkpoint:checkpoint?position=end", id="none")
-    with (tmp_path / "reconciler.toml").open("a") as config:
-        config.write(ends)
-    moved = world.run("move", *CONFIG, "--to", "a", "--yes")
-    assert (moved.code, "ends" in moved.out) == (0, False)
-    assert "counts" in moved.out

@@ -39,7 +39,7 @@ AT = TopicPartition("o", 0)
 @pytest.fixture
 def stopped(tmp_path: Path) -> Query:
     """The query is stopped within batch 3, which the sink has taken. The anchors of its start and its end are kept."""
-    made = under_one_name(tmp_path, -BEFORE, names_end=True)
+    made = under_one_name(tmp_path, -BEFORE)
     made.begin(3)
     made.put_out(range(3, 4))
     keep_end(made, RIGHT - BEFORE - 1)

@@ -28,7 +28,6 @@ from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
-from reconciler.failover.positions import jobs_to_check
 from reconciler.failover.totals import has_replay, replay_sum
 from reconciler.failover.whereabouts import located
 from reconciler.failover.writing.moves import cancel, finish
@@ -86,7 +85,7 @@ class _Found:
 
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
-    jobs = jobs_to_check(config, options.job)  # the end of a query's batch goes along with its query
+    jobs = config.chosen(*options.job)
     states = {job.name: inputs.job_state(config, job) for job in jobs}
     now = {name: state.location() for name, state in states.items()}
     if options.cancel:
@@ -119,7 +118,7 @@ def _look(
     config = inputs.with_topics(config, left, now, options.to)
     left = list(config.chosen(*(job.name for job in left)))
     there = located(config, left, now, options.to, inputs.plans_of(config, left, now))
-    asked = jobs_to_check(there, [job.name for job in left])
+    asked = there.chosen(*(job.name for job in left))
     refuse_wrong(there, asked, sinks=True)
     with context.outside(there) as outside:
         checked = check_each(there, asked, outside, arguments.decisions(options))

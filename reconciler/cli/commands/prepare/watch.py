@@ -27,7 +27,6 @@ from reconciler.failover import inputs, leaving
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
-from reconciler.failover.positions import jobs_to_check
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.state.locations import Location
 from reconciler.watch.checker import Checkers, JobChecker
@@ -169,7 +168,7 @@ class Process:
         self.locations = inputs.locations_of(config, chosen_jobs)
         self.streams = inputs.streams_of(config, chosen_jobs, self.locations)
         self.followed_s = time.monotonic()
-        ways = context.by_direction(config, jobs_to_check(config, options.job), options.toward)
+        ways = context.by_direction(config, config.chosen(*options.job), options.toward)
         jobs: list[Job] = []
         watched: dict[str, Watched] = {}
         checkers: dict[str, JobChecker] = {}
