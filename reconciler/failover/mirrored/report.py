@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, NotRead, ReconcilerError, Refused, Unreachable, worst
-from reconciler.core.verdicts import Position
+from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
 from reconciler.failover.mirrored.own_offset import handed_out
@@ -30,6 +30,8 @@ from reconciler.mirror.reading import Known, Wanted, read_pairs
 from reconciler.mirror.record_times import newest_ms
 from reconciler.ports import LogReader, Row, TopicPartition
 
+MOST_TOLD = 3
+"""Partitions of a job that comes back which are named."""
 MOST_GROUPS = 20
 """Groups whose own offsets are asked for, those of jobs first: each costs a client."""
 
@@ -95,7 +97,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     missing = tuple(sorted({at.destination for job in checked.jobs for at in job.places if not at.exists}))
     own = own_topics(config)
     known = read_pairs(reader, own, [Wanted(source, there, None) for there, source in places.items()])
-    notes = [_missing_words(missing), known.note]
+    notes = [*_ways_back(checked), _missing_words(missing), known.note]
     read = read_positions(reader, config.topics.alias, own.offsets)
     positions = read.delivered
     notes.append(read.why_none)
@@ -137,6 +139,21 @@ def _unproven(found: Unprepared) -> list[str]:
     """Why the mirror's records prove nothing, as ``check`` says it; without records the tally says enough."""
     details = (each.detail for each in found.with_syncs.values() if each.resume_offset is None)
     return list(dict.fromkeys(each for each in details if not each.startswith("stored without an anchor")))[:3]
+
+
+def _ways_back(checked: Checked) -> list[str]:
+    """What the jobs that have been at the destination before would read again there, and why not less."""
+    back = {each.job.name for each in checked.jobs if each.job.left}
+    found = []
+    for job in (each for each in checked.plan.jobs if each.name in back):
+        early = [row for row in job.partitions if row.verdict is not Verdict.EXACT]
+        for row in early[:MOST_TOLD]:
+            found.append(f"job {job.name} comes back to {row.key} {row.verdict.value}: {row.detail}")
+        if len(early) > MOST_TOLD:
+            found.append(
+                f"job {job.name} comes back so to {len(early) - MOST_TOLD:,} more partitions (move shows them)"
+            )
+    return found
 
 
 def _missing_words(missing: Sequence[TopicPartition]) -> str:
