@@ -153,7 +153,7 @@ def test_the_readmes_job_runs_at_home_over_the_move_and_on_the_other_cluster(
             reader.processes(said, names(35), "checkpoint")
         assert "at its own offsets" in said.read_text()
 
-    assert "2 moved" in reader.runs(check, code=3)
+    assert "2 exact" in reader.runs(check, code=3)
     assert "clicks: starts exactly" in reader.runs(move)
     with reader.starts(moved) as said:
         reader.processes(said, names(40), "checkpoint-2")

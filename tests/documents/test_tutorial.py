@@ -122,7 +122,7 @@ def test_the_tutorials_commands_fail_over(reader: Reader, with_a_job: bool) -> N
     reader.runs(init)
     assert " 4  " in reader.runs(track)
     shown = reader.runs(drill, code=3)
-    assert "4 moved" in shown
+    assert "4 exact" in shown
     if with_a_job:
         with reader.starts(run_on_a) as job:
             reader.waits(job, (reader.folder / "output-a/batch-0002").exists)
@@ -131,7 +131,7 @@ def test_the_tutorials_commands_fail_over(reader: Reader, with_a_job: bool) -> N
     assert reader.runs(check, code=3) == shown
     reader.runs(plan)
     reader.runs(apply)
-    assert "4 match" in reader.runs(again)
+    assert "4 exact" in reader.runs(again)
     start = json.loads(reader.runs(hook))
     assert list(start) == ["a.events"]
     assert f" {start['a.events']['3']:,} " in shown
