@@ -17,12 +17,15 @@ from typing import Any
 
 import pytest
 
+from reconciler.config.file import load_config
+from reconciler.state.jobs import JobState
+from reconciler.state.opening import open_state
 from tests import ROOT
 from tests.sinks.program import At, Program
 from tests.sinks.queries import Flow
 from tests.spark.environments import OURS, python_with
 from tests.spark.sent import BASE_MS, Kafka, Sent
-from tests.starting import with_state
+from tests.starting import placed
 from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.system
@@ -56,10 +59,12 @@ class World:
         home = "b" if back else "a"
         job = f'topics = ["{topic}"]\noffsets = "checkpoint:{checkpoint}'
         path = self.folder / f"{name}.toml"
+        state = f"sqlite:///{flow.folder}-{'back' if back else 'there'}.db"
+        open_state(state).create()
         path.write_text(
             f'[clusters.a]\nbootstrap_servers = "{self.source.bootstrap}"\n'
             f'[clusters.b]\nbootstrap_servers = "{self.destination.bootstrap}"\n{names}\n'
-            f'[state]\nstore = "sqlite:///{flow.folder}-{"back" if back else "there"}.db"\n'
+            f'[state]\nstore = "{state}"\n'
             f'[[jobs]]\nhome = "{home}"\nname = "clicks"\nsink = "{flow.address}"\n{job}"\n'
         )
         return path
@@ -100,7 +105,9 @@ def forget(log: Path, batch: int = 3) -> None:
 
 def refused_at_home(world: World, config: Path) -> None:
     """The original must not go on, now that its copy has run."""
-    with_state(config)
+    state = load_config(config).state
+    assert state is not None
+    placed(JobState(open_state(state), "clicks"), "a")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RECONCILER_PLANS": str(world.folder / "plans")}
     started = world.folder / "started"
     words = ["hook", "-c", config, "--job", "clicks", "--", "touch", started]

@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from reconciler.state.opening import open_state
 from tests import ROOT
 from tests.checkpoints.checkpoint_files import command
 from tests.checkpoints.restarted.stateful_queries import Side
@@ -170,6 +171,7 @@ def configuration(world: World, source: Source, destination: Destination) -> Pat
         name, store = f"{query}-{provider}-{stop}", f"checkpoint:{world.before(query, provider, stop)}/checkpoint"
         lines.append(job(name, store))
     path = world.folder / "reconciler.toml"
+    open_state(f"sqlite:///{world.folder}/state.db").create()
     path.write_text("\n".join(lines).replace("ORDERS", source.side.orders).replace("PAYS", source.side.pays))
     return path
 

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.errors import ReconcilerError
+from reconciler.state.opening import open_state
 from tests import ROOT
 from tests.checkpoints.checkpoint_files import command
 from tests.checkpoints.restarted.clone_world import kill
@@ -125,6 +126,7 @@ def test_nothing_is_lost_and_what_comes_again_is_told(
     destination.create(there, 2)
     destination.create(out)
     checkpoint, copy, plan, config = (tmp_path / name for name in ("checkpoint", "copy", "plan.json", "c.toml"))
+    open_state(f"sqlite:///{tmp_path}/state.db").create()
     config.write_text(
         f'[clusters.a]\nbootstrap_servers = "{source.bootstrap}"\n'
         f'[clusters.b]\nbootstrap_servers = "{destination.bootstrap}"\n'
