@@ -370,7 +370,8 @@ def _check_unmoved(change: JobChanges, store: OffsetStore) -> None:
     The compare-and-set would find out as well, but only after a snapshot of rows that are gone.
     """
     seen = {item.key: item.now for item in change.intended}
-    seen |= {item.speaks.key: item.speaks for item in change.intended if item.speaks}
+    if not traits(change.job.store).holds_commits or change.job.moved:  # else they are on the cluster that it leaves
+        seen |= {item.speaks.key: item.speaks for item in change.intended if item.speaks}
     rows = by_key(store.read(change.job.group, sorted({tp.topic for tp in seen})))
     for tp, row in seen.items():
         now = rows.get(tp)
