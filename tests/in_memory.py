@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,11 +14,12 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand, Outside
-from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.apply import JobChanges, prepare, write
 from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, parse_plan
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
-from reconciler.ports import Change, Row, TopicPartition
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
 from reconciler.stores.memory import MemoryStore
+from tests.starting import WHO, placed, state_in_memory
 
 NOW = 1_800_000_000_000
 BEGIN = 1_700_000_000_000
@@ -105,13 +107,38 @@ class Memory:
 
     def apply(self, extra: str = "", by_hand: ByHand | None = None) -> None:
         checked, config = self.check(extra, by_hand), self.config(extra)
-        path = self.folder / f"{self.clock}.plan.json"
-        write(prepare(checked.plan, config, self.outside), checked.plan, on_disk(checked.plan, path), self.outside)
+        write_all(prepare(checked.plan, config, self.outside), checked.plan, config, self.outside)
         self.clock += 1
         self.moved = True
 
     def rows(self) -> list[Row]:
         return self.store.read(GROUP)
+
+
+class _Stayless:
+    """A store whose rows have no room for a stay."""
+
+    def __init__(self, store: OffsetStore) -> None:
+        self._store = store
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        bare = [replace(change, stay=None) for change in changes]
+        return self._store.write(group, bare, reason=reason, now_ms=now_ms)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def write_all(changes: Sequence[JobChanges], plan: Plan, config: Config, outside: Outside) -> None:
+    """Write the jobs that are not refused, each by a state store of its own: their rows name no stay of it."""
+
+    def stayless(address: str) -> OffsetStore:
+        return cast(OffsetStore, _Stayless(outside.open_store(address)))
+
+    for change in changes:
+        if not change.is_refused:
+            state = placed(state_in_memory(change.job), config.there if change.job.moved else config.here)
+            write(change, plan, config, state, replace(outside, open_store=stayless), WHO)
 
 
 def read_back(checked: Checked) -> Checked:

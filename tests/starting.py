@@ -56,12 +56,18 @@ def with_state(path: Path, *, to: str | None = None, lives: str | None = None) -
 
     ``lives``: where they live instead, by no plan.
     """
+    for job in load_config(with_empty_state(path)).jobs:
+        state_of(path, job.name, lives or job.home, to=to)
+    return path
+
+
+def with_empty_state(path: Path) -> Path:
+    """Give a configuration's file a state store beside it, which knows no job."""
     address = f"sqlite:///{path.parent}/state.db"
     text = path.read_text(encoding="utf-8")
     if "[state]" not in text:
         path.write_text(f'[state]\nstore = "{address}"\n{text}', encoding="utf-8")
-    for job in load_config(path).jobs:
-        state_of(path, job.name, lives or job.home, to=to)
+    open_state(address).create()
     return path
 
 

@@ -25,7 +25,7 @@ from reconciler.ports import Change, Row, TopicPartition
 from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.lab.kafka import KafkaCluster
-from tests.starting import with_state
+from tests.starting import with_empty_state, with_state
 from tests.waiting import LIMIT_S
 
 BASE = 5_000
@@ -224,14 +224,14 @@ class World:
     ) -> Path:
         """Write the configuration: ``extra`` is more TOML between the clusters and the jobs.
 
-        With ``lives`` it has a state store, where the jobs live there; with ``to`` they live at home, and are moving.
+        Its state store knows no job; with ``lives`` they live there, with ``to`` they live at home, and are moving.
         """
         path = self.folder / f"reconciler-{time.monotonic_ns()}.toml"
         servers = json.dumps(bootstrap or self.cluster.bootstrap)
         head = f"[clusters.a]\n{source}\n[clusters.b]\nbootstrap_servers = {servers}"
         text = "\n".join([head, extra, *(jobs or (self.job(),)), ""])
         path.write_text(secrets_in_files(text, self.folder), encoding="utf-8")
-        return path if lives is None and to is None else with_state(path, lives=lives, to=to)
+        return with_empty_state(path) if lives is None and to is None else with_state(path, lives=lives, to=to)
 
     def run(self, *arguments: object) -> CommandResult:
         """Run a command in this process, as ``reconciler ARGUMENTS`` would."""

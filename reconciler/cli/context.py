@@ -24,7 +24,6 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.fileio import read_regular, why
 from reconciler.formats.plan import Plan, parse_plan
-from reconciler.formats.snapshot import ENDING
 
 if TYPE_CHECKING:
     from reconciler.failover.check import Checked
@@ -108,10 +107,7 @@ def read_plan_file(path: Path, *, applied: bool = False) -> tuple[Plan, bytes]:
     try:
         return parse_plan(content), content
     except Changed as error:
-        hint, plan = error.hint, path.name.removesuffix(ENDING)
-        if plan not in ("", path.name):
-            hint = f"That is the snapshot beside a plan. Name the plan: {path.with_name(plan)}"
-        raise Changed(f"{path}: {error.message}", hint=hint) from error
+        raise Changed(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def private_key(path: Path) -> PrivateKey:

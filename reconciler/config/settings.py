@@ -38,7 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "mirror.checkpoints_topic": "the topic of checkpoints",
     "mirror.offsets_topic": "the topic in which the mirror's Connect worker keeps positions",
     "state.store": "the address of the state store, which records where the jobs live",
-    "trust.require_signature": "apply, rollback and checkpoint clone with this configuration take only signed plans",
+    "trust.require_signature": "apply and checkpoint clone with this configuration take only signed plans",
     "trust.trusted_keys": "public keys: Ed25519 in PEM, by path",
     "trust.signing_key": "the path of the private key with which hook signs its plans",
     "watch.listen": "where metrics are served",

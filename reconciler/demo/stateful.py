@@ -24,7 +24,7 @@ class StateProof:
 
 
 def configuration(stage: Stage) -> str:
-    """The query's ``[[jobs]]`` table: its offsets are in its checkpoint, their anchors in its journal."""
+    """The query's ``[[jobs]]`` table: its offsets are in its checkpoint, their anchors in the anchor store."""
     return f"""[[jobs]]
 name = "{COUNTS_JOB}"
 home = "a"

@@ -42,9 +42,7 @@ from reconciler.formats.plan import (
     StartPolicy,
     why_stopped,
 )
-from reconciler.formats.plan_rows import SeenRow
 from reconciler.formats.plan_sinks import SinkRow
-from reconciler.formats.snapshot import seen_of
 from reconciler.near import NearTopics
 from reconciler.ports import ClusterInfo, LogReader, apart
 from reconciler.waits import beside
@@ -367,13 +365,5 @@ def _row(at: JobPartition, found: Found, by_person: Found | None, decided: ByHan
         probes=probes,
         rounds=rounds,
         set_by_hand=by_hand,
-        replaces=_replaced(at),
         skips_accepted=decided.skips and finding.skips is not None,
     )
-
-
-def _replaced(at: JobPartition) -> SeenRow | None:
-    row = at.selected.replaced
-    if row is None or row.malformed is not None:  # apply does not replace what it cannot read
-        return None
-    return seen_of(at.job.group, row.key, row.stored, row.text)

@@ -45,9 +45,9 @@ class StorePlace:
         return found
 
     def check(self, numbers: Mapping[TopicPartition, NewNumber]) -> None:
-        """Raise Changed if ``replace`` would, for what the keys hold now."""
-        if not self.traits.corrected_by_job:
-            self._changes(numbers)
+        """Raise Changed if ``replace`` would, for what the keys hold now, and Refused if the store refuses a write."""
+        if not self.traits.corrected_by_job and self._changes(numbers):
+            self.store.check_writable(self.group)
 
     def replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> None:
         """Write the numbers, as ``moving.Place`` says. Writes nothing where only the job writes."""
@@ -60,7 +60,7 @@ class StorePlace:
         begun = False
         for _ in range(ATTEMPTS):
             try:
-                changes = self._changes(numbers)
+                changes = self._changes(numbers, begun=begun)
                 if not changes:
                     return
                 still_writing()
@@ -83,24 +83,27 @@ class StorePlace:
             return bool(result.written)
         except OutcomeUnknown as unknown:
             try:
-                left = self._changes(numbers)
+                left = self._changes(numbers, begun=True)
             except ReconcilerError as error:
                 raise unknown from error
             if left:
                 raise
             return True
 
-    def _changes(self, numbers: Mapping[TopicPartition, NewNumber]) -> Sequence[Change]:
-        """The changes that are left. Raises Changed for a key that holds what the plan does not know."""
+    def _changes(self, numbers: Mapping[TopicPartition, NewNumber], *, begun: bool = False) -> Sequence[Change]:
+        """The changes that are left. Raises Changed for a key that holds what the plan does not know.
+
+        ``begun``: this run has written; then a row that has the right number is done.
+        """
         rows = self._rows(numbers)
         changes = []
         for key, new in numbers.items():
             row = rows.get(key)
             held = self._held(key, row, new)
-            if held == new.number:
+            if held == new.number and (begun or self._is_of_stay(row, new)):
                 continue
             # A mirror commits to a group whose job does not run; with members in it, the store refuses.
-            if held not in new.replaced and not self.traits.holds_commits:
+            if held not in (new.number, *new.replaced) and not self.traits.holds_commits:
                 raise self._changed(key, f"holds {_words(held)}", new)
             record = new.record if self.store.capabilities.keeps_anchors else None
             left = StoredOffset(new.left.number, new.left.record)
@@ -111,7 +114,16 @@ class StorePlace:
     def _held(self, key: TopicPartition, row: Row | None, new: NewNumber) -> int | None:
         if (bad := malformed(row)) is not None:
             raise self._changed(key, f"cannot be read ({bad.message})", new)
-        return number_in(row)
+        return None if row is not None and row.is_copy else number_in(row)
+
+    def _is_of_stay(self, row: Row | None, new: NewNumber) -> bool:
+        """True if the row names the new stay, or has no room for it: then the number alone counts.
+
+        A row that was right before the move gets the new stay, and the anchor in its numbering: range batches read from
+        no other. A group takes no commit of others once its consumers have started.
+        """
+        has_room = self.store.capabilities.keeps_anchors and not self.traits.holds_commits
+        return not has_room or (row is not None and row.of_stay == new.stay)
 
     def _changed(self, key: TopicPartition, holds: str, new: NewNumber) -> Changed:
         known = " or ".join(

@@ -109,6 +109,16 @@ def located(
     return ways[0][0] if ways else config
 
 
+def toward_place(config: Config, job: Job, here: Location, cluster: str) -> Config:
+    """The configuration toward ``cluster``, where the job's place is read or written.
+
+    Only a group is in the cluster itself: else one without an address is replaced by one that has an address.
+    """
+    if not traits(job.store).holds_commits and config.clusters[cluster] is None:
+        cluster = next((name for name, found in config.clusters.items() if found is not None), cluster)
+    return located(config, [job], {job.name: here}, cluster)
+
+
 def _directed(
     config: Config,
     way: tuple[str, str],

@@ -79,10 +79,7 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
 
 
 def line_json(line: AnchorLine) -> dict[str, object]:
-    """One line as JSON values, without the time of a row that has an anchor.
-
-    Digests in plans and snapshots cover it (``snapshot.seen_of``): what it holds of a row must not change.
-    """
+    """One line as JSON values, without the time of a row that has an anchor."""
     content: dict[str, object] = {
         "format": FORMAT,
         "group": line.group,

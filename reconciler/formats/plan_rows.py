@@ -17,7 +17,7 @@ _ROW = frozenset(
         *("resume_offset", "replay", "evidence", "detail", "set_by_hand", "skips"),
     )
 )
-_GROWN = frozenset(("no_rows", "by_row_time", "absent", "spread", "replaces"))
+_GROWN = frozenset(("no_rows", "by_row_time", "absent", "spread"))
 _SEEN = frozenset(("stored_offset", "sha256"))
 _ANCHOR = frozenset(("offset", "timestamp_ms", "fingerprint", "id_hash"))
 _REPLAY = frozenset(("at_most", "exact"))
@@ -70,22 +70,6 @@ class PlanAnchor:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRow:
-    """A row of a store, named in a plan: its offset, and the digest of all of it (``snapshot.seen_of`` makes both)."""
-
-    stored_offset: int
-    sha256: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"stored_offset": self.stored_offset, "sha256": self.sha256}
-
-    @classmethod
-    def from_json(cls, value: object, where: str) -> SeenRow:
-        fields = Fields(value, where, _SEEN)
-        return cls(fields.number("stored_offset", INT64_MIN), fields.matching("sha256", _SHA256, "64 hex digits"))
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """One row of a plan. ``resume_offset`` None: nothing was proven; the partition needs a decision.
 
@@ -115,8 +99,6 @@ class PartitionPlan:
     by_row_time: bool = False
     absent: bool = False
     spread: bool = False
-    replaces: SeenRow | None = None
-    """The row under the destination's name, which ``apply`` replaces and ``rollback`` puts back; None: no row."""
     skips: Skips | None = None
     """The records that an offset set by hand skips; ``skips_accepted``: the user allowed it."""
     skips_accepted: bool = False
@@ -135,7 +117,6 @@ class PartitionPlan:
         probes: int,
         rounds: int,
         set_by_hand: bool = False,
-        replaces: SeenRow | None = None,
         skips_accepted: bool = False,
     ) -> PartitionPlan:
         """The row of the destination's partition ``key``, from what was found for it and what that cost."""
@@ -156,7 +137,6 @@ class PartitionPlan:
             rounds=rounds,
             detail=finding.detail,
             set_by_hand=set_by_hand,
-            replaces=replaces,
             skips=finding.skips,
             skips_accepted=skips_accepted,
             record_fingerprint=finding.record_fingerprint,
@@ -219,7 +199,6 @@ class PartitionPlan:
             **({"by_row_time": True} if self.by_row_time else {}),
             **({"absent": True} if self.absent else {}),
             **({"spread": True} if self.spread else {}),
-            **({} if self.replaces is None else {"replaces": self.replaces.to_json()}),
             "skips": skips,
         }
 
@@ -229,7 +208,6 @@ class PartitionPlan:
         fields = Fields(value, where, _ROW, _GROWN)
         replay = Fields(fields.value("replay"), fields.place("replay"), _REPLAY)
         evidence = Fields(fields.value("evidence"), fields.place("evidence"), _EVIDENCE, _EVIDENCE_GROWN)
-        has_replaces = isinstance(value, dict) and "replaces" in value
         anchor, skips = fields.value("anchor"), fields.value("skips")
         skipped, accepted = (None, False) if skips is None else _skips(skips, fields.place("skips"))
         row = cls(
@@ -254,7 +232,6 @@ class PartitionPlan:
             by_row_time=fields.flag_or_absent("by_row_time"),
             absent=fields.flag_or_absent("absent"),
             spread=fields.flag_or_absent("spread"),
-            replaces=SeenRow.from_json(fields.value("replaces"), fields.place("replaces")) if has_replaces else None,
             skips=skipped,
             skips_accepted=accepted,
             record_fingerprint=evidence.matching_or_null("record_fingerprint", _FINGERPRINT, "text of 32 characters"),

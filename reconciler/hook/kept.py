@@ -12,12 +12,11 @@ from pathlib import Path
 from reconciler.core.anchors import encodable
 from reconciler.core.errors import ConfigError
 from reconciler.fileio import making, name_for, refuse_unwritable
-from reconciler.formats import snapshot
 
 KEPT_STARTS = 20
 _TIME = "%Y%m%dT%H%M%S"
 _PLAN, _OFFSETS, _START = ".plan.json", ".starting-offsets.json", ".start.json"
-_COPIED = f"{_PLAN}.copied"
+_APPLIED = f"{_PLAN}.applied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +38,9 @@ class KeptFiles:
         return self._with(_START)
 
     @property
-    def copied(self) -> Path:
-        """A file that is there if a copy of a checkpoint was made by the plan: such a plan has no snapshot."""
-        return self._with(_COPIED)
-
-    @property
-    def is_applied(self) -> bool:
-        return snapshot.path_for(self.plan).exists()
+    def applied(self) -> Path:
+        """A file that is there if the job's numbers were written by the plan: an audit needs such a plan."""
+        return self._with(_APPLIED)
 
     def remove(self) -> None:
         for path in (self.plan, self._with(f"{_PLAN}.sig"), self.starting_offsets, self.start):
@@ -77,10 +72,10 @@ def folder(chosen: Path | None) -> Path:
 
 
 def files(folder: Path, job: str, now_ms: int) -> KeptFiles:
-    """Where the files of a new start go. Removes the job's oldest starts that applied no plan and made no copy."""
+    """Where the files of a new start go. Removes the job's oldest starts that applied no plan."""
     earlier = sorted(_starts(folder, _prefix(job)), key=lambda each: each.stem.name)
     for old in earlier[: max(0, len(earlier) - KEPT_STARTS + 1)]:
-        if not old.is_applied and not old.copied.exists():
+        if not old.applied.exists():
             old.remove()
     date = f"{time.strftime(_TIME, time.gmtime(now_ms // 1000))}-{now_ms % 1000:03d}-{os.getpid()}"
     return KeptFiles(folder / f"{_prefix(job)}{date}")

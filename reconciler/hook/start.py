@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warnin
 from reconciler.failover.outside import Outside
 from reconciler.failover.totals import outcome
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
-from reconciler.failover.writing.moves import Replaced, begin, done, finish, numbers_of, replaced_in_copy
+from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
 from reconciler.fileio import write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, Plan, why_stopped
@@ -29,11 +29,9 @@ from reconciler.hook import checkpoint, kept, trust
 from reconciler.hook.kept import KeptFiles
 from reconciler.hook.where import Held, Place, numberings, offsets_as_stored, topic_ids
 from reconciler.identity import IdentitySettings, SpecifiedIdentity
-from reconciler.ports import TopicPartition
 from reconciler.state import start as starts
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase, Stamp, first
-from reconciler.stores.registry import traits
 
 if TYPE_CHECKING:
     from reconciler.failover.writing.apply import JobChanges
@@ -108,7 +106,7 @@ class Start:
         else:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
             if checked.to_anchor and not trust.waits_for_person(self.config.trust, self.key):
-                self._anchor(plan, files.plan, outside)
+                self._anchor(plan, files, outside)
         assert location is not None, "only a first start has none, and that is not checked"
         start = self._start(location, offsets, {key.topic for key in offsets})
         names = self._handed_over(files, replace(start, cluster_id=plan.cluster_id), path)
@@ -121,22 +119,37 @@ class Start:
         if checked.to_write:
             self._require_signature(plan, files.plan)
         if self.original is not None:
-            here = self._begin(plan, replaced_in_copy(plan, self.config, self.job, outside))
-            path = self.original.path
+            there = self._copy(checked, plan, outside)
             if checked.to_write:
-                path = self.original.copied(self.config, self.job, checked.plan, outside)
-                write_whole(files.copied, "")  # an audit needs the plan
-            return done(self.state, here, path, self.stamp), path
-        location = self._apply(plan, files.plan, outside)
+                write_whole(files.applied, "")
+            return there, there.checkpoint or self.original.path
+        location = self._apply(plan, files, outside)
         if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
             log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
         return location, None
 
+    def _copy(self, checked: Checked, plan: Plan, outside: Outside) -> Location:
+        """Let the query go on in a copy of its checkpoint, or where it is if nothing is to be corrected."""
+        original, location = self.original, self.place.location
+        assert original is not None, "only a query's checkpoint is copied"
+
+        def copied() -> str:
+            return original.copied(self.config, self.job, checked.plan, outside) if checked.to_write else original.path
+
+        replaced = replaced_in_copy(plan, self.config, self.job, outside)
+        numbers = numbers_of(plan, self.job, self.config, 1 if location is None else location.stay, replaced)
+        return carry_out(self.state, self.config, self.job, numbers, Copied(copied), self.stamp, seen=location)
+
     @property
     def is_begun(self) -> bool:
-        """True if a run that was killed has begun to write the job's numbers. A checkpoint's copy is made anew."""
+        """True if a run that was killed has begun to write the job's numbers, and this one finishes that.
+
+        A checkpoint's copy is made anew; where a query goes back, it needs none.
+        """
         location = self.place.location
-        return location is not None and location.phase is Phase.WRITING and self.original is None
+        if location is None or location.phase is not Phase.WRITING or location.plan is None:
+            return False
+        return self.original is None or self.state.plan(location.plan).is_back
 
     def finish(self, outside: Outside) -> None:
         """Write the rest of the numbers, by the plan of the run that was killed."""
@@ -144,11 +157,6 @@ class Start:
         assert location is not None, "is_begun"
         now = finish(self.state, location, self.job, outside, self.stamp)
         log.info('the move of job "%s" to %s was begun before, and is written now', self.job.name, now.cluster)
-
-    def _begin(self, plan: Plan, replaced: Mapping[TopicPartition, Replaced]) -> Location:
-        location = self.place.location
-        numbers = numbers_of(plan, self.job, self.config, 1 if location is None else location.stay, replaced)
-        return begin(self.state, self.config, self.job, numbers, self.stamp, seen=location)
 
     def as_stored(self, held: Held, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
         """The variables of a start at the job's own offsets. Writes nothing to the store, and contacts no cluster.
@@ -223,65 +231,40 @@ class Start:
         by_person = partial(trust.by_person, path, self.config_file)
         trust.require_signature(self.config.trust, plan, path, self.key, by_person)
 
-    def _anchor(self, plan: Plan, path: Path, outside: Outside) -> None:
+    def _anchor(self, plan: Plan, files: KeptFiles, outside: Outside) -> None:
         """Give rows that are right the destination's anchors. Without them the job starts as well."""
         try:
-            self._require_signature(plan, path)
-            self._apply(plan, path, outside)
+            self._require_signature(plan, files.plan)
+            self._apply(plan, files, outside)
         except Unreachable as error:
             log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
 
-    def _apply(self, plan: Plan, path: Path, outside: Outside) -> Location | None:
+    def _apply(self, plan: Plan, files: KeptFiles, outside: Outside) -> Location | None:
         """Write the numbers; the location afterwards."""
-        from reconciler.failover.writing.apply import prepare, refuse, replaced_by  # most starts have nothing to write
+        from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write
 
-        changes = prepare(plan, self.config, outside)
-        for change in changes:
-            refuse(change)
-        count = sum(len(change.intended) for change in changes)
-        if not count and not self.place.is_moving:
+        (change,) = prepare(plan, self.config, outside)
+        refuse(change)
+        if not change.intended and not self.place.is_moving:
             log.info("every offset is right: another process has corrected them meanwhile")
             return self.state.location()
-        begun: list[Location] = []
+        location = write(change, plan, self.config, self.state, outside, self.stamp, seen=self.place.location)
+        write_whole(files.applied, "")
+        self._say_written(change, plan)
+        return location
 
-        def begin_stay() -> None:
-            if self._begins_a_stay(changes):
-                begun.append(self._begin(plan, replaced_by(changes, plan.cluster_id)))
-
-        self._write(changes, plan, path, outside, begin_stay)
-        return done(self.state, begun[0], None, self.stamp) if begun else self.place.location
-
-    def _begins_a_stay(self, changes: Sequence[JobChanges]) -> bool:
-        """A move, and a correction where the job lives; not the new anchors of offsets that are right there."""
-        return self.place.is_moving or any(item.begins_a_stay for change in changes for item in change.intended)
-
-    def _write(
-        self,
-        changes: Sequence[JobChanges],
-        plan: Plan,
-        path: Path,
-        outside: Outside,
-        begin_stay: Callable[[], None],
-    ) -> None:
-        from reconciler.failover.writing.apply import write
-
-        count = sum(len(change.intended) for change in changes)
-        write(changes, plan, path, outside, on_writing=begin_stay)
-        if traits(self.job.store).corrected_by_job and count:
-            words = "%s recorded: the job begins there, and stores its own with its next transaction; %s"
-            log.info(words, counted(count, "offset"), outcome(plan))
-            return
-        if not count:
+    def _say_written(self, change: JobChanges, plan: Plan) -> None:
+        offsets = counted(len(change.intended), "offset")
+        undo = command("reconciler", "rollback", "-c", self.config_file, "--job", self.job.name)
+        if not change.intended:
             log.info("every offset is right as it is; %s", outcome(plan))
-            return
-        undo = command("reconciler", "rollback", path, "-c", self.config_file)
-        if all(item.keeps_offset for change in changes for item in change.intended):
-            log.info(
-                "%s left as stored, with the destination's anchors now. To undo: %s", counted(count, "offset"), undo
-            )
-            return
-        words = "%s corrected; %s. To undo: %s"
-        log.info(words, counted(count, "offset"), outcome(plan), undo)
+        elif change.is_by_job:
+            words = "%s recorded: the job begins there, and stores its own with its next transaction; %s"
+            log.info(words, offsets, outcome(plan))
+        elif all(item.keeps_offset for item in change.intended):
+            log.info("%s left as stored, with the destination's anchors now. To undo: %s", offsets, undo)
+        else:
+            log.info("%s corrected; %s. To undo: %s", offsets, outcome(plan), undo)
 
 
 def _absolute(store: str) -> str:

@@ -93,11 +93,14 @@ def writing(here: Location, plan: int, stamp: Stamp) -> Location:
     return _stamped(replace(here, phase=Phase.WRITING, plan=plan), stamp)
 
 
-def giving_back(here: Location, to: str, plan: int, stamp: Stamp) -> Location:
-    """The entry of a rollback, or of a cancel in ``writing``: numbers are written, those of the stay before (L4)."""
+def giving_back(here: Location, to: str, plan: int, checkpoint: str | None, stamp: Stamp) -> Location:
+    """The entry of a rollback, or of a cancel in ``writing``: numbers are written, those of the stay before (L4).
+
+    ``checkpoint``: the one that the job used in that stay.
+    """
     if here.phase is Phase.MOVING:
         raise Changed("The job is moving.", hint="Cancel the move: reconciler move --cancel")
-    return _stamped(replace(here, phase=Phase.WRITING, to=to, plan=plan), stamp)
+    return _stamped(replace(here, phase=Phase.WRITING, to=to, plan=plan, checkpoint=checkpoint), stamp)
 
 
 def lives(here: Location, checkpoint: str | None, stamp: Stamp) -> Location:

@@ -72,16 +72,22 @@ def begin(job: JobState, here: Location, plan: Numbers, place_on: PlaceOn, stamp
     NeedsPerson if it holds one of a later stay than the newest location.
     """
     number, place = job.add_plan(plan), place_on(plan.to)
-    numbers = _new_numbers(plan, locations.stay_of(number))
+    numbers = new_numbers(plan, locations.stay_of(number))
     refuse_later(job, here, {key: found.of_stay for key, found in place.read(numbers).items()})
     place.check(numbers)
     return job.move_on(here, locations.writing(here, number, stamp))
 
 
 def refuse_later(job: JobState, here: Location, stays: Mapping[TopicPartition, int | None]) -> None:
-    """Raise NeedsPerson if a number in the job's place is of a later stay than the newest location."""
+    """Raise NeedsPerson if a number in the job's place is of a later stay than the newest location.
+
+    Raises Changed if the job was moved since ``here`` was read.
+    """
     for key, stay in stays.items():
         if stay is not None and stay > here.stay:
+            now = job.location()
+            if now is not None and now.number != here.number:
+                raise Changed(f'Job "{job.job}" was moved just now.', hint="Run this again.")
             raise NeedsPerson(
                 f'{key} of job "{job.job}" was stored in stay {stay}, and the newest location in {job.store.shown} '
                 f"is of stay {here.stay}: this is another state store, or an old copy of it.",
@@ -89,7 +95,8 @@ def refuse_later(job: JobState, here: Location, stays: Mapping[TopicPartition, i
             )
 
 
-def _new_numbers(plan: Numbers, stay: int) -> dict[TopicPartition, NewNumber]:
+def new_numbers(plan: Numbers, stay: int) -> dict[TopicPartition, NewNumber]:
+    """The plan's numbers by the keys of its place, for the stay that it begins."""
     rows = [(each.key, each.row) for each in plan.rows.values()]
     return {key: NewNumber(row.number, row.replaced, row.record, stay, row.left) for key, row in rows}
 
@@ -111,7 +118,7 @@ def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Lo
                 "Another run has finished this, or it was cancelled.", hint="See: reconciler status --history"
             )
 
-    checkpoint = place_on(plan.to).replace(_new_numbers(plan, stay), still_writing)
+    checkpoint = place_on(plan.to).replace(new_numbers(plan, stay), still_writing)
     return job.move_on(here, locations.lives(here, checkpoint or here.checkpoint, stamp))
 
 
@@ -124,7 +131,7 @@ def cancel(
         return job.move_on(here, locations.cancelled(here, before[-1].plan, stamp))
     if here.phase is Phase.LIVES or here.plan is None:
         raise Changed("The job is not moving.", hint="See: reconciler status")
-    return _give_back(job, here, keys, place_on, stamp)
+    return _give_back(job, here, keys, place_on, here.checkpoint, stamp)
 
 
 def roll_back(
@@ -133,15 +140,21 @@ def roll_back(
     """Give back the numbers of the stay before. The caller has made sure that this stay has processed nothing."""
     if here.phase is not Phase.LIVES or here.plan is None:
         raise Changed("No plan began this stay, so there is nothing to roll back.", hint="See: reconciler status")
-    return _give_back(job, here, keys, place_on, stamp)
+    before = [each for each in job.history() if each.phase is Phase.LIVES and each.stay < here.stay]
+    return _give_back(job, here, keys, place_on, before[-1].checkpoint, stamp)
 
 
 def _give_back(
-    job: JobState, here: Location, keys: Mapping[StreamPartition, TopicPartition], place_on: PlaceOn, stamp: Stamp
+    job: JobState,
+    here: Location,
+    keys: Mapping[StreamPartition, TopicPartition],
+    place_on: PlaceOn,
+    checkpoint: str | None,
+    stamp: Stamp,
 ) -> Location:
     plan = job.plan(here.plan or 0)
     held = {key: found.number for key, found in place_on(plan.leaves).read(keys.values()).items()}
     back = give_back(plan, here.stay, keys, {key: number for key, number in held.items() if number is not None})
     number = job.add_plan(back)
-    writing = job.move_on(here, locations.giving_back(here, plan.leaves, number, stamp))
+    writing = job.move_on(here, locations.giving_back(here, plan.leaves, number, checkpoint, stamp))
     return finish(job, writing, place_on, stamp)

@@ -4,7 +4,7 @@ Theory of operation. ``plan/JOB`` has a plan for every change of a job's numbers
 
 - P1  A plan is appended before anything else is written. Every later step names it, so a run that was killed is
       finished by the next one with the same numbers: nothing is planned again from half-written rows.
-- P2  A plan has what it replaced, so it is the snapshot too: ``give_back`` makes the plan that undoes it.
+- P2  A plan has what it replaced, so ``give_back`` makes the plan that undoes it.
 - P3  It has where the job was when it left (``left``). A later move back counts from there what was processed already,
       and what was never delivered to the other cluster.
 """
@@ -23,6 +23,7 @@ from reconciler.state.journal import StreamPartition, dump_known, load_known
 from reconciler.state.stored import Known, PlanRow, Stored, plan_back
 
 FORMAT = "reconciler.numbers/1"
+_BACK = "back of plan "
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ class Numbers:
     digest: str | None = None
     number: int = 0
 
+    @property
+    def is_back(self) -> bool:
+        """True if it gives back what another plan replaced."""
+        return self.digest is not None and self.digest.startswith(_BACK)
+
 
 def give_back(
     plan: Numbers, stay: int, keys: Mapping[StreamPartition, TopicPartition], held: Mapping[TopicPartition, int]
@@ -60,7 +66,7 @@ def give_back(
         over = written.get(key)
         replaced = {held.get(key), *((over.number, *over.replaced) if over else (each.row.left.number,))}
         rows[at] = Planned(key, plan_back(each.row, replaced))
-    return Numbers(plan.to, stay, plan.leaves, rows)
+    return Numbers(plan.to, stay, plan.leaves, rows, f"{_BACK}{plan.number}")
 
 
 def left_at(plans: Mapping[int, Numbers], cluster: str, at: StreamPartition) -> list[Stored[Anchor]]:

@@ -122,11 +122,10 @@ def test_a_misspelt_action_is_not_said_to_be_in_a_wrong_place(capsys: pytest.Cap
     assert "comes before the options" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["rollback", "audit"])
 def test_where_the_applied_plan_is_not_there_a_new_one_is_not_the_advice(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "reconciler.toml"
     config.write_text(LEAST)
-    assert main([command, str(tmp_path / "none.json"), "-c", str(config)]) == 2
+    assert main(["audit", str(tmp_path / "none.json"), "-c", str(config)]) == 2
     assert "Name the one that was applied: a new plan will not do." in capsys.readouterr().err

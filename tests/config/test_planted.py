@@ -165,7 +165,7 @@ def test_no_command_that_succeeds_shows_a_secret(secured: Secured, planted: Plan
         (0, ("show", plan, "--starting-offsets")),
         (0, ("apply", plan, "-c", config, "--yes")),
         (0, ("apply", plan, "-c", config, "--yes")),
-        (0, ("rollback", plan, "-c", config, "--yes")),
+        (0, ("rollback", "-c", config, "--job", "clicks", "--yes")),
         (0, ("watch", "-c", config, "--once")),
         (0, ("drill", "-c", config, "--no-spark")),
         (0, ("move", "--to", "b", "-c", config, "--yes", "--details")),

@@ -52,7 +52,7 @@ def a_failover_is_checked_drilled_watched_applied_and_started(world: World, run:
         (0, "plan", "-c", config, "-o", plan),
         (0, "apply", plan, "-c", config, "--yes"),
         (0, "check", "-c", config, "--to", "b"),
-        (0, "rollback", plan, "-c", config, "--yes"),
+        (0, "rollback", "-c", config, "--job", "clicks", "--yes"),
         (0, "move", "--to", "b", "-c", config, "--yes"),
         (0, "hook", "-c", config, "--plans", world.folder / "plans"),
     ):

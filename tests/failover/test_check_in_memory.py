@@ -16,10 +16,10 @@ from reconciler.core.errors import ConfigError, ReconcilerError, Refused
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
-from reconciler.failover.writing.apply import prepare, write
+from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import StartPolicy, why_stopped
 from reconciler.ports import ClusterInfo, OffsetStore, TopicInfo, TopicPartition
-from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, on_disk, stored
+from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored, write_all
 
 CALLED_NEW = f'''
 [[jobs]]
@@ -296,7 +296,7 @@ def test_two_jobs_that_share_a_topic_have_their_own_offsets(memory: Memory) -> N
         "fast": (Verdict.EXACT, 9),
         "slow": (Verdict.EXACT, 3),
     }
-    write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
+    write_all(prepare(plan, config, memory.outside), plan, config, memory.outside)
     offsets = {
         g: [row.stored.offset for row in memory.store.read(g, ["a.events"])] for g in ("fast-readers", "slow-readers")
     }

@@ -17,14 +17,14 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
-from reconciler.failover.writing.apply import prepare, refuse, write
+from reconciler.failover.writing.apply import prepare, refuse
 from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.memory import MemoryStore
 from reconciler.stores.registry import open_store
 from reconciler.stores.sql_rows import COLUMNS
-from tests.in_memory import GROUP, NOW, Memory, on_disk, read_back, stored
+from tests.in_memory import GROUP, NOW, Memory, read_back, stored, write_all
 
 JOBS = "".join(
     f'[[jobs]]\nhome = "a"\nname = "{name}"\ngroup = "{group}"\ntopics = ["events"]\noffsets = "STORE"\n'
@@ -100,8 +100,7 @@ class Damaged:
     def apply(self, by_hand: ByHand) -> None:
         checked = self.checked(by_hand, "clicks")
         config = self.memory.config("", JOBS.replace("STORE", self.address))
-        path = on_disk(checked.plan, self.path.with_suffix(".plan"))
-        write(prepare(checked.plan, config, self.outside), checked.plan, path, self.outside)
+        write_all(prepare(checked.plan, config, self.outside), checked.plan, config, self.outside)
         self.memory.moved = True
 
 
@@ -207,9 +206,9 @@ def test_a_row_that_became_malformed_after_the_plan_stops_its_job_alone(damaged,
     assert caught.value.hint == "Make a new plan once that is done."
     assert len(other.intended) == 3
     before = damaged.path.read_bytes()
-    write([clicks], plan, on_disk(plan, damaged.path.with_suffix(".plan")), damaged.outside)
+    write_all([clicks], plan, config, damaged.outside)
     assert damaged.path.read_bytes() == before
-    write(changes, plan, on_disk(plan, damaged.path.with_suffix(".plan")), damaged.outside)
+    write_all(changes, plan, config, damaged.outside)
     damaged.memory.moved = True
     assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.EXACT}
 

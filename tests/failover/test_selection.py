@@ -10,11 +10,10 @@ from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.check import check
 from reconciler.failover.selection import Corrections, Selected, is_unread
-from reconciler.failover.writing.apply import prepare, write
-from reconciler.failover.writing.rollback import prepare_rollback
+from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Row, TopicPartition
-from tests.in_memory import GROUP, Memory, on_disk, stored
+from tests.in_memory import GROUP, Memory, stored, write_all
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
 HERE, THERE = "cluster-b", "cluster-a"
@@ -135,16 +134,9 @@ def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -
     wide.log.partition("a.events", 2).delete_before(4)
     wide.save({0: StoredOffset(3, stored(5).anchor)}, topic="a.events")
     checked = check(config, config.jobs, wide.outside)
-    path = on_disk(checked.plan, wide.folder / "p.json")
-    write(prepare(checked.plan, config, wide.outside), checked.plan, path, wide.outside)
+    write_all(prepare(checked.plan, config, wide.outside), checked.plan, config, wide.outside)
     assert [(row.key.partition, row.stored.offset) for row in wide.rows()] == [(0, 6), (1, 0), (2, 4)]
     wide.moved = True
     again = check(wide.config(jobs=job), wide.config(jobs=job).jobs, wide.outside)
     assert [row.verdict for row in again.plan.jobs[0].partitions] == [Verdict.EXACT] * 3
     assert not again.to_write
-    (back,) = prepare_rollback(checked.plan, path, config, wide.outside)
-    assert [(each.key.partition, each.before and each.before.offset) for each in back.returns] == [
-        (0, 3),
-        (1, None),
-        (2, None),
-    ]

@@ -9,8 +9,8 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
-from reconciler.failover.writing.apply import prepare, write
-from tests.in_memory import BASE, GROUP, Memory, anchor, on_disk, read_back
+from reconciler.failover.writing.apply import prepare
+from tests.in_memory import BASE, GROUP, Memory, anchor, read_back, write_all
 
 JOB = f'''
 [[jobs]]
@@ -49,7 +49,7 @@ def test_the_plan_steps_over_where_ids_are_said_to_be_unique(memory_sent_again: 
 def test_apply_writes_it_and_the_next_check_changes_nothing(memory_sent_again: Memory) -> None:
     memory, plan = memory_sent_again, checked(memory_sent_again, UNIQUE).plan
     config = memory.config(jobs=UNIQUE)
-    write(prepare(plan, config, memory.outside), plan, on_disk(plan, memory.folder / "plan.json"), memory.outside)
+    write_all(prepare(plan, config, memory.outside), plan, config, memory.outside)
     memory.moved = True
     (row,) = checked(memory, UNIQUE).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.EXACT, 13, 0)

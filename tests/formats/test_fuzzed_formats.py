@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from reconciler.config.streams import Stream
 from reconciler.core.anchors import Malformed
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.question import StartAt
-from reconciler.formats import range_manifests, snapshot
+from reconciler.formats import range_manifests
 from reconciler.formats.anchor_lines import dump_line, load_lines
 from reconciler.formats.json_fields import FieldError
 from reconciler.formats.plan import StartPolicy, digest, parse_plan, why_stopped
@@ -35,7 +34,6 @@ from tests.fuzz import (
     changed,
     documents,
     fuzz,
-    json_file,
     lines,
     sized,
     slips,
@@ -44,9 +42,6 @@ from tests.fuzz import (
 
 CHANGED, USAGE = ExitCode.CHANGED, ExitCode.USAGE
 PLANS = [json.loads(path.read_text()) for path in sorted((GOLDENS / "plan").glob("*.json"))]
-SNAPSHOTS = [
-    with_field(json_file(f"snapshot/{name}.applied.json"), "plan_sha256", "0" * 64) for name in ("clicks", "identity")
-]
 ANCHORS = [json.loads(line) for line in (GOLDENS / "anchors/export.jsonl").read_text().splitlines()]
 
 
@@ -71,18 +66,6 @@ def test_any_plan_is_read_or_refused_with_a_sentence(runs: int) -> None:
                 json.loads(text)
 
     fuzz(runs, documents(PLANS, summed_plan), claim)
-
-
-@sized
-def test_any_snapshot_is_read_or_refused_with_a_sentence(runs: int) -> None:
-    def claim(data: bytes) -> None:
-        text = data.decode(errors="surrogateescape")
-        rows = attempt(lambda: snapshot.load(text, "0" * 64, Path("p.applied.json")), CHANGED)
-        if rows is not None:
-            again = snapshot.dump("0" * 64, rows)
-            assert snapshot.load(again, "0" * 64, Path("p")) == rows
-
-    fuzz(runs, documents(SNAPSHOTS), claim)
 
 
 @sized
@@ -221,7 +204,6 @@ def test_any_other_file_of_a_checkpoint_is_read_or_refused_with_a_sentence(runs:
 def test_any_bytes_are_no_file_of_any_format(runs: int) -> None:
     readers = {
         "plan": lambda text: parse_plan(text),
-        "snapshot": lambda text: snapshot.load(text, "0" * 64, Path("p")),
         "start": lambda text: start.load(text, "a start"),
         "lines": lambda text: list(load_lines(text.splitlines(keepends=True))),
     }

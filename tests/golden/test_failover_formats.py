@@ -18,6 +18,7 @@ CONFIG = ("-c", "reconciler.toml")
 def applied(estate: Estate) -> Estate:
     """The plan of ``clicks``, applied."""
     world = estate.world
+    world.located()
     assert world.run("plan", *CONFIG, "--job", "clicks", "-o", "clicks.plan.json").code == 0
     assert world.run("apply", "clicks.plan.json", *CONFIG, "--yes").code == 0
     return estate
@@ -50,28 +51,8 @@ def test_a_plan_file_of_a_job_that_may_start(applied: Estate, goldens: Goldens) 
     goldens.check("formats/plan/clicks.json", without_words(applied.world.read("clicks.plan.json")))
 
 
-def test_apply_keeps_a_snapshot_beside_the_plan(applied: Estate, goldens: Goldens) -> None:
-    snapshot = applied.world.read("clicks.plan.json.applied.json")
-    goldens.check("formats/snapshot/clicks.applied.json", without_words(snapshot))
-
-
-def test_a_snapshot_keeps_the_rows_that_are_replaced(world: World, goldens: Goldens) -> None:
-    """With the identity policy the source's row and the destination's are one."""
-    deliver(world, "events", range(10))
-    world.store("sqlite:///offsets.db", "clicks", {("events", 0): stored(5)})
-    world.file("reconciler.toml", HEAD + '[topics]\npolicy = "identity"\n' + job("clicks", ["events"]))
-    assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
-    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
-    goldens.check("formats/snapshot/identity.applied.json", without_words(world.read("p.json.applied.json")))
-
-
 def test_sqlite_holds_the_corrected_rows(applied: Estate, goldens: Goldens) -> None:
     goldens.check("formats/stores/sqlite.txt", applied.world.tables("offsets.db"))
-
-
-def test_rollback_leaves_its_history_in_sqlite(applied: Estate, goldens: Goldens) -> None:
-    assert applied.world.run("rollback", "clicks.plan.json", *CONFIG, "--yes").code == 0
-    goldens.check("formats/stores/sqlite-after-rollback.txt", applied.world.tables("offsets.db"))
 
 
 def test_anchors_are_exported_as_lines(applied: Estate, goldens: Goldens) -> None:
@@ -128,7 +109,7 @@ def test_watch_serves_its_metrics(estate: Estate, goldens: Goldens) -> None:
 # ---------------------------------------------------------------- folders of manifests
 
 
-def test_a_folder_of_manifests_after_a_failover_and_back(
+def test_a_folder_of_manifests_after_a_failover(
     world: World, goldens: Goldens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nonces = count(1)
@@ -136,7 +117,7 @@ def test_a_folder_of_manifests_after_a_failover_and_back(
     deliver(world, "a.events", range(10))
     world.store("files:offsets", "clicks", {("events", 0): stored(5)})
     world.file("reconciler.toml", HEAD + job("clicks", ["events"], "files:offsets"))
+    world.located()
     assert world.run("plan", *CONFIG, "-o", "p.json").code == 0
     assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
-    assert world.run("rollback", "p.json", *CONFIG, "--yes").code == 0
     goldens.check("formats/stores/files.txt", world.files("offsets"))

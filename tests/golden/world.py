@@ -19,7 +19,7 @@ import pytest
 
 from tests.golden import internals
 from tests.golden.internals import NOW_MS, MemoryLog, StoredOffset, TopicPartition
-from tests.starting import with_state
+from tests.starting import with_empty_state, with_state
 
 SOURCE, DESTINATION, GONE = "kafka-a:9092", "kafka-b:9092", "127.0.0.1:1"
 """Addresses: of the source, of the destination, and where nothing listens."""
@@ -99,6 +99,10 @@ class World:
     def located(self, name: str = "reconciler.toml", *, to: str | None = None) -> None:
         """Give the configuration a state store, in which its jobs live at home; with ``to`` they are moving there."""
         with_state(self.folder / name, to=to)
+
+    def with_state(self, name: str = "reconciler.toml") -> None:
+        """Give the configuration a state store, which knows no job yet."""
+        with_empty_state(self.folder / name)
 
     # ------------------------------------------------------------ commands
 

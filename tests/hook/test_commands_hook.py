@@ -43,9 +43,9 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     assert Path(found["plan"]).parent == plans
     assert parse_plan(found["applied"]).job("clicks").partitions[0].resume_offset == right["0"]
     assert json.loads(found["offsets"]) == {world.mirrored: right}
-    assert world.offsets() == {0: right["0"]}
-    assert "1 offset corrected" in ended.err
-    assert f"reconciler rollback {found['plan']}" in ended.err
+    assert world.offsets() == {0: right["0"], 1: 0}
+    assert "2 offsets corrected" in ended.err
+    assert f"To undo: reconciler rollback -c {config} --job clicks" in ended.err
 
     after = world.rows()
     again = run_process("hook", "-c", config, "--plans", plans, "--", sys.executable, "-c", SHOW, KEPT="again")
@@ -55,10 +55,8 @@ def test_the_hook_corrects_and_becomes_the_command(world: World, plans: Path) ->
     assert "every offset is right: at most 8 records will be read again" in again.err  # nothing was processed since
     assert world.rows() == after
 
-    (snapshot,) = plans.glob("*.applied.json")
-    applied = snapshot.with_name(snapshot.name.removesuffix(".applied.json"))
-    assert world.run("rollback", applied, "-c", config, "--yes").code == 0
-    assert world.offsets() == {}
+    back = world.run("rollback", "-c", config, "--job", "clicks", "--yes")
+    assert (back.code, "clicks: lives on a" in back.out) == (0, True), back.output
 
 
 def test_the_commands_exit_code_is_the_hooks(world: World, plans: Path) -> None:

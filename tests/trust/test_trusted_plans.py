@@ -65,9 +65,8 @@ def test_a_plan_that_was_altered_after_it_was_signed_is_never_applied(ready: Wor
     row["set_by_hand"] = True
     ready.plan_file.write_text(json.dumps({**plan, "sha256": digest(plan)}))
     before = ready.rows()
-    for command in ("apply", "rollback"):
-        refused = ready.run(command, ready.plan_file, "-c", config, "--yes")
-        assert (refused.code, "belongs to another plan" in refused.err) == (5, True), refused.output
+    refused = ready.run("apply", ready.plan_file, "-c", config, "--yes")
+    assert (refused.code, "belongs to another plan" in refused.err) == (5, True), refused.output
     signature = ready.folder / f"{ready.plan_file.name}.sig"
     signature.write_text(json.dumps({**json.loads(signature.read_text()), "plan_sha256": digest(plan)}))
     refused = ready.run("apply", ready.plan_file, "-c", config, "--yes")
@@ -123,7 +122,7 @@ def test_a_hook_with_a_key_signs_what_it_applies(ready: World, trust: Trust) -> 
     rows = ready.rows()
     assert ready.run(*hook(ready, config)).code == 0
     assert ready.rows() == rows
-    assert ready.run("rollback", plan, "-c", config, "--yes").code == 0
+    assert ready.run("rollback", "-c", config, "--job", "clicks", "--yes").code == 0
 
 
 def test_an_unusable_key_is_reported_before_the_job_needs_it(ready: World, trust: Trust) -> None:
@@ -148,15 +147,12 @@ def test_an_unusable_key_is_reported_before_the_job_needs_it(ready: World, trust
 # ---------------------------------------------------------------- another store
 
 
-def test_a_plan_for_another_store_is_neither_applied_nor_rolled_back(ready: World) -> None:
+def test_a_plan_for_another_store_is_not_applied(ready: World) -> None:
     ready.plan(ready.config())
     elsewhere = f"sqlite:///{ready.folder / 'elsewhere.db'}"
     ready.save({0: source_record(5).stored, 1: source_record(6, 1).stored}, address=elsewhere)
     before = ready.rows(elsewhere)
     other = ready.config(ready.job(store=elsewhere))
     refused = ready.run("apply", ready.plan_file, "-c", other, "--yes")
-    assert (refused.code, f"is {elsewhere} in the configuration" in refused.err) == (5, True), refused.output
-    assert ready.run("apply", ready.plan_file, "-c", ready.config(), "--yes").code == 0
-    refused = ready.run("rollback", ready.plan_file, "-c", other, "--yes")
     assert (refused.code, f"is {elsewhere} in the configuration" in refused.err) == (5, True), refused.output
     assert ready.rows(elsewhere) == before

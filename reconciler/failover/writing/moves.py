@@ -1,14 +1,13 @@
-"""The location of a job around the write of its numbers: ``writing`` before it, ``lives`` after it.
+"""A change of a job's numbers, from the plan that the state store keeps to the location where the job lives then.
 
-A run that is killed in between leaves ``writing``: the next one writes the same partitions again, then ``lives``.
+A run that is killed in between leaves ``writing``: the next one writes the same numbers, then ``lives``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Naming, Stream
@@ -22,12 +21,12 @@ from reconciler.failover.store_place import StorePlace
 from reconciler.failover.writing.reread import anchors_for
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
-from reconciler.state import journal, locations, moving
+from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase, Stamp
-from reconciler.state.moving import NewNumber
-from reconciler.state.plans import Numbers, Planned, give_back
+from reconciler.state.moving import NewNumber, Place
+from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Found, PlanRow, Stored
 from reconciler.stores.registry import traits
 
@@ -48,7 +47,7 @@ class Replaced:
         """Of a number that is right as it is, or was written before. ``cluster_id``: the destination's."""
         there, was = selected.replaced, selected.stored
         held = None if there is None or there.malformed is not None else there.stored
-        number = None if held is None else held.offset
+        number = None if held is None or held.is_sentinel else held.offset
         if was is not None and was.cluster_id == cluster_id:
             return cls(number, selected.left, was.anchor, max(0, selected.older))
         is_written = held is not None and held.cluster_id == cluster_id
@@ -73,34 +72,63 @@ def replaced_in_copy(plan: Plan, config: Config, job: Job, outside: Outside) -> 
     return found | {row.key: Replaced(None, selected.left, anchors[row]) for row, selected in to_read}
 
 
+def carry_out(
+    state: JobState,
+    config: Config,
+    job: Job,
+    numbers: Numbers,
+    place: Place,
+    stamp: Stamp,
+    *,
+    seen: Location | None = None,
+) -> Location:
+    """Begin a stay with these numbers: the location afterwards. Raises as ``begin`` and ``moving.finish`` do."""
+    here = begin(state, config, job, numbers, place, stamp, seen=seen)
+    return moving.finish(state, here, lambda _: place, stamp)
+
+
 def begin(
-    state: JobState, config: Config, job: Job, numbers: Numbers, stamp: Stamp, *, seen: Location | None = None
+    state: JobState,
+    config: Config,
+    job: Job,
+    numbers: Numbers,
+    place: Place,
+    stamp: Stamp,
+    *,
+    seen: Location | None = None,
 ) -> Location:
     """Say that the job's numbers are being written, by the plan that is kept with them.
 
     ``seen``: the location for which the caller has judged; another one by now is no longer its to change. Raises
-    Changed for that, and if the job was moved elsewhere meanwhile.
+    Changed for that, if the job was moved elsewhere meanwhile, or is being written by another plan, and as
+    ``moving.begin``.
     """
     here = seen or state.location()
     if here is None:
+        place.check(moving.new_numbers(numbers, locations.stay_of(1)))
         here = state.move_on(None, locations.first(job.home, stamp))
     if here.cluster not in (numbers.leaves, numbers.to) or here.to not in (None, numbers.to):
         raise Changed(
             f'Job "{job.name}" {_now(here)} since the plan, which is for a move from {numbers.leaves} to {numbers.to}.',
             hint=f"See: {_history_of(state)}",
         )
+    if here.phase is Phase.WRITING and not traits(job.store).corrected_in_copy:  # a copy is made anew, by any plan
+        raise Changed(
+            f'The offsets of job "{job.name}" are being written by another run.',
+            hint="Run this again: it finishes that.",
+        )
     if here.phase is Phase.LIVES:
-        here = state.move_on(here, locations.moving(here, numbers.to, stamp))
-    return state.move_on(here, locations.writing(here, state.add_plan(numbers), stamp))
+        here = replace(locations.moving(here, numbers.to, stamp), number=here.number)
+    return moving.begin(state, here, numbers, lambda _: place, stamp)
 
 
 def finish(state: JobState, here: Location, job: Job, outside: Outside, stamp: Stamp) -> Location:
     """Write what a run that was killed has begun to write, by its plan. ``outside``: of the cluster that it moves to.
 
-    A checkpoint is not written: its copy is made anew. Raises as ``moving.finish`` and the store do.
+    A checkpoint has nothing to write where a plan gives back; else its copy is made anew, not here. Raises as
+    ``moving.finish`` and the store do.
     """
-    with closing(outside.open_store(job.store)) as store:
-        place = StorePlace(store, job.group, traits(job.store), job.name, stamp.why, outside.now_ms)
+    with place_of(job, outside, stamp) as place:
         return moving.finish(state, here, lambda _: place, stamp)
 
 
@@ -109,18 +137,33 @@ def cancel(state: JobState, here: Location, job: Job, naming: Naming, outside: O
 
     Raises as ``moving.cancel`` and the store do.
     """
-    assert here.plan is not None, "a location in writing names its plan"
-    keys = _keys_left(state.plan(here.plan), naming)
+    with place_of(job, outside, stamp) as place:
+        return moving.cancel(state, here, _keys_left(state, here, naming), lambda _: place, stamp)
+
+
+def roll_back(state: JobState, here: Location, job: Job, naming: Naming, outside: Outside, stamp: Stamp) -> Location:
+    """Give back what the plan of this stay has replaced, as ``cancel``. The stay has processed nothing."""
+    with place_of(job, outside, stamp) as place:
+        return moving.roll_back(state, here, _keys_left(state, here, naming), lambda _: place, stamp)
+
+
+@contextmanager
+def place_of(job: Job, outside: Outside, stamp: Stamp) -> Iterator[Place]:
+    """The job's place, which is open within the block. A checkpoint is not written there, and stays as it is."""
     way = traits(job.store)
     if way.corrected_in_copy:
-        return moving.cancel(state, here, keys, lambda _: _Original(), stamp)
+        yield Copied(lambda: None)
+        return
     with closing(outside.open_store(job.store)) as store:
-        place = StorePlace(store, job.group, way, job.name, stamp.why, outside.now_ms)
-        return moving.cancel(state, here, keys, lambda _: place, stamp)
+        yield StorePlace(store, job.group, way, job.name, stamp.why, outside.now_ms)
 
 
-class _Original:
-    """A checkpoint that was only read: what it holds is what it held before."""
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A checkpoint as a place: it is only read. ``make`` makes the copy that the job goes on in, and returns its path;
+    None if it goes on where it was."""
+
+    make: Callable[[], str | None]
 
     def read(self, keys: Iterable[TopicPartition]) -> Mapping[TopicPartition, Found]:
         return {}
@@ -129,74 +172,23 @@ class _Original:
         """Nothing is written."""
 
     def replace(self, numbers: Mapping[TopicPartition, NewNumber], still_writing: Callable[[], None]) -> str | None:
-        return None
+        still_writing()
+        return self.make()
 
 
-def _keys_left(numbers: Numbers, naming: Naming) -> dict[StreamPartition, TopicPartition]:
+def _keys_left(state: JobState, here: Location, naming: Naming) -> dict[StreamPartition, TopicPartition]:
+    """The partitions' keys on the cluster that the location's plan leaves."""
+    assert here.plan is not None, "a plan is being written, or has begun the stay"
+    numbers = state.plan(here.plan)
+    return keys_left(numbers, naming)
+
+
+def keys_left(numbers: Numbers, naming: Naming) -> dict[StreamPartition, TopicPartition]:
     """The partitions' keys on the cluster that the plan leaves."""
     return {
         at: TopicPartition(naming.name_on(Stream(at.topic, at.origin), numbers.leaves), at.partition)
         for at in numbers.rows
     }
-
-
-def done(state: JobState, here: Location, checkpoint: str | None, stamp: Stamp) -> Location:
-    """Say that the job lives where its numbers were written, after ``begin`` returned ``here``.
-
-    Raises Changed if another run has said so: that one starts the job.
-    """
-    assert here.plan is not None, "begin has named the plan"
-    numbers = state.plan(here.plan)
-    first = {at: each.row.first() for at, each in numbers.rows.items()}
-    state.append_journal(locations.stay_of(here.plan), 1, journal.opening(first, f"plan {numbers.number}", stamp.at_ms))
-    return state.move_on(here, locations.lives(here, checkpoint, stamp))
-
-
-def begin_back(state: JobState, config: Config, plan: Plan, stamp: Stamp) -> tuple[Location, str | None]:
-    """Say that the numbers before a plan are being put back; with the checkpoint that the job used then.
-
-    Raises Changed if the plan did not begin the stay in which the job lives.
-    """
-    here = state.location()
-    numbers = None if here is None or here.plan is None else state.plan(here.plan)
-    if here is not None and here.phase is Phase.WRITING and numbers is not None and numbers.digest == _back_of(plan):
-        return here, _checkpoint_before(state, here)  # a rollback that was cut off
-    if here is None or numbers is None or numbers.digest != plan.sha256:
-        raise Changed(
-            f'Job "{state.job}" does not live by this plan any more.',
-            hint=f"To take it back now, move it. See: {_history_of(state)}",
-        )
-    _refuse_begun_otherwise(state, plan)
-    has_left = here.phase is not Phase.WRITING
-    checkpoint = _checkpoint_before(state, here) if has_left else here.checkpoint
-    back = give_back(numbers, here.stay, _keys_left(numbers, config.topics.naming), {})
-    back = replace(back, digest=_back_of(plan))
-    now = state.move_on(here, locations.giving_back(here, numbers.leaves, state.add_plan(back), stamp))
-    return now, checkpoint
-
-
-def _refuse_begun_otherwise(state: JobState, plan: Plan) -> None:
-    """Raise Changed if an earlier plan had begun the move: a run that was killed may have written some rows by it."""
-    move = state.history()[::-1]
-    if move[0].phase is Phase.LIVES:
-        move = move[1:]
-    for each in takewhile(lambda each: each.phase is not Phase.LIVES, move):
-        if each.phase is Phase.WRITING and each.plan is not None and state.plan(each.plan).digest != plan.sha256:
-            raise Changed(
-                f'The move of job "{state.job}" was begun by another plan, which may have written some of its offsets.',
-                hint=f"Take it back by a move: {command('reconciler', 'move', '--to', plan.source_name)}",
-            )
-
-
-def _back_of(plan: Plan) -> str:
-    """The digest of the numbers that undo a plan: they are not the plan's, and are not undone by it again."""
-    return f"back of {plan.sha256}"
-
-
-def _checkpoint_before(state: JobState, here: Location) -> str | None:
-    """The checkpoint of the stay before."""
-    before = [each for each in state.history() if each.phase is Phase.LIVES and each.stay < here.stay]
-    return before[-1].checkpoint if before else None
 
 
 def _history_of(state: JobState) -> str:

@@ -99,16 +99,3 @@ def test_a_client_property_that_the_client_refuses_is_a_usage_error(planned: Wor
     ended = planned.run("check", "-c", planned.config(extra=f"[clusters.b.client]\n{line}"))
     assert (ended.code, ended.out) == (2, "")
     assert "Correct [clusters.NAME.client]" in ended.err
-
-
-def test_a_rollback_by_a_copy_of_the_plan_says_that_it_was_applied_and_where_its_snapshot_is(planned: World) -> None:
-    config, copy = planned.config(), planned.folder / "elsewhere.json"
-    copy.write_bytes(planned.plan_file.read_bytes())
-    assert planned.run("apply", planned.plan_file, "-c", config, "--yes").code == 0
-    with nothing_written(planned):
-        ended = planned.run("rollback", copy, "-c", config, "--yes")
-        mistaken = planned.run("rollback", f"{planned.plan_file}.applied.json", "-c", config, "--yes")
-    assert (ended.code, mistaken.code) == (2, 5)
-    assert f"There is no snapshot {copy}.applied.json, but the plan was applied" in ended.err
-    assert "Run this with the copy of the plan that was applied" in ended.err
-    assert f"That is the snapshot beside a plan. Name the plan: {planned.plan_file}\n" in mistaken.err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reconciler.cli.commands.failover import move
+from reconciler.failover.writing import moves
 from reconciler.ports import TopicPartition
 from tests.cli.commands.moving import Moving, moving
 from tests.golden.corpus import deliver
@@ -176,17 +179,15 @@ def test_of_two_operators_at_once_one_is_refused(moving: Moving, monkeypatch: py
 def test_a_hook_whose_job_was_taken_back_meanwhile_writes_nothing(
     moving: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reconciler.hook import start
-
     moving.at_home()
     moving.run("move --to b --yes --job exact")
-    before, begin = moving.world.tables("offsets.db"), start.begin
+    before, begin = moving.world.tables("offsets.db"), moves.begin
 
-    def meanwhile(*args: object, **more: object) -> object:
+    def meanwhile(*args: Any, **more: Any) -> object:
         assert moving.run("move --cancel --job exact").code == 0
         return begin(*args, **more)
 
-    monkeypatch.setattr(start, "begin", meanwhile)
+    monkeypatch.setattr(moves, "begin", meanwhile)
     ended = moving.hook()
     assert ended.code == 5, ended.err
     assert moving.world.tables("offsets.db") == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 
@@ -18,13 +17,14 @@ COMMANDS = {
     "an export of anchors": "anchors export -c reconciler.toml --job clicks FILE",
     "an audit's result": "audit -c reconciler.toml p.json --json FILE",
 }
-PLAN, APPLY, ROLLBACK = COMMANDS["a plan"], "apply FILE -c reconciler.toml --yes", "rollback FILE -c reconciler.toml"
+PLAN, APPLY = COMMANDS["a plan"], "apply FILE -c reconciler.toml --yes"
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path, monkeypatch)
     Estate(world)
+    world.with_state()
     assert run(world, PLAN, "p.json").code == ExitCode.OK
     return world
 
@@ -52,7 +52,7 @@ OWN = {"a plan": "p.json", "an HTML page": "page", "an export of anchors": "anch
 
 @pytest.mark.parametrize(("kind", "line"), COMMANDS.items())
 def test_no_file_of_another_kind_is_replaced(filled: World, kind: str, line: str) -> None:
-    others = {"reconciler.toml", "link", "offsets.db", "p.json.applied.json", *OWN.values()} - {OWN.get(kind)}
+    others = {"reconciler.toml", "link", "offsets.db", *OWN.values()} - {OWN.get(kind)}
     for name in sorted(filter(None, others)):
         before = (filled.folder / name).read_bytes()
         ended = run(filled, line, name)
@@ -77,18 +77,3 @@ def test_an_earlier_output_of_the_same_kind_and_an_empty_file_are_replaced(world
         for _ in range(2):
             assert run(world, COMMANDS[kind], "out").code == ExitCode.OK, kind
         (world.folder / "out").unlink()
-
-
-def test_a_plan_applied_through_a_link_is_not_overwritten(world: World) -> None:
-    before = rows(world)
-    (world.folder / "links").mkdir()
-    (world.folder / "links" / "link").symlink_to("../p.json")
-    assert run(world, APPLY, "links/link").code == ExitCode.OK
-    assert (world.folder / "p.json.applied.json").exists()
-    assert os.listdir(world.folder / "links") == ["link"]
-    for name in ("p.json", "links/link"):
-        again = run(world, PLAN, name)
-        assert (again.code, f"{name} was applied" in again.err) == (ExitCode.USAGE, True), again.err
-    assert run(world, ROLLBACK, "links/link", "--yes").code == ExitCode.OK
-    assert "Nothing to put back" in run(world, ROLLBACK, "p.json", "--yes").out
-    assert rows(world) == before

@@ -23,7 +23,7 @@ from tests.fuzz import (
     with_field,
 )
 
-SNAPSHOT, SIGNATURE = "p.json.applied.json", "p.json.sig"
+SIGNATURE = "p.json.sig"
 LOCATION, NUMBERS = f"state/location/ready/{2:020}.json", f"state/plan/clicks/{1:020}.json"
 COMMANDS = {
     "p.json": """
@@ -33,13 +33,7 @@ COMMANDS = {
         show p.json CONFIG
         apply p.json CONFIG --yes
         apply p.json CONFIG --dry-run
-        rollback p.json CONFIG --yes --accept skips
         sign p.json --key ada.pem --yes
-    """,
-    SNAPSHOT: """
-        rollback p.json CONFIG --yes
-        rollback p.json CONFIG --yes --accept skips
-        apply p.json CONFIG --yes
     """,
     SIGNATURE: """
         show p.json CONFIG
@@ -57,7 +51,7 @@ COMMANDS = {
         hook CONFIG --job ready -- true
     """,
     NUMBERS: """
-        rollback p.json CONFIG --yes
+        rollback CONFIG --job clicks --yes
         apply p.json CONFIG --yes
     """,
     "ada.pub.pem": """

@@ -81,14 +81,13 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-@pytest.mark.parametrize("command", ["show", "show --html", "apply", "rollback"])
+@pytest.mark.parametrize("command", ["show", "show --html", "apply"])
 def test_a_plan_file_of_anything_is_refused(folder: Path, command: str, content: Callable[[], bytes]) -> None:
     path, config = folder / "plan.json", folder / "reconciler.toml"
     path.write_bytes(content())
     more = {
         "show --html": [str(folder / "page.html")],
         "apply": ["-c", str(config), "--yes"],
-        "rollback": ["-c", str(config), "--yes"],
     }.get(command, [])
     name, *options = command.split()
     assert command_line.main([name, str(path), *options, *more]) in (2, 5)

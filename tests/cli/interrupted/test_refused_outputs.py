@@ -95,15 +95,6 @@ def test_a_check_of_the_place_leaves_what_is_there(world: World, monkeypatch: py
     assert not [path for path in world.folder.iterdir() if path.name.startswith(".p.json")]
 
 
-def test_apply_looks_at_its_snapshots_place_before_the_cluster(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert world.run(*shlex.split("plan -c reconciler.toml --job clicks -o p.json")).code == ExitCode.OK
-    nothing_is_asked(monkeypatch)
-    long = "p" * 245 + ".json"  # with .applied.json, no file system takes it
-    (world.folder / "p.json").rename(world.folder / long)
-    ended = world.run("apply", long, "-c", "reconciler.toml", "--yes")
-    assert (ended.code, "File name too long" in ended.err) == (ExitCode.USAGE, True), ended.err
-
-
 def test_the_hook_looks_at_its_folder_of_plans_before_the_cluster(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

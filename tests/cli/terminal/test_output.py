@@ -23,7 +23,6 @@ from reconciler.cli.terminal.output import Shown, line, say, show, show_json, sh
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ReconcilerError, Refused
 from reconciler.formats.plan import digest
-from reconciler.formats.snapshot import path_for
 from reconciler.preflight.text import quoted
 from tests.golden.corpus import HEAD, OFFSETS, Estate, deliver, job, stored
 from tests.golden.world import Result, World
@@ -83,21 +82,13 @@ def test_show_prints_a_forged_plan_as_what_it_is(estate: Estate) -> None:
 @pytest.mark.parametrize("columns", ["40", "100", "100000"])
 @pytest.mark.parametrize(
     "command",
-    ["show p.json", "show p.json --job x", "sign p.json --key nowhere", "apply p.json {}", "rollback p.json {}"],
+    ["show p.json", "show p.json --job x", "sign p.json --key nowhere", "apply p.json {}"],
 )
 def test_a_forged_plan_forges_no_line_of_any_command(estate: Estate, command: str, columns: str) -> None:
     planned(estate.world)
     estate.world.columns(int(columns))
     harmless(estate.world.run(*shlex.split(command.format(shlex.join(CONFIG)))), quotes=False)
     harmless(estate.world.run(*shlex.split(command.format(shlex.join(CONFIG))), "--log-format", "json"), quotes=False)
-
-
-def test_a_forged_snapshot_forges_no_line(estate: Estate) -> None:
-    assert estate.world.run("plan", *CONFIG, "--job", "clicks", "-o", "p.json").code == 0
-    plan = estate.world.folder / "p.json"
-    content = {"format": HOSTILE, "plan_sha256": HOSTILE, "rows": [{HOSTILE: HOSTILE}]}
-    path_for(plan).write_text(json.dumps(content))
-    assert harmless(estate.world.run("rollback", "p.json", *CONFIG, "--yes"), quotes=False).code == 5
 
 
 def test_a_configuration_forges_no_line(world: World) -> None:

@@ -57,13 +57,14 @@ def test_the_exit_code_is_the_commands_own(
 
 
 def test_what_is_to_be_written_is_written(estate: Estate, unread: Callable[[str], TextIO]) -> None:
+    estate.world.located()
     assert estate.world.run("plan", *CONFIG, "--job", "clicks", "-o", "p.json").code == 0
     before = estate.world.tables("offsets.db")
     unread("stdout")
     unread("stderr")
     assert main(["apply", "p.json", *CONFIG, "--yes"]) == 0
     assert estate.world.tables("offsets.db") != before
-    assert main(["rollback", "p.json", *CONFIG, "--yes"]) == 0
+    assert main(["rollback", *CONFIG, "--job", "clicks", "--yes"]) == 0
 
 
 def test_a_hook_whose_plan_nobody_reads_corrects_the_offsets(moving: Estate, unread: Callable[[str], TextIO]) -> None:

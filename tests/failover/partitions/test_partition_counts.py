@@ -105,7 +105,7 @@ class Estate:
     def handed_over(self, job: Stopped) -> None:
         """From check to a second check."""
         rows = self.kept(job)
-        resumes = {number: row["resume_offset"] for number, row in rows.items() if row["finding"] != "new"}
+        resumes = {number: row["resume_offset"] for number, row in rows.items()}
         self.memory.apply()
         stored = {row.key.partition: row.stored.offset for row in self.memory.store.read(GROUP, ["a.events"])}
         assert stored == resumes

@@ -7,8 +7,8 @@ import pytest
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
-from reconciler.failover.writing.apply import prepare, write
-from tests.in_memory import BASE, GROUP, NOW, Memory, content, on_disk, read_back
+from reconciler.failover.writing.apply import prepare
+from tests.in_memory import BASE, GROUP, NOW, Memory, content, read_back, write_all
 
 JOB = f'''
 [[jobs]]
@@ -46,7 +46,7 @@ def test_the_job_resumes_at_the_next_record_whatever_the_policy_for_rows_without
 
 def test_apply_writes_the_place_with_an_anchor_and_the_next_check_changes_nothing(carrying: Memory) -> None:
     plan, config = checked(carrying).plan, carrying.config(jobs=JOB)
-    write(prepare(plan, config, carrying.outside), plan, on_disk(plan, carrying.folder / "plan.json"), carrying.outside)
+    write_all(prepare(plan, config, carrying.outside), plan, config, carrying.outside)
     carrying.moved = True
     (row,) = checked(carrying).plan.jobs[0].partitions
     assert (row.verdict, row.resume_offset, row.matched_by) == (Verdict.EXACT, 4, "fingerprint")

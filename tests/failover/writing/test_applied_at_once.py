@@ -10,19 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli import context
-from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import Changed
-from reconciler.failover.writing.apply import prepare, write
-from reconciler.formats.plan import parse_plan
-from tests.failover.killed import BEGIN, LOCK, RENAMED, TEMPORARY, Driver, Outcome, Rows, committed, table
-from tests.starting import with_state
+from reconciler.state.locations import Location, Phase
+from tests.failover.killed import BEGIN, TEMPORARY, Driver, Outcome, Rows, committed, table
+from tests.starting import state_of, with_state
 from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
 
-AGAIN = "Look at what changed, then make a new plan."
 PARTITIONS = 3
 
 
@@ -41,33 +36,37 @@ class Contested:
         world.deliver(*[9] * PARTITIONS)
         if self.in_group:
             world.address = store
-            synced = {number: StoredOffset(1, source_record(4, number).anchor) for number in range(PARTITIONS)}
-            world.save(synced, topic=world.mirrored)
+            self._sync()
         else:
             world.processed(*[4] * PARTITIONS)
             # It has been here before: there is something to replace.
             world.save({1: StoredOffset(2, Anchor(1, cluster_id="the cluster before"), 1)}, topic=world.mirrored)
-        self.config = world.config()
+            shutil.copy(world.folder / "offsets.db", world.folder / "offsets.db.before")
+        self.config = world.config(lives="a")
         self.before = self.bytes()
+
+    def _sync(self) -> None:
+        synced = {number: StoredOffset(1, source_record(4, number).anchor) for number in range(PARTITIONS)}
+        self.world.save(synced, topic=self.world.mirrored)
 
     def bytes(self) -> Rows:
         if self.in_group:
             return committed(self.world.cluster, self.world.group)
         return table(self.world.folder / "offsets.db")
 
-    def plan(self, name: str, *offsets: int, config: Path | None = None) -> Path:
-        """A plan of that name; with offsets, a person's: it differs in every row. ``config``: another than the usual"""
+    def plan(self, name: str, *offsets: int) -> Path:
+        """A plan of that name; with offsets, a person's: it differs in every row."""
         path = self.world.folder / name / "failover.plan.json"
         path.parent.mkdir()
         by_hand = [
             word for number, at in enumerate(offsets) for word in ("--set", f"{self.world.mirrored}:{number}={at}")
         ]
-        ended = self.world.run("plan", "-c", config or self.config, "-o", path, *by_hand)
+        ended = self.world.run("plan", "-c", self.config, "--to", "b", "-o", path, *by_hand)
         assert ended.code == 0, ended.output
         return path
 
     def copy(self, plan: Path, name: str) -> Path:
-        """The same plan on another machine: with a snapshot of its own."""
+        """The same plan on another machine."""
         path = self.world.folder / name / plan.name
         path.parent.mkdir()
         shutil.copy(plan, path)
@@ -76,14 +75,27 @@ class Contested:
     def apply(self, plan: Path) -> tuple[object, ...]:
         return ("apply", plan, "-c", self.config, "--yes")
 
-    def undo(self, plan: Path) -> None:
-        """Roll it back, and forget all snapshots: the next round begins as this one did."""
-        # One row that goes back was ahead of the plan's offset.
-        ended = self.world.run("rollback", plan, "-c", self.config, "--yes", "--accept", "skips")
-        assert ended.code == 0, ended.output
+    def reset(self, *, to: str | None = None) -> None:
+        """The next round begins as this one did; with ``to`` the job is moving."""
+        if self.in_group:
+            self._sync()
+        else:
+            shutil.copy(self.world.folder / "offsets.db.before", self.world.folder / "offsets.db")
         assert self.bytes() == self.before
-        for snapshot in self.world.folder.glob("*/*.applied.json"):
-            snapshot.unlink()
+        (self.world.folder / "state.db").unlink()
+        with_state(self.config, to=to)
+
+    def lives_there_with_what_was_replaced(self) -> None:
+        """By the plan of one run, which has the rows of before."""
+        state = state_of(self.config, "clicks", "a")
+        here = state.location()
+        assert isinstance(here, Location)
+        assert (here.phase, here.cluster) == (Phase.LIVES, "b")
+        assert [each.phase for each in state.history()].count(Phase.WRITING) == 1
+        store = "kafka" if self.in_group else "offsets.db"
+        for row in state.plan(here.plan or 0).rows.values():
+            there = self.before.get((store, row.key.topic, row.key.partition))
+            assert row.row.replaced == {there and there[0 if self.in_group else 3]}
 
 
 @pytest.fixture(params=["sqlite", "kafka-group:"])
@@ -102,34 +114,8 @@ def targets(plan: Path) -> dict[int, int]:
     return {row["partition"]: row["resume_offset"] for row in job["partitions"]}
 
 
-def is_true(outcome: Outcome) -> None:
-    """Check what a process reports of its own writing; the caller checks that it won."""
-    if outcome.code == 0:
-        assert f"{PARTITIONS} offsets written and read back" in outcome.out or "was applied before" in outcome.out
-    elif outcome.code == 5:
-        assert "Nothing was written." in outcome.err or "has moved on since the plan" in outcome.err
-        assert AGAIN in outcome.err
-    else:
-        assert outcome.code == 7, outcome.output
-        assert "again" in outcome.err
-
-
 def codes(outcomes: Sequence[Outcome]) -> Counter[int]:
-    for outcome in outcomes:
-        is_true(outcome)
     return Counter(outcome.code for outcome in outcomes)
-
-
-def snapshot_is_of_before(contested: Contested, plan: Path) -> None:
-    """Looked at without the product."""
-    kept = json.loads(plan.with_name(plan.name + ".applied.json").read_text())["rows"]
-    assert len(kept) == PARTITIONS
-    store = "kafka" if contested.in_group else "offsets.db"
-    for row in kept:
-        after = row["after"]["line"]
-        there = contested.before.get((store, after["topic"], after["partition"]))
-        before = row["before"] and row["before"]["line"]["stored_offset"]
-        assert before == (there and there[0 if contested.in_group else 3])
 
 
 # ---------------------------------------------------------------- one plan
@@ -137,30 +123,15 @@ def snapshot_is_of_before(contested: Contested, plan: Path) -> None:
 
 def test_one_plan_applied_by_many_is_applied_once(contested: Contested, driver: Driver, thorough: bool) -> None:
     plan = contested.plan("here")
-    for count, meet_at in [(2, None), (2, LOCK), (8, None), (8, LOCK)] * 2 if thorough else [(2, LOCK), (8, None)]:
+    for count, meet_at in [(2, None), (2, BEGIN), (8, None), (8, BEGIN)] * 2 if thorough else [(2, BEGIN), (8, None)]:
         outcomes = driver.together(*[contested.apply(plan)] * count, meet_at=meet_at)
         assert set(codes(outcomes)) <= {0, 5}, [outcome.output for outcome in outcomes]
-        assert sum("written and read back" in outcome.out for outcome in outcomes) == 1
-        assert sum(RENAMED in outcome.steps for outcome in outcomes) == 1, "the snapshot is the winner's alone"
+        assert 0 in codes(outcomes)
         assert contested.world.offsets() == targets(plan)
-        snapshot_is_of_before(contested, plan)
+        contested.lives_there_with_what_was_replaced()
         again = contested.world.run(*contested.apply(plan))
-        assert (again.code, "This plan was applied before" in again.out) == (0, True), again.output
-        contested.undo(plan)
-
-
-def test_one_that_waited_while_the_rows_changed_does_not_take_the_winners_way_back(in_a_file: Contested) -> None:
-    """A person who was asked, and answered when another had applied the plan to rows that are younger."""
-    path, config = in_a_file.plan("here"), load_config(in_a_file.config)
-    plan = parse_plan(path.read_text())
-    with context.outside(config) as outside:
-        waiting = prepare(plan, config, outside)
-        in_a_file.world.save({1: StoredOffset(3, None, 2)}, topic=in_a_file.world.mirrored)
-        in_a_file.before = in_a_file.bytes()
-        assert in_a_file.world.run(*in_a_file.apply(path)).code == 0
-        with pytest.raises(Changed, match="Nothing was written"):
-            write(waiting, plan, path, outside)
-    in_a_file.undo(path)
+        assert (again.code, "this plan was applied before" in again.out) == (0, True), again.output
+        contested.reset()
 
 
 # ---------------------------------------------------------------- two plans
@@ -170,17 +141,16 @@ def test_of_two_plans_for_the_same_rows_one_wins_whole(in_a_file: Contested, dri
     found, by_hand = in_a_file.plan("found"), in_a_file.plan("by hand", 0, 1, 2)
     more = [in_a_file.copy(plan, f"{plan.parent.name} {number}") for plan in (found, by_hand) for number in range(3)]
     for plans in ((found, by_hand), (found, by_hand, *more)):
-        for meet_at in (None, TEMPORARY, RENAMED, BEGIN) * 2 if thorough else (None, BEGIN):
+        for meet_at in (None, BEGIN) * 2 if thorough else (None, BEGIN):
             outcomes = driver.together(*map(in_a_file.apply, plans), meet_at=meet_at)
             said = [outcome.output for outcome in outcomes]
-            written = [plan for plan, ended in zip(plans, outcomes, strict=True) if "read back" in ended.out]
-            assert (len(written), set(codes(outcomes)) <= {0, 5}) == (1, True), said
-            assert in_a_file.world.offsets() == targets(written[0])
-            snapshot_is_of_before(in_a_file, written[0])
-            loser = found if targets(written[0]) == targets(by_hand) else by_hand
+            assert (0 in codes(outcomes), set(codes(outcomes)) <= {0, 5}) == (True, True), said
+            assert in_a_file.world.offsets() in (targets(found), targets(by_hand))
+            in_a_file.lives_there_with_what_was_replaced()
+            loser = found if in_a_file.world.offsets() == targets(by_hand) else by_hand
             late = in_a_file.world.run(*in_a_file.apply(loser))
-            assert (late.code, "has moved on since the plan" in late.err) == (5, True)
-            in_a_file.undo(written[0])
+            assert (late.code, "has moved on since the plan" in late.err) == (5, True), late.output
+            in_a_file.reset()
 
 
 # ---------------------------------------------------------------- starts
@@ -191,25 +161,19 @@ def test_of_two_starts_at_once_one_corrects_and_none_starts_elsewhere(
 ) -> None:
     plans = contested.world.folder / "plans"
     show = ("sh", "-c", 'cat "$RECONCILER_STARTING_OFFSETS"')
-    moving = contested.world.config(to="b")
-    hook = ("hook", "-c", moving, "--plans", plans, "--", *show)
-    right = targets(contested.plan("right", config=moving))
+    hook = ("hook", "-c", contested.config, "--plans", plans, "--", *show)
+    right = targets(contested.plan("right"))
+    contested.reset(to="b")
     for meet_at in (None, TEMPORARY, BEGIN) * (2 if thorough else 1):  # it begins to write the location
         outcomes = driver.together(hook, hook, meet_at=meet_at)
         for outcome in outcomes:
-            # A group's rows are compared one by one, so that some may have been written by the other.
-            assert outcome.code in ((0, 5, 7) if contested.in_group else (0, 5)), outcome.output
+            assert outcome.code in (0, 5), outcome.output
             started = json.loads(outcome.out)[contested.world.mirrored] if outcome.out else None
             assert (started is None) == (outcome.code != 0)
             assert started is None or {int(number): at for number, at in started.items()} == right
         assert 0 in {outcome.code for outcome in outcomes}
         assert contested.world.offsets() == right
+        contested.lives_there_with_what_was_replaced()
         again = driver.run(*hook)
         assert (again.code, "every offset is right" in again.err) == (0, True)
-        corrected = [outcome for outcome in outcomes if " corrected; " in outcome.err]
-        told = corrected[0].err.split("reconciler rollback ")[1].splitlines()[0]
-        plan, config = told.split(" -c ")
-        assert config == str(moving)
-        contested.undo(Path(plan))
-        (contested.world.folder / "state.db").unlink()
-        with_state(moving, to="b")
+        contested.reset(to="b")

@@ -10,17 +10,16 @@ import pytest
 
 from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
-from reconciler.core.errors import Changed, Unreachable
+from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing.apply import prepare, write
-from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.stores.memory import MemoryStore
-from tests.in_memory import GROUP, NOW, Memory, content, found, on_disk, read_back, stored
+from tests.in_memory import GROUP, NOW, content, found, on_disk, read_back, write_all
 
 STILL, WENT_ON = TopicPartition("events", 0), TopicPartition("events", 1)
 FIRST_STAY, SECOND_STAY, LATER = NOW, NOW + 1_000, NOW + 9_000
@@ -79,15 +78,8 @@ class Back:
 
     def apply(self, plan: Plan, path: Path) -> None:
         """Apply it; then the job lives here."""
-        write(prepare(plan, self.config, self.outside), plan, path, self.outside)
+        write_all(prepare(plan, self.config, self.outside), plan, self.config, self.outside)
         self.moved = True
-
-    def roll_back(self, plan: Plan, path: Path) -> int:
-        """The number of rows that were put back."""
-        jobs = prepare_rollback(plan, path, self.config, self.outside)
-        write_rollback(jobs, plan, path, self.config, self.outside)
-        self.moved = False
-        return sum(len(job.returns) for job in jobs)
 
     def rows(self) -> dict[TopicPartition, StoredOffset]:
         return {row.key: row.stored for row in self.store.read(GROUP)}
@@ -105,38 +97,6 @@ def test_after_a_failback_nothing_is_left_to_correct(back: Back) -> None:
     assert not back.check().to_write
 
 
-def test_a_rollback_also_puts_back_the_time_of_a_row_that_is_the_same(back: Back) -> None:
-    before = back.rows()
-    plan, path = back.plan()
-    back.apply(plan, path)
-    assert back.roll_back(plan, path) == 2
-    assert back.rows() == before
-    assert back.roll_back(plan, path) == 0
-    back.apply(plan, path)
-    assert not back.check().to_write
-    assert back.roll_back(plan, path) == 2
-    assert back.rows() == before
-
-
-def test_a_rollback_of_an_apply_that_took_two_tries_puts_back_all_rows(
-    back: Back, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = back.rows()
-    plan, path = back.plan()
-
-    def away(*_: object, **__: object) -> WriteResult:
-        raise Unreachable("The store is away.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(back.own), "write", away)
-        with pytest.raises(Unreachable):
-            back.apply(plan, path)
-    assert back.roll_back(plan, path) == 0
-    back.apply(plan, path)
-    assert back.roll_back(plan, path) == 2
-    assert back.rows() == before
-
-
 def test_a_job_that_went_on_since_the_plan_is_no_applied_plan(back: Back) -> None:
     """The first stay's row is as the plan would write it; so it was when the plan was made."""
     plan, path = back.plan()
@@ -145,17 +105,3 @@ def test_a_job_that_went_on_since_the_plan_is_no_applied_plan(back: Back) -> Non
     with pytest.raises(Changed, match="has moved on since the plan: events-0 had offset 10, and has offset 15 now"):
         back.apply(plan, path)
     assert back.store.read(GROUP) == rows
-
-
-def test_a_row_that_is_gone_since_the_plan_is_not_replaced(memory: Memory) -> None:
-    """Nothing could bring it back: the plan says that there was one, and the snapshot would have none."""
-    memory.deliver(range(20))
-    memory.save({0: stored(9, written_at_ms=NOW - 1_000)})
-    memory.save({0: replace(memory.own(4), written_at_ms=NOW - 100_000)}, topic="a.events")
-    memory.moved = False
-    plan, config = memory.check().plan, memory.config()
-    prepare(plan, config, memory.outside)
-    (earlier,) = (row for row in memory.rows() if row.key.topic == "a.events")
-    memory.store.write(GROUP, [Change(earlier.key, earlier.version, None)], reason="test", now_ms=NOW)
-    with pytest.raises(Changed, match=r"The row of a\.events-0 of job .clicks. is gone since the plan"):
-        prepare(plan, config, memory.outside)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.failover import apply as command
-from reconciler.failover.writing import apply, moves
+from reconciler.failover.store_place import StorePlace
+from reconciler.failover.writing import moves
 from reconciler.ports import TopicPartition
+from reconciler.state import locations
 from reconciler.state.locations import Phase
 from reconciler.stores.registry import open_store
 from tests.failover.planned import CONFIG, planned
@@ -21,8 +22,8 @@ APPLY = ("apply", "p.json", *CONFIG, "--yes")
 CANCEL = ("move", "--cancel", *CONFIG)
 HERE, THERE = TopicPartition("events", 0), TopicPartition("a.events", 0)
 KILLS: dict[str, tuple[Any, str]] = {
-    "before the first offset": (apply, "put_all"),
-    "after the last offset": (command, "done"),
+    "before the first offset": (StorePlace, "replace"),
+    "after the last offset": (locations, "lives"),
 }
 
 

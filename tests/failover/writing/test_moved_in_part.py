@@ -7,13 +7,10 @@ from dataclasses import replace
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.core.errors import Changed
 from reconciler.core.verdicts import Verdict
-from reconciler.failover.writing.apply import prepare, write
-from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.failover.writing.apply import prepare
 from reconciler.formats.plan import Plan
-from reconciler.ports import TopicPartition
-from tests.in_memory import NOW, Memory, anchor, found, on_disk, stored
+from tests.in_memory import NOW, Memory, anchor, found, write_all
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
 
@@ -35,16 +32,8 @@ def half(memory: Memory) -> Memory:
 
 def applied(memory: Memory, extra: str = "") -> Plan:
     plan, config = memory.check(extra).plan, memory.config(extra)
-    path = on_disk(plan, memory.folder / "the.plan.json")
-    write(prepare(plan, config, memory.outside), plan, path, memory.outside)
+    write_all(prepare(plan, config, memory.outside), plan, config, memory.outside)
     return plan
-
-
-def roll_back(memory: Memory, plan: Plan, extra: str = "") -> int:
-    path, config = memory.folder / "the.plan.json", memory.config(extra)
-    jobs = prepare_rollback(plan, path, config, memory.outside)
-    write_rollback(jobs, plan, path, config, memory.outside)
-    return sum(len(job.returns) for job in jobs)
 
 
 def test_beside_a_corrected_row_one_that_is_right_is_written_too(half: Memory) -> None:
@@ -53,13 +42,6 @@ def test_beside_a_corrected_row_one_that_is_right_is_written_too(half: Memory) -
     assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.EXACT, 5), (Verdict.EXACT, 2)]
     assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
     assert not half.check(ONE_NAME).to_write
-
-
-def test_the_rollback_puts_both_back(half: Memory) -> None:
-    before = {row.key: row.stored for row in half.rows()}
-    plan = applied(half, ONE_NAME)
-    assert roll_back(half, plan, ONE_NAME) == 2
-    assert {row.key: row.stored for row in half.rows()} == before
 
 
 def test_rows_that_are_all_right_are_left_alone(half: Memory) -> None:
@@ -81,18 +63,3 @@ def test_once_the_job_has_stored_an_offset_here_the_rows_that_are_right_are_writ
     assert [found(row) for row in plan.jobs[0].partitions] == [(Verdict.EXACT, 5), (Verdict.EXACT, 8)]
     assert {row.key.partition: row.stored.cluster_id for row in half.rows()} == {0: "b", 1: "b"}
     assert not half.check(ONE_NAME).to_write
-
-
-def test_a_job_that_has_gone_on_in_a_partition_without_a_correction_is_not_rolled_back(wide: Memory) -> None:
-    """Its new row would stay, and the hook would start the job there again."""
-    for partition in range(2):
-        wide.deliver(range(10), partition)
-    wide.save({0: stored(5)})
-    plan = applied(wide)
-    wide.save({1: wide.own(3, 1)}, topic="a.events")
-    before = wide.rows()
-    with pytest.raises(Changed, match=r"a\.events-1 of job .clicks. is no longer as apply left it"):
-        roll_back(wide, plan)
-    assert wide.rows() == before
-    half_way = next(row for row in before if row.key == TopicPartition("a.events", 1))
-    assert half_way.stored.offset == 3

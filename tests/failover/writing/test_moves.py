@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.failover import rollback
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed
-from reconciler.failover.writing.apply import prepare, replaced_by, write
-from reconciler.failover.writing.moves import begin, begin_back, done, numbers_of
+from reconciler.failover.outside import ByHand
+from reconciler.failover.writing.apply import prepare, replaced_by
+from reconciler.failover.writing.moves import Copied, begin, carry_out, finish, numbers_of, place_of, roll_back
 from reconciler.formats.plan import Plan
 from reconciler.ports import TopicPartition
-from reconciler.state import locations
+from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase, Stamp
@@ -25,15 +25,15 @@ from reconciler.state.memory import MemoryState
 from reconciler.state.plans import Numbers
 from reconciler.state.store import StateStore
 from reconciler.stores.registry import open_store
-from tests.golden.corpus import HEAD, OFFSETS, deliver, job
-from tests.golden.corpus import stored as stored_by_job
+from tests.failover.planned import CONFIG, planned
 from tests.golden.world import World
-from tests.in_memory import BASE, Memory, on_disk, stored
-from tests.starting import moved, placed, state_of, with_state
+from tests.in_memory import BASE, Memory, stored
+from tests.starting import placed, state_of
 
 HOOK, ANA = Stamp("hook", 1), Stamp("ana", 2)
 AT = StreamPartition("events", "a", 0)
-KILLS = [(number, after) for number in range(7) for after in (False, True)]
+HERE = TopicPartition("events", 0)
+KILLS = [(number, after) for number in range(6) for after in (False, True)]
 
 
 class Killed(BaseException):
@@ -74,22 +74,31 @@ class Move:
         return self.config.jobs[0]
 
     def numbers(self) -> Numbers:
-        found = replaced_by(prepare(self.plan, self.config, self.memory.outside), self.plan.cluster_id)
+        (change,) = prepare(self.plan, self.config, self.memory.outside)
+        found = replaced_by(change, self.plan.cluster_id)
         return numbers_of(self.plan, self.job, self.config, 1, found)
 
     def begin(self, stamp: Stamp = HOOK, *, seen: Location | None = None) -> Location:
-        return begin(self.state, self.config, self.job, self.numbers(), stamp, seen=seen)
+        with place_of(self.job, self.memory.outside, stamp) as place:
+            return begin(self.state, self.config, self.job, self.numbers(), place, stamp, seen=seen)
 
     def run(self, checkpoint: str | None = None) -> Location:
-        """A whole run, which writes the rows between the two locations."""
-        here = self.begin()
-        path = on_disk(self.plan, self.memory.folder / "p.json")
-        write(prepare(self.plan, self.config, self.memory.outside), self.plan, path, self.memory.outside)
-        return done(self.state, here, checkpoint, HOOK)
+        """A whole run, or the rest of one that was killed. ``checkpoint``: of a query that goes on in this copy."""
+        here = self.state.location()
+        if here is not None and here.phase is Phase.WRITING:
+            return finish(self.state, here, self.job, self.memory.outside, HOOK)
+        if checkpoint is None:
+            with place_of(self.job, self.memory.outside, HOOK) as place:
+                return carry_out(self.state, self.config, self.job, self.numbers(), place, HOOK)
+        copied = Copied(lambda: checkpoint)
+        return carry_out(self.state, self.config, self.job, self.numbers(), copied, HOOK)
 
     def back(self) -> Location:
-        here, checkpoint = begin_back(self.state, self.config, self.plan, ANA)
-        return done(self.state, here, checkpoint, ANA)
+        """A rollback, or the rest of one that was killed."""
+        here, naming = location(self.state), self.config.topics.naming
+        if here.phase is Phase.WRITING:
+            return finish(self.state, here, self.job, self.memory.outside, ANA)
+        return roll_back(self.state, here, self.job, naming, self.memory.outside, ANA)
 
     def history(self) -> list[tuple[str, str, str | None, int]]:
         return [(each.phase.value, each.cluster, each.to, each.stay) for each in self.state.history()]
@@ -135,13 +144,13 @@ def test_a_move_is_recorded_before_and_after_its_write_with_what_it_replaces(mov
 
 def test_apply_moves_a_job_that_has_no_location_from_its_home(move: Move) -> None:
     move.run()
-    assert [each[0] for each in move.history()] == ["lives", "moving", "writing", "lives"]
+    assert [each[0] for each in move.history()] == ["lives", "writing", "lives"]
     assert location(move.state).cluster == "b"
 
 
 @pytest.mark.parametrize(("number", "after"), KILLS[:-1])
 def test_a_move_that_is_killed_at_any_write_is_finished_by_the_next_run(move: Move, number: int, after: bool) -> None:
-    """Writes: the location at home, ``moving``, the plan, ``writing``, the journal's first entry, twice, ``lives``."""
+    """Writes: the location at home, the plan, ``writing``, the journal's first entry, twice, ``lives``."""
     move.backend.left, move.backend.after = number, after
     with pytest.raises(Killed):
         move.run()
@@ -162,10 +171,11 @@ def location_or_none(move: Move) -> tuple[str, str] | None:
 def test_of_two_runs_of_a_move_one_starts_the_job(move: Move) -> None:
     placed(move.state, "a", to="b")
     first = move.begin()
-    second = move.begin()
-    assert done(move.state, second, None, HOOK).cluster == "b"
+    with pytest.raises(Changed, match="are being written by another run"):
+        move.begin()
+    assert move.run().cluster == "b"
     with pytest.raises(Changed, match="Somebody else has moved the job"):
-        done(move.state, first, None, HOOK)
+        finish(move.state, first, move.job, move.memory.outside, HOOK)
 
 
 def test_a_hook_whose_move_was_cancelled_while_it_planned_writes_nothing(move: Move) -> None:
@@ -195,9 +205,10 @@ def test_a_plan_is_not_applied_to_a_job_that_moves_elsewhere_or_lives_elsewhere_
 def test_a_correction_where_the_job_lives_begins_a_stay_and_is_rolled_back_there(move: Move) -> None:
     here = move.run(checkpoint="/data/clicks-2")
     move.memory.moved = True
-    again = done(move.state, move.begin(), here.checkpoint, HOOK)
-    assert (again.cluster, again.stay, again.checkpoint) == ("b", 3, "/data/clicks-2")
-    assert move.history()[-3:-1] == [("moving", "b", "b", 2), ("writing", "b", "b", 2)]
+    move.plan = move.memory.check(by_hand=ByHand({("a.events", 0): 2})).plan
+    again = move.run()
+    assert (again.cluster, again.stay, again.checkpoint) == ("b", 3, here.checkpoint)
+    assert move.history()[-2:-1] == [("writing", "b", "b", 2)]
     back = move.back()
     assert (back.cluster, back.stay, back.checkpoint) == ("b", 4, "/data/clicks-2")
 
@@ -214,15 +225,6 @@ def test_a_rollback_gives_back_what_was_replaced_as_a_new_stay_in_the_checkpoint
     each = move.state.plan(here.plan).rows[AT]
     assert (each.key, each.row.number, each.row.record) == (TopicPartition("events", 0), BASE + 7, stored(6).anchor)
     assert each.row.left.number == 4
-
-
-def test_a_rollback_is_done_once(move: Move) -> None:
-    """Else the second one would take the first one back."""
-    move.run()
-    move.back()
-    with pytest.raises(Changed, match="does not live by this plan any more"):
-        move.back()
-    assert location(move.state).cluster == "a"
 
 
 @pytest.mark.parametrize(("number", "after"), KILLS[:10])
@@ -245,35 +247,6 @@ def test_a_rollback_that_is_killed_at_any_write_is_finished_by_the_next_run(
     assert move.state.journal(here.stay)[0].numbers[AT].number == BASE + 7
 
 
-def test_a_move_that_was_cut_off_is_rolled_back_to_the_checkpoint_that_the_job_has_not_left(move: Move) -> None:
-    moved(move.state, "b", "a", checkpoint="/data/clicks-2")
-    move.begin()
-    here = move.back()
-    assert (here.cluster, here.checkpoint) == ("a", "/data/clicks-2")
-
-
-def test_a_move_that_another_plan_had_begun_is_not_rolled_back(move: Move) -> None:
-    """Rows that a killed run has written would stay, as what the second plan found."""
-    begin(move.state, move.config, move.job, replace(move.numbers(), digest="of the killed run"), HOOK)
-    move.run()
-    with pytest.raises(Changed, match="was begun by another plan") as refused:
-        move.back()
-    assert refused.value.hint == "Take it back by a move: reconciler move --to a"
-
-
-def test_a_job_that_has_moved_on_is_not_rolled_back(move: Move) -> None:
-    here = move.run()
-    here = move.state.move_on(here, locations.moving(here, "a", ANA))
-    with pytest.raises(Changed, match="The job is moving"):
-        move.back()
-    other = replace(move.numbers(), digest="of another plan")
-    here = move.state.move_on(here, locations.writing(here, move.state.add_plan(other), ANA))
-    here = move.state.move_on(here, locations.lives(here, None, ANA))
-    with pytest.raises(Changed, match="does not live by this plan any more") as refused:
-        move.back()
-    assert refused.value.hint == "To take it back now, move it. See: reconciler status --job clicks --history"
-
-
 # ---------------------------------------------------------------- by the command
 
 
@@ -286,28 +259,22 @@ def kill(*_: object, **__: object) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("at", ["write_rollback", "done"])
+@pytest.mark.parametrize("at", ["finish", "add_plan"])
 def test_rollback_finishes_a_rollback_that_was_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """Before its rows were put back, or after."""
-    world, words = World(tmp_path, monkeypatch), ("p.json", "-c", "reconciler.toml", "--yes")
-    deliver(world, "a.events", range(20))
-    world.store(OFFSETS, "clicks", {("events", 0): stored_by_job(5)})
-    world.file("reconciler.toml", HEAD + job("clicks", ["events"], id="none"))
-    with_state(world.folder / "reconciler.toml")
+    """Before it had said that it writes, or after."""
+    world, back = planned(tmp_path, monkeypatch), ("rollback", *CONFIG, "--job", "clicks", "--yes")
     before = rows(world)
-    assert world.run("plan", "-c", "reconciler.toml", "-o", "p.json").code == 0
-    assert world.run("apply", *words).code == 0
+    assert world.run("apply", "p.json", *CONFIG, "--yes").code == 0
     with monkeypatch.context() as patch:
-        patch.setattr(rollback, at, kill)
+        patch.setattr(*((moving, at) if at == "finish" else (JobState, at)), kill)
         with pytest.raises(Killed):
-            world.run("rollback", *words)
+            world.run(*back)
     state = state_of(world.folder / "reconciler.toml", "clicks", "a")
-    assert location(state).phase is Phase.WRITING
     for _ in range(2):
-        ended = world.run("rollback", *words)
+        ended = world.run(*back)
         assert ended.code == 0, ended.err
         assert (location(state).phase, location(state).cluster) == (Phase.LIVES, "a")
-        assert rows(world) == before
-    assert "Nothing to put back" in ended.out
+        assert rows(world)[HERE].offset == before[HERE].offset
+    assert "clicks: nothing to give back; it lives on a with the offsets that were given back." in ended.out

@@ -391,7 +391,7 @@ def test_a_place_that_only_its_job_writes_is_left_as_it_is(store: OffsetStore) -
 
 
 def test_a_number_that_is_there_already_is_not_written_again(store: OffsetStore) -> None:
-    put(store, {KEY: 31})
+    place_in(store).replace({KEY: NEW}, lambda: None)
     before = store.read("clicks")
     place_in(store).replace({KEY: NEW}, lambda: pytest.fail("about to write"))
     assert store.read("clicks") == before

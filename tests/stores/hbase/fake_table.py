@@ -22,6 +22,9 @@ class FakeTable:
         self.clock = 0
         """The server's, epoch ms."""
 
+    def check_usable(self) -> None:
+        """It always is."""
+
     def rows(self, keys: Sequence[bytes]) -> dict[bytes, dict[bytes, HBaseCell]]:
         return self._call("rows", b"", lambda: {key: dict(self.data[key]) for key in keys if self.data.get(key)})
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from reconciler.stores.registry import open_store
-from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back, move_back
+from tests.starting import with_state
+from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back
 from tests.stores.bare_store import bare_scheme
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED, a_server
 from tests.world import World
@@ -91,13 +91,13 @@ def test_a_job_that_adds_a_row_for_every_batch_is_handed_its_offsets(world: Worl
     config = job.config()
     job.track(config)
     world.plan(config)
-    ended = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
-    assert "Start clicks by the hook: it begins at the plan's offsets, and stores its own itself." in ended.out
+    ended = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 4)
+    assert "which only the job writes. Start the job by reconciler hook" in ended.err
     shown = exits(world.run("show", world.plan_file, "--starting-offsets"), 0)
     assert json.loads(shown.out) == {job.mirrored: {str(part): offset for part, offset in job.right.items()}}
-    started = exits(world.run("hook", "-c", config), 0)
-    handed = dict(line.split("=", 1) for line in started.out.splitlines())["RECONCILER_STARTING_OFFSETS"]
-    assert Path(handed).read_text() == shown.out
+    moving = with_state(config, to="b")
+    ended = exits(world.run("hook", "-c", moving), 0)
+    assert "2 offsets are handed to the job" in ended.err
     for part, offset in job.right.items():
         psql.execute(insert, (job.mirrored, part, offset))
     exits(world.run("check", "-c", config, "--to", "b"), 0)
@@ -171,4 +171,6 @@ def test_a_server_killed_at_the_commit_of_an_apply(world: World, clusters, morta
     assert place.look() == before
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert place.look() == wanted
-    move_back(job, config)
+    exits(world.run("check", "-c", config), 0)
+    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
+    assert place.look() == before

@@ -1,14 +1,13 @@
 """Writes a plan's offsets into the jobs' stores. It first checks the destination and the stores again, shows each
-stored offset beside the new one, and asks. Then it saves a snapshot of the rows that it will replace, writes each
-row only if it is still as it was read, and reads all of them back. It is safe to repeat: rows that are in place
-already are left alone.
+stored offset beside the new one, and asks. Then it writes one job after the other: it keeps the job's plan in the state
+store, writes each row only if it is still as it was read, reads all of them back, and records where the job lives. It
+is safe to repeat: it finishes what a run was killed at, and a job that the plan has moved is left alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,22 +19,19 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.config.file import Config, Job
-from reconciler.core.errors import Changed, ExitCode, NeedsPerson
+from reconciler.core.errors import Changed, ExitCode, NeedsPerson, OutcomeUnknown, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.failover import inputs
 from reconciler.failover.outside import Outside
-from reconciler.failover.writing.apply import JobChanges, check_still, prepare, replaced_by, write
-from reconciler.failover.writing.moves import begin, done, finish, numbers_of, replaced_in_copy
+from reconciler.failover.writing.apply import JobChanges, check_still, check_writable, prepare, write
+from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.failover.writing.refusals import Refusal
-from reconciler.fileio import refuse_unwritable
-from reconciler.formats import snapshot
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
 from reconciler.hook.checkpoint import of
 from reconciler.state.jobs import JobState
-from reconciler.state.locations import Location, Phase, Stamp
-from reconciler.state.plans import Numbers
+from reconciler.state.locations import Location, Phase
 from reconciler.stores.registry import traits
 from reconciler.trust import signing
 
@@ -60,7 +56,6 @@ HELP = Help(
         ExitCode.UNKNOWN_OUTCOME: "",
     },
     environment=CONFIG_ENVIRONMENT,
-    files={"PLAN.applied.json": "the snapshot that rollback puts back"},
     see_also=("reconciler rollback", "docs/how-to/move-jobs.md"),
 )
 
@@ -77,37 +72,38 @@ def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_config(options)
     plan = trusted_plan(config, options.plan)
     chosen = plan.only(options.job)
-    finished = _finish(config, chosen, plan, options)
-    if finished and len(finished) == len(chosen.jobs):
+    done = _finish(config, chosen, plan, options)
+    if done and len(done) == len(chosen.jobs):
+        print_not_judged(chosen)
+        refuse_the_rest([], chosen)
         return ExitCode.OK
-    chosen = replace(chosen, jobs=tuple(job for job in chosen.jobs if job.name not in finished))
+    chosen = replace(chosen, jobs=tuple(job for job in chosen.jobs if job.name not in done))
     config = inputs.for_plan(config, chosen)
     print_not_judged(chosen)
-    if not options.dry_run and not os.path.lexists(kept := snapshot.path_for(options.plan)):
-        refuse_unwritable(kept, other="place for the plan")
-    changes, count = _apply(plan, chosen, config, options)
-    _say_result(changes, count, chosen, options)
-    changes = [change for change in changes if not _is_copied(change, config)]
+    changes = _apply(plan, chosen, config, options)
     say_left_alone(plan, chosen)
-    refuse_the_rest(changes, chosen)
+    refuse_the_rest([change for change in changes if not _is_copied(change)], chosen)
     return ExitCode.OK
 
 
 def _finish(config: Config, chosen: Plan, plan: Plan, options: argparse.Namespace) -> set[str]:
-    """Write what an earlier run of this plan was killed at: the jobs' names.
+    """The jobs that have lived by this plan, or do so now: what an earlier run of it was killed at is written.
 
     Raises Changed if another plan is being written.
     """
     found: set[str] = set()
-    if config.state is None:
-        return found
     directed = inputs.for_plan(config, chosen)
     for job in directed.chosen(*chosen.names):
         state = inputs.job_state(directed, job)
         here = state.location()
-        if here is None or here.phase is not Phase.WRITING or here.plan is None:
+        if here is None or here.plan is None or here.phase is Phase.MOVING:
             continue
         is_this = state.plan(here.plan).digest == plan.sha256
+        if here.phase is Phase.LIVES:
+            if is_this:
+                say(f"{job.name}: this plan was applied before; it lives on {here.cluster}.")
+                found.add(job.name)
+            continue
         if traits(job.store).corrected_in_copy:
             continue
         if not is_this or options.dry_run:
@@ -151,38 +147,45 @@ def trusted_plan(config: Config, path: Path, *, applied: bool = False) -> Plan:
     return plan
 
 
-def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace) -> tuple[Sequence[JobChanges], int]:
-    """The changes that were written (or would be, in a dry run), and the number of offsets.
-
-    ``chosen``: the jobs of the plan to apply. The snapshot is the whole plan's.
-    """
+def _apply(plan: Plan, chosen: Plan, config: Config, options: argparse.Namespace) -> Sequence[JobChanges]:
+    """The changes that were written, or would be, in a dry run. ``chosen``: the jobs of the plan to apply."""
     with context.outside(config) as outside:
         check_stores(chosen, config, outside)
+        seen = inputs.locations_of(config, config.chosen(*chosen.names))
         changes = prepare(chosen, config, outside)
-        show(changes_text(changes, makes_copies=config.state is not None))
-        count = sum(len(change.intended) for change in changes)
-        copies = [change for change in changes if _is_copied(change, config)]
-        moves = _moves(changes, plan, config)
-        if (count or moves or copies) and not options.dry_run:
-            confirm(_question(count, len(copies)), yes=options.yes)
-            if not options.yes:
-                check_still(changes, chosen, config, outside)
-            begun: list[Location] = []
+        show(changes_text(changes))
+        writing = [change for change in changes if _begins_a_stay(change, config)]
+        count = sum(len(change.intended) for change in writing)
+        if options.dry_run:
+            say(f"Dry run: {counted(count, 'offset')} would be written, nothing was.")
+            return changes
+        if not writing:
+            _say_right(changes, chosen)
+            return changes
+        confirm(_question(count, len([change for change in writing if _is_copied(change)])), yes=options.yes)
+        if not options.yes:
+            check_still(changes, chosen, config, outside)
+        check_writable(writing, outside)
+        _write(writing, plan, config, seen, outside, options)
+        if count:
+            say(f"{counted(count, 'offset')} written and read back.")
+        if by_job := [change.job.name for change in writing if change.is_by_job]:
+            say(f"Start {', '.join(by_job)} by the hook: it begins at the plan's offsets, and stores its own itself.")
+        names = [word for change in writing for word in ("--job", change.job.name)]
+        say(f"To undo: {command('reconciler', 'rollback', '-c', options.config, *names)}")  # one line, to be copied
+    return changes
 
-            def begin_all() -> None:
-                begun.extend(begin(state, config, job, numbers, mark) for state, job, numbers, mark in moves)
 
-            write(changes, plan, options.plan, outside, on_writing=begin_all)
-            for (state, *_, mark), here in zip(moves, begun, strict=True):
-                done(state, here, here.checkpoint, mark)
-            for change in copies:
-                _copy(change.job, plan, config, outside, options)
-    return changes, count
+def _begins_a_stay(change: JobChanges, config: Config) -> bool:
+    """A move, also of a job whose offsets are right there; and a correction where it lives."""
+    if _is_copied(change):
+        return True
+    return not change.is_refused and (bool(change.intended) or not change.job.moved)
 
 
-def _is_copied(change: JobChanges, config: Config) -> bool:
-    """Whether the job goes on in a copy of its checkpoint, which a location can name."""
-    return change.refusal is Refusal.COPIED and change.is_refused and config.state is not None
+def _is_copied(change: JobChanges) -> bool:
+    """Whether the job goes on in a copy of its checkpoint."""
+    return change.refusal is Refusal.COPIED and change.is_refused
 
 
 def _question(offsets: int, copies: int) -> str:
@@ -191,60 +194,59 @@ def _question(offsets: int, copies: int) -> str:
     return f"Write {' and '.join(what)}?" if what else "Record the move?"
 
 
-def _copy(job: Job, plan: Plan, config: Config, outside: Outside, options: argparse.Namespace) -> None:
+def _write(
+    writing: Sequence[JobChanges],
+    plan: Plan,
+    config: Config,
+    seen: Mapping[str, Location | None],
+    outside: Outside,
+    options: argparse.Namespace,
+) -> None:
+    """Write one job after the other: one that fails hides no other. ``seen``: where they lived when it was shown.
+
+    Raises the first failure; OutcomeUnknown if other jobs were written.
+    """
+    written.intend(*(change.shown for change in writing if not (change.is_by_job or _is_copied(change))))
+    failed: list[ReconcilerError] = []
+    mark = inputs.stamp_now("apply")
+    for change in writing:
+        state = inputs.job_state(config, change.job)
+        try:
+            if _is_copied(change):
+                _copy(change.job, plan, config, state, outside, options)
+            else:
+                write(change, plan, config, state, outside, mark, seen=seen[change.job.name])
+        except ReconcilerError as error:
+            if len(writing) > 1:
+                error.message = f'Job "{change.job.name}" was not written: {error.message}'
+            failed.append(error)
+    if len(failed) < len(writing) and failed and not isinstance(failed[0], OutcomeUnknown):
+        raise OutcomeUnknown(f"Other jobs were written. {failed[0].message}", hint=failed[0].hint or "Run this again.")
+    if failed:
+        raise failed[0]
+
+
+def _copy(job: Job, plan: Plan, config: Config, state: JobState, outside: Outside, options: argparse.Namespace) -> None:
     """Copy the job's checkpoint to the plan's offsets, and record the copy as the one that it goes on in."""
     base = context.read_config(options).chosen(job.name)[0]
     original = of(base, job)
     assert original is not None, "only a checkpoint is refused as COPIED"
-    state, mark = inputs.job_state(config, job), inputs.stamp_now("apply")
+
+    def copied() -> str:
+        with written.writing(f'a copy of the checkpoint of job "{job.name}"'):
+            return original.copied(config, job, plan, outside)
+
     here = state.location()
     replaced = replaced_in_copy(plan, config, job, outside)
-    here = begin(state, config, job, numbers_of(plan, job, config, 1 if here is None else here.stay, replaced), mark)
-    with written.writing(f'a copy of the checkpoint of job "{job.name}"'):
-        path = original.copied(config, job, plan, outside)
-    done(state, here, path, mark)
-    say(f"{job.name} goes on in {path}, at its next start by the hook.")
+    numbers = numbers_of(plan, job, config, 1 if here is None else here.stay, replaced)
+    now = carry_out(state, config, job, numbers, Copied(copied), inputs.stamp_now("apply"))
+    say(f"{job.name} goes on in {now.checkpoint}, at its next start by the hook.")
 
 
-def _moves(changes: Sequence[JobChanges], plan: Plan, config: Config) -> list[tuple[JobState, Job, Numbers, Stamp]]:
-    """The jobs that begin a stay by this plan: none without a [state] store."""
-    if config.state is None:
-        return []
-    found, mark = [], inputs.stamp_now("apply")
-    for change in changes:
-        if change.is_refused:
-            continue
-        state = inputs.job_state(config, change.job)
-        here = state.location()
-        stays = here is not None and here.to is None and here.cluster == config.there
-        if not stays or any(item.begins_a_stay for item in change.intended):
-            stay = 1 if here is None else here.stay
-            found.append(
-                (
-                    state,
-                    change.job,
-                    numbers_of(plan, change.job, config, stay, replaced_by([change], plan.cluster_id)),
-                    mark,
-                )
-            )
-    return found
-
-
-def _say_result(changes: Sequence[JobChanges], count: int, chosen: Plan, options: argparse.Namespace) -> None:
-    already = sum(len(change.already) for change in changes)
-    if options.dry_run:
-        say(f"Dry run: {counted(count, 'offset')} would be written, nothing was.")
-    elif count:
-        say(f"{counted(count, 'offset')} written and read back.")
-        if by_job := [change.job.name for change in changes if change.is_by_job and change.intended]:
-            say(f"Start {', '.join(by_job)} by the hook: it begins at the plan's offsets, and stores its own itself.")
-        undo = command("reconciler", "rollback", options.plan, "-c", options.config)
-        say(f"To undo: {undo}")  # one line, to be copied
-    elif already:
-        say(f"This plan was applied before: {counted(already, 'offset')} in place.")
-    elif not any(change.is_refused for change in changes):
-        of = f" of {', '.join(job.name for job in chosen.jobs)}" if chosen.not_judged else ""
-        say(f"Nothing to write: every offset{of} is right where the job will look.")
+def _say_right(changes: Sequence[JobChanges], chosen: Plan) -> None:
+    if not any(change.is_refused for change in changes):
+        of_some = f" of {', '.join(job.name for job in chosen.jobs)}" if chosen.not_judged else ""
+        say(f"Nothing to write: every offset{of_some} is right where the job will look.")
 
 
 def say_left_alone(plan: Plan, chosen: Plan) -> None:
@@ -252,16 +254,13 @@ def say_left_alone(plan: Plan, chosen: Plan) -> None:
         show(wrap(f"Left alone: {', '.join(others)}."))
 
 
-def changes_text(changes: Sequence[JobChanges], *, makes_copies: bool = False) -> Shown:
+def changes_text(changes: Sequence[JobChanges]) -> Shown:
     """Each stored offset, the row that is replaced, the new offset and what it rests on; or why a job is refused."""
     lines: list[Shown] = []
     for change in changes:
         if change.refusal is Refusal.COPIED:
             offsets = counted(len(change.refused), "offset")
-            if makes_copies:
-                lines.append(wrap(f"{change.job.name}: {offsets} to correct, in a copy of its checkpoint."))
-                continue
-            lines.append(wrap(f"{change.job.name}: {offsets} to correct, not by apply: {change.refusal}."))
+            lines.append(wrap(f"{change.job.name}: {offsets} to correct, in a copy of its checkpoint."))
             continue
         for row, why in change.refused[:MOST_REFUSED]:
             name = str(row.key)

@@ -29,7 +29,7 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
 from reconciler.failover.totals import has_replay, replay_sum
-from reconciler.failover.whereabouts import located
+from reconciler.failover.whereabouts import located, toward_place
 from reconciler.failover.writing.moves import cancel, finish
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
@@ -255,7 +255,7 @@ def _cancel_one(config: Config, job: Job, state: JobState, here: Location) -> Lo
     if here.phase is Phase.MOVING:
         with written.writing(_name_of(job)):
             return moving.cancel(state, here, {}, _no_place, mark)
-    back = located(config, [job], {job.name: here}, here.cluster)
+    back = toward_place(config, job, here, here.cluster)
     placed = back.chosen(job.name)[0]
     with context.outside(back) as outside:
         if here.to == here.cluster and state.plan(here.plan or 0).leaves != here.cluster:

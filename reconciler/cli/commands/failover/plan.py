@@ -7,7 +7,6 @@ cannot be judged is listed with the cause, and apply leaves it alone; the exit c
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +20,7 @@ from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.failover.check import Checked
 from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.totals import outcome
-from reconciler.fileio import LARGEST_FILE, locked, making, refuse_unwritable, write_whole
-from reconciler.formats import snapshot
+from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
 from reconciler.formats.decimal_text import counted
 from reconciler.formats.plan import Plan
 from reconciler.trust import signing
@@ -64,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     config = context.read_located(options)
     by_hand = arguments.decisions(options)
-    _refuse_applied(options.output)
     refuse_unwritable(options.output, replaces=outputs.PLAN, stdout="check --format json prints a plan.")
     key = context.private_key(options.sign) if options.sign else None
     checked = context.check_jobs(config, options, by_hand)
@@ -92,26 +89,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     return code
 
 
-def _refuse_applied(path: Path) -> None:
-    """Raise ConfigError if the plan that is there was applied."""
-    if os.path.lexists(snapshot.path_for(path)):
-        raise ConfigError(
-            f"{path} was applied, and only its snapshot can undo that.",
-            hint="Write the new plan under another name.",
-        )
-
-
 def _write(plan: Plan, path: Path, key: PrivateKey | None) -> None:
-    """Remove the signature of the file's previous plan before writing the new one.
-
-    Under the lock of the previous plan, which ``apply`` holds while it writes: a search takes long enough for others to
-    apply that plan.
-    """
-    with locked(path):
-        _refuse_applied(path)
-        with making(path):
-            signing.path_for(path).unlink(missing_ok=True)
-        write_whole(path, _readable(plan.texts()))
+    """Remove the signature of the file's previous plan before writing the new one."""
+    with making(path):
+        signing.path_for(path).unlink(missing_ok=True)
+    write_whole(path, _readable(plan.texts()))
     if key is not None:
         signing.sign(path, plan.to_text().encode(), plan.sha256, key)
 

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     policy = plan.policy if config is None else config.policy.start
     show(plan_text(plan, policy))
     if stamp(clock_ms()) >= plan.expires_at:
-        say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not; rollback does not.")
+        say(f"This plan expired at {plan.expires_at}: apply refuses it, signed or not.")
     if options.key is None:
         signature = signing.made_elsewhere(options.signature, options.public_key)
         confirm("Take this signature of the plan?", yes=options.yes)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import Anchor, StoredOffset
-from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, ReconcilerError, Unreachable
+from reconciler.core.errors import Changed, NeedsPerson, OutcomeUnknown, Unreachable
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.ranges import hashed_files
 from reconciler.spark.ranges.planning import Caps
@@ -78,11 +78,7 @@ class Life:
 
     def move(self) -> None:
         self.world.mirror()
-        back = self.world.applied is not None and self.rng.random() < 0.3
-        try:
-            (self.world.move_back if back else self.world.move)()
-        except ReconcilerError:
-            assert back, "only a rollback after records were processed is refused"
+        self.world.move()
 
 
 @pytest.mark.parametrize(

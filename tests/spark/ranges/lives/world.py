@@ -22,8 +22,7 @@ from reconciler.core.errors import OutcomeUnknown, Unreachable
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside
-from reconciler.failover.writing.apply import prepare, refuse, write
-from reconciler.failover.writing.rollback import prepare_rollback, write_rollback
+from reconciler.failover.writing.apply import prepare, refuse
 from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import Change, OffsetStore, Row, WriteResult
@@ -32,6 +31,7 @@ from reconciler.spark.ranges.hashed_files import BEGUN, HashNamedFiles, loads
 from reconciler.spark.ranges.planning import NO_CAPS, Caps, Policy
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
 from reconciler.stores.memory import MemoryStore
+from tests.in_memory import write_all
 
 GROUP, OUT = "clicks", "/out"
 BEGIN_MS = 1_700_000_000_000
@@ -306,19 +306,8 @@ class World:
         to = "b" if self.side == "a" else "a"
         config, outside = self._config(self.side, to), self._outside(to)
         plan = check(config, config.jobs, outside, ByHand(accepted=frozenset({Verdict.NEW}))).plan
-        path = self.folder / f"{next(_numbers)}.plan.json"
-        path.write_text(plan.to_text())
         changes = prepare(plan, config, outside)
         for change in changes:
             refuse(change)
-        write(changes, plan, path, outside)
-        self.side, self.applied = to, (plan, path, config)
-
-    def move_back(self) -> None:
-        """Roll the last move back."""
-        assert self.applied is not None
-        plan, path, config = self.applied
-        outside = self._outside(self.side)
-        back = prepare_rollback(plan, path, config, outside)
-        write_rollback(back, plan, path, config, outside)
-        self.side, self.applied = ("b" if self.side == "a" else "a"), None
+        write_all(changes, plan, config, outside)
+        self.side = to
