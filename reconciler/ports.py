@@ -160,29 +160,14 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbering:
-    """The cluster whose numbers a store's offsets are, where the store itself says so, and since when (epoch ms).
-
-    ``first``: the offset that was stored then, with its anchor; for one that lagged, the offset it was made for.
-    """
-
-    cluster_id: str
-    since_ms: int | None = None
-    first: StoredOffset | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """One stored offset and the token that a compare-and-set on it needs (opaque, never shown).
 
     ``anchor_lag``: offsets between the anchor's record and the stored offset that may hold processed records, if the
     store records it: 0 for a pair that belongs together despite a gap between their offsets. None: derived from
     the two offsets. ``note``: a further remark for the user (for example why there is no anchor), as the end of a
-    sentence. ``text``: the stored value byte for byte, if the store keeps text; another program's text may hold more
-    than ``stored``. ``numbering``: whose number it is; None where only an anchor can tell. ``anchored_ms``: when an
-    anchor that lags was stored (epoch ms), if that is known; the offset's own time of writing is a later one.
-    ``is_copy``: the place has no row; this one is what ``track`` copied from the source's group. ``of_stay``: the stay
-    of the driver that wrote it, where the row has room for it.
+    sentence. ``numbered_by``: the id of the cluster whose number it is, where the store itself says so. ``of_stay``:
+    the stay of the driver that wrote it, where the row has room for it.
     """
 
     key: TopicPartition
@@ -190,10 +175,7 @@ class Row:
     version: str
     anchor_lag: int | None = None
     note: str = ""
-    text: str | None = None
-    numbering: Numbering | None = None
-    anchored_ms: int | None = None
-    is_copy: bool = False
+    numbered_by: str | None = None
     of_stay: int | None = None
 
     @property
@@ -209,28 +191,16 @@ class Change:
     ``new`` None deletes the row (a rollback of a row that ``apply`` created). ``found_from`` is the stored offset that
     a correction was found from, for layouts that carry something over from it.
 
-    ``restores``: make the row what it was when it was read (see ``restoring``), with its ``text`` where it had one.
-    ``undated``: ``new`` has no time of writing and gets none. Both keep it from a time that says that the job had
-    processed everything up to then. ``may_lag``: nothing says whether the anchor of ``new`` was made for its offset or
-    for an older one. ``stay``: the stay that ``new`` begins, for rows that have room for it.
+    ``undated``: ``new`` has no time of writing and gets none, since one would say that the job had processed
+    everything up to then. ``stay``: the stay that ``new`` begins, for rows that have room for it.
     """
 
     key: TopicPartition
     expected: str | None
     new: StoredOffset | None
     found_from: StoredOffset | None = field(default=None, kw_only=True)
-    restores: bool = field(default=False, kw_only=True)
     undated: bool = field(default=False, kw_only=True)
-    may_lag: bool = field(default=False, kw_only=True)
-    text: str | None = field(default=None, kw_only=True)
     stay: int | None = field(default=None, kw_only=True)
-
-    @classmethod
-    def restoring(
-        cls, key: TopicPartition, expected: str | None, before: StoredOffset | None, text: str | None = None
-    ) -> Change:
-        """Put back the row that was read as ``before`` and ``text``. One without a time of writing gets none."""
-        return cls(key, expected, before, restores=True, text=text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,13 +215,12 @@ def read_manifest(folder: Folder) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class CopiedOffsets:
-    """The cluster for which the copy was made, when (RFC 3339), and the offsets at which it began there.
+    """The cluster for which the copy was made, and the offsets at which it began there.
 
     Of an anchor that lags, ``first`` has the offset it was made for.
     """
 
     cluster_id: str
-    made_at: str
     first: Mapping[TopicPartition, StoredOffset]
 
     @property
@@ -247,11 +246,10 @@ def copied_offsets(made: Mapping[str, object]) -> CopiedOffsets | None:
     destination = made.get("destination")
     try:
         cluster = json_fields.string(destination, "cluster_id") if isinstance(destination, dict) else None
-        made_at = json_fields.string(made, "created_at") or ""
         first = dict(_first(made.get("anchors")))
     except FieldError:
         return None
-    return None if cluster is None else CopiedOffsets(cluster, made_at, MappingProxyType(first))
+    return None if cluster is None else CopiedOffsets(cluster, MappingProxyType(first))
 
 
 def _first(anchors: object) -> Iterator[tuple[TopicPartition, StoredOffset]]:

@@ -178,8 +178,7 @@ def _places(found: JobRows, topic: str, name: str, cluster: ClusterInfo) -> list
 def _is_numbered_here(found: JobRows, selected: Selected, cluster_id: str) -> bool:
     """By the location, or by a copied checkpoint's own word."""
     row = selected.row
-    numbering = None if row is None else row.numbering
-    return row is not None and (found.job.moved or (numbering is not None and numbering.cluster_id == cluster_id))
+    return row is not None and (found.job.moved or row.numbered_by == cluster_id)
 
 
 def _left(found: JobRows, destination: TopicPartition, cluster: ClusterInfo) -> Left | None:

@@ -126,7 +126,7 @@ def is_own(row: Row, cluster_id: str) -> bool:
 
 def is_numbered_here(row: Row, cluster_id: str) -> bool:
     """True if the row's offset is in this cluster's numbering, by its anchor or by its store's own word."""
-    return is_own(row, cluster_id) or (row.numbering is not None and row.numbering.cluster_id == cluster_id)
+    return is_own(row, cluster_id) or row.numbered_by == cluster_id
 
 
 def is_unread(stored: StoredOffset | None) -> bool:

@@ -114,7 +114,7 @@ class StorePlace:
     def _held(self, key: TopicPartition, row: Row | None, new: NewNumber) -> int | None:
         if (bad := malformed(row)) is not None:
             raise self._changed(key, f"cannot be read ({bad.message})", new)
-        return None if row is not None and row.is_copy else number_in(row)
+        return number_in(row)
 
     def _is_of_stay(self, row: Row | None, new: NewNumber) -> bool:
         """True if the row names the new stay, or has no room for it: then the number alone counts.

@@ -54,13 +54,6 @@ def encode(stored: StoredOffset) -> str:
     return text
 
 
-def restored(text: str | None, stored: StoredOffset) -> str:
-    """A text that was read before, byte for byte, unless it names another anchor; else as ``encode`` writes it."""
-    if text is not None and decode(text).anchor in (None, stored.anchor):
-        return text
-    return encode(stored)
-
-
 def decode(text: str | None) -> Decoded:
     """Read any metadata, also other programs'. Never raises: metadata of another kind gives a reason instead."""
     if not text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INT32_MAX = 2**31 - 1
@@ -33,14 +32,6 @@ def offset_of(text: str | bytes) -> int:
     if not INT64_MIN <= number <= INT64_MAX:
         raise NotDecimal("does not fit into 64 bits")
     return number
-
-
-def restored(text: str | None, number: int) -> str:
-    """A text that was read before, as it was written, if it says this number; else the number in digits."""
-    with suppress(NotDecimal):
-        if text is not None and offset_of(text) == number:
-            return text
-    return str(number)
 
 
 def partition_of(name: str) -> int | None:

@@ -12,11 +12,10 @@ from dataclasses import replace
 from reconciler.checkpoints.log import by_partition
 from reconciler.checkpoints.reading import CopiedOffsets, copied_offsets, read_folder, read_manifest
 from reconciler.checkpoints.restart import END, Checkpoint, Tracking
-from reconciler.clock import zoned_ms
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.folder import Folder, open_folder
-from reconciler.ports import Numbering, OffsetStore, Row, TopicPartition
+from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.stores import common
 
 
@@ -54,12 +53,11 @@ def _numbered(row: Row, copied: CopiedOffsets) -> Row:
     if row.key.topic not in copied.topics:
         return row
     first = copied.first.get(row.key)
-    made_ms = zoned_ms(copied.made_at)
-    row = replace(row, numbering=Numbering(copied.cluster_id, made_ms, first))
+    row = replace(row, numbered_by=copied.cluster_id)
     lag = None if first is None or first.anchor is None else row.stored.offset - first.offset
     if first is None or first.anchor is None or lag is None or lag < 0 or (lag and first.anchor.is_bare):
         return row
-    return replace(row, stored=replace(row.stored, anchor=first.anchor), anchor_lag=lag, anchored_ms=made_ms)
+    return replace(row, stored=replace(row.stored, anchor=first.anchor), anchor_lag=lag)
 
 
 def _start_rows(found: Checkpoint) -> list[Row]:

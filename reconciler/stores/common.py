@@ -134,7 +134,7 @@ def check_changes(group: str, changes: Sequence[Change]) -> None:
 def stamped(change: Change, now_ms: int) -> StoredOffset | None:
     """The new row with its time of writing: its own if it has one (an import), or is to have none, else now."""
     new = change.new
-    if new is None or new.written_at_ms is not None or change.restores or change.undated:
+    if new is None or new.written_at_ms is not None or change.undated:
         return new
     return replace(new, written_at_ms=now_ms)
 

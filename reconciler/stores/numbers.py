@@ -12,7 +12,6 @@ from enum import Enum
 
 from reconciler.config.addresses import pairs, scheme_of
 from reconciler.core.anchors import shown
-from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.formats.json_fields import INT64_MAX
 from reconciler.stores.parameters import Parameters
@@ -54,10 +53,6 @@ class Number(Enum):
     def kept(self, offset: int) -> int:
         """The number to keep for the next offset to read: the reverse of ``offset``."""
         return offset - 1 if self is Number.LAST and offset >= 0 else offset
-
-    def text(self, before: str | None, offset: int) -> str:
-        """The number to keep, in digits; ``before``, a text that was read, if it says the same number."""
-        return decimal_text.restored(before, self.kept(offset))
 
     def stored(self, value: object) -> int:
         """``offset`` of a value of any type. Raises ValueError if it is not an offset."""

@@ -167,7 +167,7 @@ def _stored_ms(place: JobPartition) -> list[int]:
 def _anchored_ms(row: Row, *, lags: bool) -> int | None:
     """When the row's anchor was stored, else when its record was made; one that lags is older than the offset."""
     is_older = lags or bool(row.anchor_lag)
-    anchor, at_ms = row.stored.anchor, row.anchored_ms if is_older else row.stored.written_at_ms
+    anchor, at_ms = row.stored.anchor, None if is_older else row.stored.written_at_ms
     if anchor is None:
         return None
     return anchor.timestamp_ms if at_ms is None else at_ms

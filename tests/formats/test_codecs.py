@@ -234,11 +234,3 @@ def test_lines_are_read_one_by_one():
     assert next(lines).stored == StoredOffset(5)
     with pytest.raises(ConfigError):
         next(lines)
-
-
-def test_metadata_is_restored_only_if_it_names_the_rows_anchor_or_none() -> None:
-    """It comes from a snapshot, which anyone who may write to a plan's folder can edit."""
-    row, later = StoredOffset(7, Anchor(offset=6)), StoredOffset(7, Anchor(offset=14))
-    assert anchor_text.decode(anchor_text.restored(anchor_text.encode(later), row)).anchor == row.anchor
-    for text in ("", "of another program", anchor_text.encode(row) + " "):
-        assert anchor_text.restored(text, row) == text

@@ -82,8 +82,8 @@ def test_a_job_without_sinks_keeps_what_it_can_of_the_batch_and_says_so(two: Que
 def test_the_copys_manifest_does_not_call_the_offsets_that_stay_the_destinations(two: Query) -> None:
     made = two.clone()
     rows = {row.key.topic: row for row in open_store(f"checkpoint:{made.new_path}").read("clicks")}
-    assert rows["a.o"].numbering is not None
-    assert rows["k"].numbering is None
+    assert rows["a.o"].numbered_by is not None
+    assert rows["k"].numbered_by is None
     changed = json.loads((Path(made.new_path) / MANIFEST).read_text())["changed"]
     assert any('"k"' in edit["after"] for edit in changed)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.core.anchors import StoredOffset
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.formats.json_fields import INT64_MAX
-from reconciler.ports import Change, TopicPartition
 from reconciler.stores.hbase.layouts import cloudera
 from reconciler.stores.numbers import Number, is_undecided, suspicious_name
-from reconciler.stores.zookeeper.layouts import Consumers, Single, edit_of
+from reconciler.stores.zookeeper.layouts import Consumers, Single
 
 TABLE = "postgresql://h/db?table=t&topic=topic&partition=part&offset"
 
@@ -32,11 +30,6 @@ def test_a_last_number_without_a_next_one_is_no_offset() -> None:
         Number.LAST.stored(INT64_MAX)
 
 
-@pytest.mark.parametrize(("text", "offset", "kept"), [("0199", 200, "0199"), ("0199", 150, "149"), ("-1", 0, "-1")])
-def test_a_text_is_restored_only_for_the_offset_that_it_says(text: str, offset: int, kept: str) -> None:
-    assert Number.LAST.text(text, offset) == kept
-
-
 # ---------------------------------------------------------------- codecs
 
 
@@ -49,14 +42,11 @@ def test_a_znode_of_last_numbers_is_read_and_edited_one_below() -> None:
     assert layout.entries(b"-1", 3)[3].offset == 0
 
 
-def test_a_listing_of_last_numbers_is_read_edited_and_restored() -> None:
+def test_a_listing_of_last_numbers_is_read_and_edited() -> None:
     layout = Single("/kafka", Number.LAST)
     text = b"0 : 0199, 1 : 7\n"
     assert {number: entry.offset for number, entry in layout.entries(text, None).items()} == {0: 200, 1: 8}
     assert layout.edited(text, None, {0: 150, 1: 8, 2: 0}) == b"0 : 149, 1 : 7, 2 : -1\n"
-    before = layout.entries(text, None)[0]
-    restoring = Change(TopicPartition("events", 0), "v", StoredOffset(200), restores=True, text=before.text)
-    assert layout.edited(b"0 : 149, 1 : 7\n", None, {0: edit_of(layout, restoring)}) == text
 
 
 def test_a_last_number_that_is_too_large_hides_no_other() -> None:
@@ -77,7 +67,7 @@ def test_a_gap_in_clouderas_rows_of_last_numbers_reads_as_nothing_processed() ->
     assert cloudera.offset_of(b"offsets:0", b"-01", Number.LAST) is None
     assert [cloudera.offset_of(b"offsets:0", text, Number.LAST) for text in (b"7", b"00", b"-1")] == [8, 1, 0]
     assert cloudera.nothing_for([0], Number.LAST) == {b"offsets:0": b"-01"}
-    assert cloudera.restored("007", 8, Number.LAST) == b"007"
+    assert cloudera.text(8, Number.LAST) == b"7"
 
 
 # ---------------------------------------------------------------- addresses

@@ -59,7 +59,7 @@ class Intended:
     @property
     def prior(self) -> StoredOffset | None:
         """What is at the place; None for no row."""
-        return None if self.now is None or self.now.is_copy else self.now.stored
+        return None if self.now is None else self.now.stored
 
     @property
     def keeps_offset(self) -> bool:

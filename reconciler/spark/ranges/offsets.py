@@ -98,7 +98,7 @@ class GroupOffsets:
 
 def as_they_are(rows: Iterable[Row]) -> list[Change]:
     """Changes that write the rows again as they are: a run that read them before can save nothing over them then."""
-    return [Change(row.key, row.version, row.stored, restores=row.stored.written_at_ms is None) for row in rows]
+    return [Change(row.key, row.version, row.stored, undated=row.stored.written_at_ms is None) for row in rows]
 
 
 def refuse_conflicts(conflicts: Sequence[TopicPartition], group: str, store: OffsetStore) -> None:

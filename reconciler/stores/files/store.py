@@ -86,7 +86,7 @@ class _State:
                 rows.append(common.malformed(key, stored.message, group=group, place=where, version=version))
             elif stored is not None:
                 stay = place.range.stay
-                rows.append(Row(key, stored, version, note=_note(place), text=place.range.text, of_stay=stay))
+                rows.append(Row(key, stored, version, note=_note(place), of_stay=stay))
         return rows
 
 
@@ -347,11 +347,6 @@ def _note(place: _Place) -> str:
 def _range(change: Change, now_ms: int) -> ManifestRange:
     topic, partition = change.key.topic, change.key.partition
     stored = common.stamped(change, now_ms)
-    if change.text is not None and stored is not None:
-        with suppress(FieldError):
-            theirs = range_manifests.parse_range(change.text, stored.written_at_ms)
-            if (theirs.topic, theirs.partition, theirs.stored) == (topic, partition, stored):
-                return theirs
     line = range_manifests.line_of(topic, partition, stored, stay=change.stay)
     return ManifestRange(topic, partition, stored, line, stay=change.stay)
 

@@ -104,5 +104,5 @@ def _texts(old: Mapping[int, bytes], changes: Sequence[Change], number: Number) 
     for change in changes:
         texts.pop(change.key.partition, None)
         if change.new is not None:
-            texts[change.key.partition] = cloudera.restored(change.text, change.new.offset, number)
+            texts[change.key.partition] = cloudera.text(change.new.offset, number)
     return texts

@@ -122,13 +122,13 @@ class ClouderaRows:
         if latest is None:
             return []
         rows, version = [], latest.version
-        for number, text in latest.texts.items():
+        for number in latest.texts:
             key, own = TopicPartition(topic, number), f"{version}-{number}"
             if (fault := latest.faults.get(number)) is not None:
                 rows.append(common.unread(key, unreadable(self.table, latest.row, fault), own))
             else:
                 stored = StoredOffset(latest.offsets[number], None, latest.epoch_ms)
-                rows.append(Row(key, stored, own, text=text.decode("latin-1")))
+                rows.append(Row(key, stored, own))
         return sorted(rows, key=lambda row: row.key)
 
     def _wrong_layout(self) -> Refused:

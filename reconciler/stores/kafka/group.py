@@ -108,7 +108,7 @@ class KafkaGroupStore:
         conflicts = set(common.conflicts(changes, {key: row.version for key, row in before.items()}))
         good = [change for change in changes if change.key not in conflicts]
         new = {
-            change.key: Committed(stored.offset, anchor_text.restored(change.text, stored))
+            change.key: Committed(stored.offset, anchor_text.encode(stored))
             for change in good
             if (stored := common.stamped(change, now_ms)) is not None
         }
@@ -215,7 +215,7 @@ def _row(key: TopicPartition, committed: Committed) -> Row:
         _log.debug("no anchor for %s:%d: %s", key.topic, key.partition, found.reason)
     stored = StoredOffset(committed.offset, found.anchor, found.written_at_ms)
     note = f"its anchor cannot be read: {found.reason}" if found.damaged else ""
-    return Row(key, stored, committed.version, note=note, text=committed.metadata)
+    return Row(key, stored, committed.version, note=note)
 
 
 def _refuse_sentinels(changes: Iterable[Change]) -> None:

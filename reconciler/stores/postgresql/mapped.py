@@ -166,18 +166,18 @@ class MappedStore:
             problem = f"its offset is {shown(offset)}, which {err}"
             return self._malformed(group, TopicPartition(topic, number), problem, version=version)
         # A table's version is xmin, the transaction that wrote the row: it distinguishes 5 from a later 5.
-        return Row(TopicPartition(topic, number), stored, f"{version}.{number}.{offset}", text=offset)
+        return Row(TopicPartition(topic, number), stored, f"{version}.{number}.{offset}")
 
     def _put(self, db: Session, group: str, changes: Sequence[Change], found: dict[TopicPartition, Row]) -> None:
         of = self._of(group)
         where = "WHERE {topic}::text = %s AND {partition}::text = %s AND {offset}::text = %s AND {of_group}"
 
         def at(change: Change) -> tuple[str | None, ...]:
-            return change.key.topic, str(change.key.partition), found[change.key].text, *of
+            return change.key.topic, str(change.key.partition), found[change.key].version.split(".", 2)[2], *of
 
         there = [change for change in changes if change.key in found]
         gone = [at(change) for change in there if change.new is None]
-        texts = {c.key: self._columns.number.text(c.text, c.new.offset) for c in changes if c.new is not None}
+        texts = {c.key: str(self._columns.number.kept(c.new.offset)) for c in changes if c.new is not None}
         kept = [(texts[change.key], *at(change)) for change in there if change.new is not None]
         made = [(key.topic, str(key.partition), text, *of) for key, text in texts.items() if key not in found]
         columns = [self._columns.topic, self._columns.partition, self._columns.offset]

@@ -22,15 +22,14 @@ from typing import ClassVar, Protocol, TypeAlias
 from reconciler.core.errors import ConfigError, Refused
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
-from reconciler.ports import Change
 from reconciler.stores import common
 from reconciler.stores.numbers import Number
 from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.client import Ensemble
 from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 
-Edit: TypeAlias = int | str | None
-"""The change to one offset: a new number, a text to restore, or None to remove it."""
+Edit: TypeAlias = int | None
+"""The change to one offset: a new number, or None to remove it."""
 Places: TypeAlias = dict[str, tuple[str, int | None]]
 """Topic, and partition where a znode has one, by path."""
 
@@ -107,8 +106,6 @@ class Consumers(Layout):
         ((_, edit),) = edits.items()
         if edit is None:
             return None
-        if isinstance(edit, str):
-            return edit.encode("ascii")
         if data is not None and self.number.offset(decimal_text.offset_of(data)) == edit:
             return data
         return b"%d" % self.number.kept(edit)
@@ -180,18 +177,6 @@ def _is_listing(data: bytes) -> bool:
         return bool(single_text.parse(data).entries)
     except NotAListing:
         return False
-
-
-def edit_of(layout: Layout, change: Change) -> Edit:
-    """The edit for a change. A text is restored only if it holds the change's number."""
-    if change.new is None or change.text is None:
-        return None if change.new is None else change.new.offset
-    try:
-        (entry,) = layout.entries(change.text.encode("ascii"), None if layout.shared else change.key.partition).values()
-    except ValueError:
-        return change.new.offset
-    same = (entry.partition, entry.offset) == (change.key.partition, change.new.offset)
-    return change.text if same else change.new.offset
 
 
 def problem_of(name: str) -> str | None:

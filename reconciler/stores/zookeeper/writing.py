@@ -22,7 +22,7 @@ from reconciler.formats.decimal_text import NotDecimal
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
 from reconciler.stores.zookeeper.client import Check, Create, Delete, Ensemble, Operation, Set, Znode, ancestors
-from reconciler.stores.zookeeper.layouts import Layout, damaged, edit_of
+from reconciler.stores.zookeeper.layouts import Layout, damaged
 from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 
 TRANSACTION_BYTES = 400_000
@@ -43,7 +43,7 @@ class StoredRow:
 
     def row(self, key: TopicPartition) -> Row:
         stored = StoredOffset(self.entry.offset, None, self.node.mtime_ms)
-        return Row(key, stored, self.version, text=self.entry.text)
+        return Row(key, stored, self.version)
 
     @property
     def version(self) -> str:
@@ -126,7 +126,7 @@ def _operations(layout: Layout, before: Snapshot, changes: Sequence[Change]) -> 
     operations: list[Operation] = []
     for path, here in _by_path(layout, changes).items():
         node = before.nodes[path]
-        edits = {change.key.partition: edit_of(layout, change) for change in here}
+        edits = {change.key.partition: None if change.new is None else change.new.offset for change in here}
         data = layout.edited(
             None if node is None else node.data, None if layout.shared else here[0].key.partition, edits
         )

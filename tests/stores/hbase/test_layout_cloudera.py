@@ -90,9 +90,3 @@ def test_a_value_that_is_no_offset_is_refused_with_its_column(value):
 def test_other_columns_are_ignored(column):
     assert cloudera.partition_of(column) is None
     assert cloudera.texts({column: b"5"}) == {}
-
-
-@pytest.mark.parametrize("text", [None, "", "8", "x", "\u0660", "-7"])
-def test_a_text_is_restored_only_if_it_says_the_offset(text: str | None) -> None:
-    assert cloudera.restored(text, 7) == b"7"
-    assert cloudera.restored("007", 7) == b"007"

@@ -102,7 +102,7 @@ def only(store: ZookeeperStore, group: str = "g") -> Row:
     return row
 
 
-def change(store: ZookeeperStore, new: StoredOffset | None, **more: Any) -> Any:
+def change(store: ZookeeperStore, new: StoredOffset | None) -> Any:
     """Replace the only row."""
     row = only(store)
-    return store.write("g", [Change(row.key, row.version, new, restores=bool(more), **more)], reason="test", now_ms=NOW)
+    return store.write("g", [Change(row.key, row.version, new)], reason="test", now_ms=NOW)

@@ -270,7 +270,7 @@ def _changes(
             )
         # Nothing tells how far such a job was; by the time of the import, row-time would skip all records until then.
         undated = line.stored.anchor is None and line.stored.written_at_ms is None
-        changes.append(Change(key, there.version if there else None, line.stored, undated=undated, may_lag=True))
+        changes.append(Change(key, there.version if there else None, line.stored, undated=undated))
     if changes:
         store.check_writable(job.group)
     return changes

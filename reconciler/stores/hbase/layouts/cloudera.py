@@ -124,14 +124,9 @@ def texts(cells: Mapping[bytes, bytes], number: Number = Number.NEXT) -> dict[in
     return {partition: value for partition, value in found.items() if partition is not None and value != nothing}
 
 
-def text(offset: int) -> bytes:
+def text(offset: int, number: Number = Number.NEXT) -> bytes:
     """An offset as this format writes it."""
-    return b"%d" % offset
-
-
-def restored(unparsed: str | None, offset: int, number: Number = Number.NEXT) -> bytes:
-    """A text that was read before, byte for byte, if it says this offset; else the offset as this format writes it."""
-    return number.text(unparsed, offset).encode()
+    return b"%d" % number.kept(offset)
 
 
 def nothing_for(partitions: Iterable[int], number: Number = Number.NEXT) -> dict[bytes, bytes]:
