@@ -188,8 +188,7 @@ class Row:
 class Change:
     """Put ``new`` at ``key`` if the row's version is still ``expected`` (None: there is no row yet).
 
-    ``new`` None deletes the row (a rollback of a row that ``apply`` created). ``found_from`` is the stored offset that
-    a correction was found from, for layouts that carry something over from it.
+    ``found_from`` is the stored offset that a correction was found from, for layouts that carry something over from it.
 
     ``undated``: ``new`` has no time of writing and gets none, since one would say that the job had processed
     everything up to then. ``stay``: the stay that ``new`` begins, for rows that have room for it.
@@ -197,7 +196,7 @@ class Change:
 
     key: TopicPartition
     expected: str | None
-    new: StoredOffset | None
+    new: StoredOffset
     found_from: StoredOffset | None = field(default=None, kw_only=True)
     undated: bool = field(default=False, kw_only=True)
     stay: int | None = field(default=None, kw_only=True)

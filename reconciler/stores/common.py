@@ -127,16 +127,14 @@ def check_changes(group: str, changes: Sequence[Change]) -> None:
         seen.add(change.key)
         if not 0 <= change.key.partition <= INT32_MAX:
             raise ValueError(f"{change.key.partition} is not a partition's number")
-        if change.new is not None and not INT64_MIN <= change.new.offset <= INT64_MAX:
+        if not INT64_MIN <= change.new.offset <= INT64_MAX:
             raise ValueError(f"{change.new.offset} is not an offset")
 
 
-def stamped(change: Change, now_ms: int) -> StoredOffset | None:
+def stamped(change: Change, now_ms: int) -> StoredOffset:
     """The new row with its time of writing: its own if it has one (an import), or is to have none, else now."""
     new = change.new
-    if new is None or new.written_at_ms is not None or change.undated:
-        return new
-    return replace(new, written_at_ms=now_ms)
+    return new if new.written_at_ms is not None or change.undated else replace(new, written_at_ms=now_ms)
 
 
 def malformed(key: TopicPartition, problem: str, *, group: str, place: str, version: str = "", hint: str = "") -> Row:

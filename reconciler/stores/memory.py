@@ -57,9 +57,8 @@ class MemoryStore:
             if conflicts:
                 return WriteResult(conflicts=conflicts)
             for change in changes:
-                rows.pop(change.key, None)
-                if (new := common.stamped(change, now_ms)) is not None:
-                    rows[change.key] = Row(change.key, new, str(next(_versions)), of_stay=change.stay)
+                new = common.stamped(change, now_ms)
+                rows[change.key] = Row(change.key, new, str(next(_versions)), of_stay=change.stay)
         return common.written(changes)
 
     def create(self) -> None:

@@ -48,7 +48,6 @@ def test_cells_of_hbase_in_layout_anchored(goldens: Goldens) -> None:
     codec = of.hbase_anchored
     values: dict[str, bytes | str] = {"row": codec.row_key(GROUP, TOPIC, 3), "column": codec.COLUMN}
     entries = {name: codec.RowChange(7, row, "apply", NOW_MS) for name, row in ROWS.items()}
-    entries["deleted"] = codec.RowChange(8, None, "rollback", NOW_MS)
     values |= {name: codec.encode(entry, "nonce") for name, entry in entries.items()}
     goldens.check("formats/stores/hbase-anchored.txt", lines(values))
 
@@ -59,7 +58,6 @@ def test_cells_of_hbase_in_layout_cloudera(goldens: Goldens) -> None:
     values: dict[str, bytes | str] = {
         "row": row,
         "cells": cells(written),
-        "cells, nothing": cells(of.cloudera.nothing_for([0, 1])),
     }
     goldens.check("formats/stores/hbase-cloudera.txt", lines(values))
 
@@ -92,7 +90,6 @@ def test_znodes_of_zookeeper(goldens: Goldens) -> None:
         "single, offset": single.offset(TOPIC, 3),
         "single, text": listing.text,
         "single, text of a new znode": of.zookeeper_single.parse("").edited({1: 42}).text,
-        "single, text without partition 0": listing.edited({0: None}).text,
     }
     goldens.check("formats/stores/zookeeper.txt", lines(values))
 

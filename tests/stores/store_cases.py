@@ -26,7 +26,6 @@ class Case:
     real_compare_and_set: bool = True
     any_topic_name: bool = True
     sentinels: bool = True
-    deletes_single_rows: bool = True
     groups: bool = True
     rows_apart: bool = True
     """A row's version does not change with another row."""
@@ -88,7 +87,6 @@ def kafka_case(bootstrap: str) -> Case:
         versions_recur=True,
         any_topic_name=False,
         sentinels=False,
-        deletes_single_rows=False,
     )
 
 

@@ -257,7 +257,7 @@ def test_nothing_is_ever_written(written):
     for attempt in (
         lambda: store.check_writable("g"),
         lambda: store.write("g", [change], reason="t", now_ms=NOW),
-        lambda: store.write("g", [Change(TopicPartition("p", 0), None, None)], reason="t", now_ms=NOW),
+        lambda: store.write("g", [Change(TopicPartition("p", 0), None, StoredOffset(1))], reason="t", now_ms=NOW),
     ):
         with pytest.raises(Refused, match="is read-only; nothing was written") as caught:
             attempt()

@@ -66,7 +66,6 @@ def test_a_gap_in_clouderas_rows_of_last_numbers_reads_as_nothing_processed() ->
     assert cloudera.texts(row, Number.LAST) == {1: b"7"}
     assert cloudera.offset_of(b"offsets:0", b"-01", Number.LAST) is None
     assert [cloudera.offset_of(b"offsets:0", text, Number.LAST) for text in (b"7", b"00", b"-1")] == [8, 1, 0]
-    assert cloudera.nothing_for([0], Number.LAST) == {b"offsets:0": b"-01"}
     assert cloudera.text(8, Number.LAST) == b"7"
 
 

@@ -198,6 +198,17 @@ def test_a_row_written_again_has_another_version(store, case, group):
         assert only_row(store, group).version != first.version
 
 
+def test_a_write_of_one_row_leaves_the_others_as_they_are(store, case, group):
+    put(store, group, {case.key(n): StoredOffset(n) for n in range(2)})
+    first, second = store.read(group)
+    stale = store.write(group, [Change(first.key, second.version, StoredOffset(9))], reason="no", now_ms=NOW)
+    assert stale.conflicts == (first.key,)
+    store.write(group, [Change(first.key, first.version, StoredOffset(9))], reason="yes", now_ms=NOW)
+    changed, left = store.read(group)
+    assert (changed.stored.offset, left.key, left.stored.offset) == (9, second.key, 1)
+    assert left.version == second.version or not case.rows_apart
+
+
 def test_reading_alone_does_not_change_a_version(store, case, group):
     put(store, group, {case.key(): StoredOffset(1, FULL)})
     with closing(case.open()) as another:
@@ -221,9 +232,8 @@ def test_expecting_no_row_conflicts_with_an_existing_row(store, case, group):
 
 
 def test_expecting_a_row_conflicts_with_a_missing_row(store, case, group):
-    for new in (StoredOffset(2), None):
-        result = store.write(group, [Change(case.key(), "1", new)], reason="test", now_ms=NOW)
-        assert result.conflicts == (case.key(),)
+    result = store.write(group, [Change(case.key(), "1", StoredOffset(2))], reason="test", now_ms=NOW)
+    assert result.conflicts == (case.key(),)
     assert store.read(group) == []
 
 
@@ -237,46 +247,6 @@ def test_a_batch_with_a_conflict_writes_nothing_or_only_the_other_rows(store, ca
         assert (result.written, found) == ((), {0: 1})
     else:
         assert (set(result.written), found) == ({case.key(1), case.key(2)}, {0: 1, 1: 11, 2: 12})
-
-
-def test_all_rows_of_a_group_can_be_deleted(store, case, group):
-    put(store, group, {case.key(n): StoredOffset(n) for n in range(3)})
-    gone = [Change(row.key, row.version, None) for row in store.read(group)]
-    assert len(store.write(group, gone, reason="rollback", now_ms=NOW).written) == 3
-    assert store.read(group) == []
-    put(store, group, {case.key(): StoredOffset(5)})
-    assert only_row(store, group).stored.offset == 5
-
-
-def test_one_row_can_be_deleted(store, case, group):
-    if not case.deletes_single_rows:
-        pytest.skip("this store deletes whole groups only")
-    put(store, group, {case.key(n): StoredOffset(n) for n in range(2)})
-    first, second = store.read(group)
-    stale = store.write(group, [Change(first.key, second.version, None)], reason="no", now_ms=NOW)
-    assert stale.conflicts == (first.key,)
-    store.write(group, [Change(first.key, first.version, None)], reason="yes", now_ms=NOW)
-    (left,) = store.read(group)
-    assert (left.key, left.stored.offset) == (second.key, 1)
-    assert left.version == second.version or not case.rows_apart
-
-
-def test_a_recreated_row_has_another_version(store, case, group):
-    if case.versions_recur:
-        pytest.skip("this store's versions are of the content")
-    seen = set()
-    for _ in range(3):
-        put(store, group, {case.key(): StoredOffset(1)})
-        row = only_row(store, group)
-        seen.add(row.version)
-        store.write(group, [Change(row.key, row.version, None)], reason="test", now_ms=NOW)
-    assert len(seen) == 3
-
-
-def test_deleting_a_missing_row_does_nothing(store, case, group):
-    result = store.write(group, [Change(case.key(), None, None)], reason="test", now_ms=NOW)
-    assert (result.written, result.conflicts) == ((case.key(),), ())
-    assert store.read(group) == []
 
 
 def test_creating_an_existing_store_changes_nothing(store, case, group):

@@ -163,7 +163,7 @@ class HashNamedFiles(RangeSink):
             secrets.token_hex(8),
             batch.ranges,
             {change.key: batch.rows[change.key].stored for change in changes if change.key in batch.rows},
-            {change.key: change.new for change in changes if change.new is not None},
+            {change.key: change.new for change in changes},
         )
         if not self._directory.write(BEGUN, dumps(self._begun), replace=is_repeated):
             raise self._taken_over(batch)

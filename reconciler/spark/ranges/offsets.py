@@ -67,9 +67,7 @@ class GroupOffsets:
     def dated(self, changes: Sequence[Change]) -> list[Change]:
         """The changes as written now. The batch took its time; a hand-over meanwhile is older than they are."""
         now_ms = self._now_ms()
-        return [
-            replace(each, new=None if each.new is None else replace(each.new, written_at_ms=now_ms)) for each in changes
-        ]
+        return [replace(each, new=replace(each.new, written_at_ms=now_ms)) for each in changes]
 
     def save_beginnings(self, begin: Mapping[TopicPartition, int | None], edges: LogEdges, reader: LogReader) -> None:
         """Create rows for partitions that begin: at an offset, anchored at the record before it, or unread (None)."""

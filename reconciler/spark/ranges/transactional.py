@@ -115,7 +115,7 @@ class PostgresTransaction(RangeSink):
                 batch.group,
                 changes,
                 reason=f"batch {batch.name}",
-                now_ms=changes[0].new.written_at_ms or 0,  # type: ignore[union-attr]
+                now_ms=changes[0].new.written_at_ms or 0,
             )
             if not written.conflicts:
                 self._merge_staged(db, staged)

@@ -283,8 +283,8 @@ class FilesStore:
         if max(self._numbers(folder_of(group)), default=number) == number:
             return
         places = self._state(group).places
-        mine = [change.key for change in changes if change.new is not None]
-        if not mine or any(key not in places or places[key].version != version for key in mine):
+        mine = [change.key for change in changes]
+        if any(key not in places or places[key].version != version for key in mine):
             raise OutcomeUnknown(
                 f"Others wrote offsets of group {group!r} in {self._folder.shown} at the same moment, and it is not"
                 " known whether these came before theirs.",

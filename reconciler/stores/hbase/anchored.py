@@ -24,15 +24,14 @@ FAMILIES: Mapping[bytes, Mapping[str, int]] = {layout.FAMILY: {}}
 
 @dataclass(frozen=True, slots=True)
 class _CurrentRow:
-    """A row's cell, and its content. A deleted row has a cell too, without an offset."""
+    """A row's cell, and its content."""
 
     value: bytes
     entry: layout.RowChange
 
     @property
-    def version(self) -> str | None:
-        """None for a deleted row."""
-        return None if self.entry.stored is None else hashlib.blake2b(self.value, digest_size=16).hexdigest()
+    def version(self) -> str:
+        return hashlib.blake2b(self.value, digest_size=16).hexdigest()
 
 
 class AnchoredStore(HBaseStore):
@@ -53,7 +52,7 @@ class AnchoredStore(HBaseStore):
             current = self._parsed(cells)
         except UnreadableRow as error:
             return common.unread(key, error)
-        if current is None or current.entry.stored is None or current.version is None:
+        if current is None:
             return None
         return Row(key, current.entry.stored, current.version, of_stay=current.entry.stay)
 
@@ -67,8 +66,7 @@ class AnchoredStore(HBaseStore):
         names = {change.key: _row_key(group, change.key) for change in changes}
         rows = self._table.rows(list(names.values()))
         current = {key: row for key, name in names.items() if (row := self._parsed(rows.get(name, {}))) is not None}
-        versions = {key: version for key, row in current.items() if (version := row.version) is not None}
-        lost = set(common.conflicts(changes, versions))
+        lost = set(common.conflicts(changes, {key: row.version for key, row in current.items()}))
         written = 0
         for change in changes:
             if change.key in lost:
@@ -98,8 +96,6 @@ class AnchoredStore(HBaseStore):
 
     def _put(self, name: bytes, current: _CurrentRow | None, change: Change, reason: str, now_ms: int) -> bool:
         """True if the change was made, False if another writer was first."""
-        if change.new is None and (current is None or current.entry.stored is None):
-            return True
         number = 1 if current is None else current.entry.change + 1
         entry = layout.RowChange(number, common.stamped(change, now_ms), reason, now_ms, change.stay)
         value = layout.encode(entry, secrets.token_hex(8))

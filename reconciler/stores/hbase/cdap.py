@@ -54,16 +54,14 @@ class _Current:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """The write of one row: its cells before, and the new ones (none: the row is deleted)."""
+    """The write of one row: its cells before, and the new ones."""
 
     key: TopicPartition
     before: _Current
     cells: Mapping[bytes, bytes]
 
     def is_done(self, now: _Current) -> bool:
-        return {name: now.cells[name].value for name in self.cells if name in now.cells} == self.cells and (
-            bool(self.cells) or now.stored is None
-        )
+        return {name: now.cells[name].value for name in self.cells if name in now.cells} == self.cells
 
 
 class CdapStore(HBaseStore):
@@ -131,17 +129,8 @@ class CdapStore(HBaseStore):
     # ------------------------------------------------------------ writing
 
     def _writes(self, changes: Sequence[Change], before: Mapping[TopicPartition, _Current]) -> list[_Write]:
-        """The rows to write, without the deletions of rows that do not exist."""
-        cells: dict[TopicPartition, Mapping[bytes, bytes]] = {
-            change.key: {} for change in changes if change.new is None and before[change.key].cells
-        }
-        new = [
-            NewRow(change.key, change.new, before[change.key].cells, change.found_from)
-            for change in changes
-            if change.new is not None
-        ]
-        cells |= self._layout.new_cells(new)
-        return [_Write(key, before[key], each) for key, each in cells.items()]
+        new = [NewRow(each.key, each.new, before[each.key].cells, each.found_from) for each in changes]
+        return [_Write(key, before[key], cells) for key, cells in self._layout.new_cells(new).items()]
 
     def _carry_out(self, writes: Sequence[_Write], now_ms: int) -> set[TopicPartition]:
         """Write the rows; the keys of those that another program changed first."""
@@ -152,9 +141,7 @@ class CdapStore(HBaseStore):
 
     def _write(self, write: _Write, now_ms: int) -> None:
         name, before = self._layout.row_key(write.key), write.before
-        if not write.cells:
-            self._table.delete(name, list(before.cells), at=before.stamp)
-        elif is_transaction(before.stamp):  # C2
+        if is_transaction(before.stamp):  # C2
             age = now_ms * TRANSACTIONS_PER_MS - before.stamp
             self._table.put(name, write.cells, at=before.stamp + 1 + max(0, age) // 1000)
         else:  # C1

@@ -86,8 +86,7 @@ class ClouderaStore(HBaseStore):
         if epoch_ms > cloudera.MAX_EPOCH_MS:
             raise ConfigError(f"This layout cannot hold the time {epoch_ms}.", hint="Set this machine's clock right.")
         row, old = cloudera.row_key(topic, group, epoch_ms), [] if before is None else [(before.row, before.texts)]
-        nothing = cloudera.nothing_for(before.texts if before is not None else {}, self._rows.number)
-        self._table.put(row, cloudera.dense(texts, self._rows.number) or nothing)
+        self._table.put(row, cloudera.dense(texts, self._rows.number))
         try:
             found = [(each.row, each.texts) for each in self._rows.latest_two(topic, group)]
             if found == [(row, texts), *old]:
@@ -100,9 +99,4 @@ class ClouderaStore(HBaseStore):
 
 def _texts(old: Mapping[int, bytes], changes: Sequence[Change], number: Number) -> dict[int, bytes]:
     """The new row's offsets: the latest row's, with the changes put in."""
-    texts = dict(old)
-    for change in changes:
-        texts.pop(change.key.partition, None)
-        if change.new is not None:
-            texts[change.key.partition] = cloudera.text(change.new.offset, number)
-    return texts
+    return {**old, **{change.key.partition: cloudera.text(change.new.offset, number) for change in changes}}

@@ -163,11 +163,6 @@ class HBaseTable:
         else:
             self._write(lambda client: client.mutateRowTs(self._table, key, mutations, at, {}))
 
-    def delete(self, key: bytes, columns: Sequence[bytes], *, at: int) -> None:
-        """Delete the columns' cells with timestamps up to ``at``, of one row in one step."""
-        mutations = [_thrift().Mutation(isDelete=True, column=column) for column in columns]
-        self._write(lambda client: client.mutateRowTs(self._table, key, mutations, at, {}))
-
     def delete_row(self, key: bytes) -> None:
         self._write(lambda client: client.deleteAllRow(self._table, key, {}))
 

@@ -32,7 +32,6 @@ BATCH = 250
 """Partitions per commit. A commit becomes one record batch of at most 1 MB by default; a row takes at most 1.6 kB."""
 
 _log = logging.getLogger(__name__)
-notes = logging.getLogger("reconciler.notes.kafka_group")
 
 
 class KafkaGroupStore:
@@ -96,7 +95,7 @@ class KafkaGroupStore:
         """Commit the changes whose rows are still at their expected versions.
 
         ``reason`` is only logged: Kafka keeps no history. Raises Refused, with nothing written, for a live group, a
-        sentinel, a topic or partition that the cluster does not have, and a deletion of some but not all rows.
+        sentinel, and a topic or partition that the cluster does not have.
         Raises OutcomeUnknown if a commit was not answered, was accepted in part, or was overwritten at once.
         """
         common.check_changes(group, changes)
@@ -108,14 +107,10 @@ class KafkaGroupStore:
         conflicts = set(common.conflicts(changes, {key: row.version for key, row in before.items()}))
         good = [change for change in changes if change.key not in conflicts]
         new = {
-            change.key: Committed(stored.offset, anchor_text.encode(stored))
+            change.key: Committed(change.new.offset, anchor_text.encode(common.stamped(change, now_ms)))
             for change in good
-            if (stored := common.stamped(change, now_ms)) is not None
         }
-        gone = [change.key for change in good if change.new is None and change.key in before]
         self._refuse_unknown_topics(group, new)
-        if gone:
-            self._delete(group, gone, also_writing=bool(new))
         self._commit(group, new)
         _log.info("committed %d offsets of group %r: %s", len(new), group, reason)
         return common.written(changes, conflicts)
@@ -127,11 +122,10 @@ class KafkaGroupStore:
         """Raise Refused if the group has live members, or may not be looked at or changed. Writes nothing."""
         common.check_name("group's name", group)
         found = self._refuse_live(group)
-        if not (found.may_commit or found.may_delete):
+        if not found.may_commit:
             raise Refused(
                 f"This user may not change group {group!r}; nothing was written.",
-                hint=f"Ask the cluster's administrator for Read on group {group!r}, or for Delete on it where all its"
-                " offsets are to be removed.",
+                hint=f"Ask the cluster's administrator for Read on group {group!r}.",
             )
 
     def close(self) -> None:
@@ -170,21 +164,6 @@ class KafkaGroupStore:
                     hint=f"Ask the cluster's administrator for Read on topic {key.topic!r}.",
                 )
 
-    def _delete(self, group: str, keys: Sequence[TopicPartition], *, also_writing: bool) -> None:
-        if also_writing or self._requests.all_committed(group).keys() != set(keys):
-            raise Refused(
-                f"Kafka's Python client cannot delete single offsets, and group {group!r} keeps others than the"
-                f" {len(keys)} to delete; nothing was written.",
-                hint="Run kafka-consumer-groups.sh --delete-offsets --group '"
-                f"{group}' {_topic_options(keys)}, then run this again for the rest.",
-            )
-        notes.warning(
-            "group %s will be deleted with all its offsets, also those of topics that this user may not describe, if"
-            " there are any",
-            group,
-        )
-        self._requests.delete_group(group)
-
     def _commit(self, group: str, new: Mapping[TopicPartition, Committed]) -> None:
         from reconciler.stores.kafka.group_requests import outcome_unknown
 
@@ -220,19 +199,12 @@ def _row(key: TopicPartition, committed: Committed) -> Row:
 
 def _refuse_sentinels(changes: Iterable[Change]) -> None:
     for change in changes:
-        if change.new is not None and change.new.is_sentinel:
+        if change.new.is_sentinel:
             raise Refused(
                 f"Kafka holds no negative offset: {change.new.offset} for {change.key.topic}:"
                 f"{change.key.partition} cannot be committed; nothing was written.",
                 hint="Leave the row out: a group without a row starts by its own auto.offset.reset.",
             )
-
-
-def _topic_options(keys: Iterable[TopicPartition]) -> str:
-    by_topic: dict[str, list[str]] = {}
-    for key in sorted(keys):
-        by_topic.setdefault(key.topic, []).append(str(key.partition))
-    return " ".join(f"--topic {topic}:{','.join(numbers)}" for topic, numbers in by_topic.items())
 
 
 def open_address(

@@ -119,7 +119,6 @@ class GroupRequests:
                 state=found.state.name,
                 members=tuple(f"{member.client_id} at {member.host.lstrip('/')}" for member in found.members),
                 may_commit=_allows(AclOperation.READ, found.authorized_operations),
-                may_delete=_allows(AclOperation.DELETE, found.authorized_operations),
             )
 
         return self._admin.call(f"look at the members of group {group!r}", ask, _to_look_at(group))
@@ -175,19 +174,6 @@ class GroupRequests:
         topics = _some(sorted({key.topic for key in rows}))
         needs = Needs(topic=f"Read on {topics}", group=f"Read on group {group!r}")
         self._send(group, f"commit offsets of group {group!r}", ask, needs)
-
-    def delete_group(self, group: str) -> None:
-        """Delete the group with all its offsets, if it still exists."""
-
-        def ask(client: AdminClient, timeout_s: float) -> None:
-            try:
-                client.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
-            except KafkaException as err:
-                if code_of(err) != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
-
-        doing = f"delete group {group!r}, which holds nothing but the offsets to be removed"
-        self._send(group, doing, ask, Needs(group=f"Delete on group {group!r}"))
 
     def _send(self, group: str, doing: str, ask: Ask[None], needs: Needs) -> None:
         was_sent = False

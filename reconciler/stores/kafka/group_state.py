@@ -34,7 +34,6 @@ class GroupState:
     state: str
     members: tuple[str, ...] = ()
     may_commit: bool = True
-    may_delete: bool = True
 
     @property
     def live(self) -> bool:

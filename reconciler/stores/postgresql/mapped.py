@@ -80,7 +80,7 @@ class MappedStore:
 
         def work(db: Session) -> WriteResult:
             self._refuse_unwritable(db)
-            if any(change.expected is None and change.new is not None for change in changes):
+            if any(change.expected is None for change in changes):
                 db.run(self._sql("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
             found = self._rows(db, group, {change.key.topic for change in changes}, lock=True)
             conflicts = common.conflicts(changes, {key: row.version for key, row in found.items()})
@@ -175,10 +175,8 @@ class MappedStore:
         def at(change: Change) -> tuple[str | None, ...]:
             return change.key.topic, str(change.key.partition), found[change.key].version.split(".", 2)[2], *of
 
-        there = [change for change in changes if change.key in found]
-        gone = [at(change) for change in there if change.new is None]
-        texts = {c.key: str(self._columns.number.kept(c.new.offset)) for c in changes if c.new is not None}
-        kept = [(texts[change.key], *at(change)) for change in there if change.new is not None]
+        texts = {change.key: str(self._columns.number.kept(change.new.offset)) for change in changes}
+        kept = [(texts[change.key], *at(change)) for change in changes if change.key in found]
         made = [(key.topic, str(key.partition), text, *of) for key, text in texts.items() if key not in found]
         columns = [self._columns.topic, self._columns.partition, self._columns.offset]
         columns += [self._columns.group] if self._columns.group else []
@@ -187,12 +185,11 @@ class MappedStore:
             columns=sql.SQL(", ").join(map(identifier, columns)),
             marks=sql.SQL(", ").join([sql.Placeholder()] * len(columns)),
         )
-        done = db.each(self._sql(f"DELETE FROM {{table}} {where}"), gone)
-        done += db.each(self._sql(f"UPDATE {{table}} SET {{offset}} = %s {where}"), kept)
+        done = db.each(self._sql(f"UPDATE {{table}} SET {{offset}} = %s {where}"), kept)
         done += db.each(insert, made)
-        if done != len(gone) + len(kept) + len(made):
+        if done != len(changes):
             raise Refused(
-                f"{self._database.place} took {done} of {len(gone) + len(kept) + len(made)} changes of"
+                f"{self._database.place} took {done} of {len(changes)} changes of"
                 f" {self._name} without an error; nothing was written.",
                 hint="A trigger, a rule or a row security policy of the table keeps back the others.",
             )

@@ -30,7 +30,7 @@ _DECLARED = sql.SQL(", ").join(
     sql.SQL("{} {}").format(identifier(name), sql.SQL(kind)) for name, kind in _TYPES.items()
 )
 _KEY = ("grp", "topic", "partition")
-_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE")
 
 
 class OwnStore:
@@ -139,19 +139,15 @@ class OwnStore:
         """Write the changes; ``there`` are the rows that exist."""
         sequence = quoted(self._schema, "reconciler_changes")
         found = db.all("SELECT nextval(%s::regclass) FROM generate_series(1, %s)", (sequence, len(changes)))
-        gone, updated, inserted = [], [], []
+        updated, inserted = [], []
         for change, (number,) in zip(changes, sorted(found), strict=True):
-            key, new = (group, change.key.topic, change.key.partition), common.stamped(change, now_ms)
-            if new is None:
-                gone.append(key)
-                continue
-            after = sql_rows.to_columns(new, change.stay)
+            key = (group, change.key.topic, change.key.partition)
+            after = sql_rows.to_columns(common.stamped(change, now_ms), change.stay)
             if change.key in there:
                 updated.append((number, *after, *key))
             else:
                 inserted.append((*key, number, *after))
         where = "WHERE grp = %s AND topic = %s AND partition = %s"
-        db.each(self._sql(f"DELETE FROM {{table}} {where}", "reconciler_offsets"), gone)
         new_values = ", ".join(f"{name} = %s" for name in COLUMNS)
         db.each(self._sql(f"UPDATE {{table}} SET change = %s, {new_values} {where}", "reconciler_offsets"), updated)
         insert = self._insert("reconciler_offsets", (*_KEY, "change", *COLUMNS), " ON CONFLICT DO NOTHING")

@@ -287,11 +287,8 @@ class SqliteStore:
         return common.conflicts(changes, {TopicPartition(t, p): sql_rows.version(name, c) for t, p, c in found})
 
     def _put(self, db: sqlite3.Connection, group: str, change: Change, now_ms: int) -> None:
-        row, new = (group, change.key.topic, change.key.partition), common.stamped(change, now_ms)
-        if new is None:
-            db.execute("DELETE FROM reconciler_offsets WHERE grp = ? AND topic = ? AND partition = ?", row)
-            return
-        values = (*row, schema.next_change(db), *sql_rows.to_columns(new, change.stay))
+        after = sql_rows.to_columns(common.stamped(change, now_ms), change.stay)
+        values = (group, change.key.topic, change.key.partition, schema.next_change(db), *after)
         marks = ", ".join("?" * len(values))
         db.execute(
             f"REPLACE INTO reconciler_offsets (grp, topic, partition, change, {schema.COLUMNS}) VALUES ({marks})",

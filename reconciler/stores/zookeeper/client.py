@@ -77,14 +77,6 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete a znode that is at this version."""
-
-    path: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class Check:
     """Fail the transaction unless the znode is at this version."""
 
@@ -92,7 +84,7 @@ class Check:
     version: int
 
 
-Operation: TypeAlias = Create | Set | Delete | Check
+Operation: TypeAlias = Create | Set | Check
 
 
 class Ensemble:
@@ -198,7 +190,7 @@ class Ensemble:
                 continue
             if isinstance(answer, _RACES):
                 return False
-            verb = {Create: "create", Set: "write", Delete: "delete", Check: "read"}[type(operation)]
+            verb = {Create: "create", Set: "write", Check: "read"}[type(operation)]
             raise self._refused(answer, f"{verb} {operation.path}", nothing_written=True)
         return not any(isinstance(answer, Exception) for answer in answers)
 
@@ -359,8 +351,6 @@ def _add(transaction: Any, operation: Operation, lists: Mapping[str, list[ACL]])
             transaction.create(path, data, acl=lists.get(path) or None)
         case Set(path, data, version):
             transaction.set_data(path, data, version)
-        case Delete(path, version):
-            transaction.delete(path, version)
         case Check(path, version):
             transaction.check(path, version)
 

@@ -28,8 +28,6 @@ from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.client import Ensemble
 from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 
-Edit: TypeAlias = int | None
-"""The change to one offset: a new number, or None to remove it."""
 Places: TypeAlias = dict[str, tuple[str, int | None]]
 """Topic, and partition where a znode has one, by path."""
 
@@ -62,8 +60,8 @@ class Layout(Protocol):
     def salvaged(self, data: bytes, partition: int | None) -> tuple[dict[int, PartitionText], list[int]]:
         """The sound offsets of a znode that ``entries`` refuses, and the partitions of the others."""
 
-    def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
-        """A znode's bytes after the edits, None for no znode. An offset that stays the same number keeps its bytes."""
+    def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, int]) -> bytes:
+        """A znode's bytes with these next offsets to read. An offset that stays the same number keeps its bytes."""
 
 
 class Consumers(Layout):
@@ -102,10 +100,8 @@ class Consumers(Layout):
         assert partition is not None
         return {}, [partition]
 
-    def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
+    def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, int]) -> bytes:
         ((_, edit),) = edits.items()
-        if edit is None:
-            return None
         if data is not None and self.number.offset(decimal_text.offset_of(data)) == edit:
             return data
         return b"%d" % self.number.kept(edit)
@@ -157,18 +153,12 @@ class Single(Layout):
     def _meant(self, entry: PartitionText) -> PartitionText:
         return replace(entry, offset=self.number.offset(entry.offset))
 
-    def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, Edit]) -> bytes | None:
+    def edited(self, data: bytes | None, partition: int | None, edits: Mapping[int, int]) -> bytes:
         listing = single_text.parse(data or b"")
         present = {entry.partition: entry.offset for entry in listing.entries}
-        kept = {number: self.number.kept(edit) if isinstance(edit, int) else edit for number, edit in edits.items()}
-        listing = listing.edited(
-            {
-                number: single_text.parse_entry(edit) if isinstance(edit, str) else edit
-                for number, edit in sorted(kept.items())
-                if not isinstance(edit, int) or present.get(number) != edit
-            }
-        )
-        return listing.text.encode("ascii") if listing.entries else None
+        kept = {number: self.number.kept(edit) for number, edit in sorted(edits.items())}
+        changed = {number: edit for number, edit in kept.items() if present.get(number) != edit}
+        return listing.edited(changed).text.encode("ascii")
 
 
 def _is_listing(data: bytes) -> bool:

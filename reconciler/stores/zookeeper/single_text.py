@@ -1,7 +1,7 @@
 """A topic's offsets in one text, ``PARTITION:OFFSET,PARTITION:OFFSET,…``, edited in place.
 
 Another program's text may have white space around numbers, colons and commas, a comma or a line break at the end, and
-its partitions in any order. An edit keeps all other bytes. An entry that was added and then removed leaves no trace.
+its partitions in any order. An edit keeps all other bytes.
 """
 
 from __future__ import annotations
@@ -44,19 +44,15 @@ class Listing:
     def text(self) -> str:
         return "".join(gap + entry.text for gap, entry in zip(self.gaps, self.entries, strict=False)) + self.gaps[-1]
 
-    def edited(self, edits: Mapping[int, int | PartitionText | None]) -> Listing:
-        """The listing after each edit, in their order.
+    def edited(self, edits: Mapping[int, int]) -> Listing:
+        """The listing with these offsets, in their order.
 
-        An offset is spaced like its partition's entry, or like the first one; an entry takes the place of its
-        partition's, or goes to the end; with None the entry goes, and one of the commas around it.
+        An offset is spaced like its partition's entry, or like the first one, and goes to the end.
         Each takes constant time: a write may edit all of ten thousand partitions.
         """
         listing = _Editing(self)
         for partition, edit in edits.items():
-            if edit is None:
-                listing.remove(partition)
-            else:
-                listing.put(partition, edit)
+            listing.put(partition, edit)
         return listing.result()
 
 
@@ -68,22 +64,12 @@ class _Editing:
         self._gaps = dict(zip(self._entries, listing.gaps, strict=False))
         self._end = listing.gaps[-1]
 
-    def remove(self, partition: int) -> None:
-        if partition not in self._entries:
-            return
-        is_first, gap = next(iter(self._entries)) == partition, self._gaps.pop(partition)
-        del self._entries[partition]
-        if not self._entries:
-            self._end = gap + self._end
-        elif is_first:
-            self._gaps[next(iter(self._entries))] = gap
-
-    def put(self, partition: int, edit: int | PartitionText) -> None:
+    def put(self, partition: int, edit: int) -> None:
         old = self._entries.get(partition)
         if old is None:
             self._gaps[partition] = self._gap_of_new()
         like = old or next(iter(self._entries.values()), None)
-        self._entries[partition] = edit if isinstance(edit, PartitionText) else _spaced_like(like, partition, edit)
+        self._entries[partition] = _spaced_like(like, partition, edit)
 
     def _gap_of_new(self) -> str:
         """What stands before an entry that goes to the end: like the second's, else a comma."""
@@ -131,14 +117,6 @@ def parse(text: str | bytes) -> Listing:
         at = gap.end() + len(entry.text)
 
 
-def partitions(data: bytes) -> set[int]:
-    """The partitions whose entries are sound."""
-    try:
-        return {entry.partition for entry in parse(data).entries}
-    except NotAListing:
-        return set(salvage(data)[0])
-
-
 def salvage(data: bytes) -> tuple[dict[int, PartitionText], list[int]]:
     """The sound entries of a text that is not a listing, and the partitions of the others.
 
@@ -149,7 +127,7 @@ def salvage(data: bytes) -> tuple[dict[int, PartitionText], list[int]]:
     for part in data.decode("ascii", "replace").split(","):
         text = part.strip(" \t\r\n\f\v")
         try:
-            entry = parse_entry(text) if text else None
+            entry = _whole_entry(text) if text else None
         except NotAListing:
             number = partition_of(text.partition(":")[0].strip())
             bad.add(UNKNOWN_PARTITION if number is None else number)
@@ -162,8 +140,8 @@ def salvage(data: bytes) -> tuple[dict[int, PartitionText], list[int]]:
     return {number: entry for number, entry in entries.items() if number not in bad}, sorted(bad)
 
 
-def parse_entry(text: str) -> PartitionText:
-    """Read one entry, all of ``text``. Raises ``NotAListing``."""
+def _whole_entry(text: str) -> PartitionText:
+    """One entry, all of ``text``. Raises ``NotAListing``."""
     entry = _entry(text, 0)
     if entry.text != text:
         raise NotAListing("is not one PARTITION:OFFSET")

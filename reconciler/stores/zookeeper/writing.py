@@ -21,7 +21,7 @@ from reconciler.core.errors import NotCreated, OutcomeUnknown, Refused, Unreacha
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.ports import Change, Row, TopicPartition, WriteResult
 from reconciler.stores import common
-from reconciler.stores.zookeeper.client import Check, Create, Delete, Ensemble, Operation, Set, Znode, ancestors
+from reconciler.stores.zookeeper.client import Check, Create, Ensemble, Operation, Set, Znode, ancestors
 from reconciler.stores.zookeeper.layouts import Layout, damaged
 from reconciler.stores.zookeeper.single_text import NotAListing, PartitionText
 
@@ -126,14 +126,12 @@ def _operations(layout: Layout, before: Snapshot, changes: Sequence[Change]) -> 
     operations: list[Operation] = []
     for path, here in _by_path(layout, changes).items():
         node = before.nodes[path]
-        edits = {change.key.partition: None if change.new is None else change.new.offset for change in here}
+        edits = {change.key.partition: change.new.offset for change in here}
         data = layout.edited(
             None if node is None else node.data, None if layout.shared else here[0].key.partition, edits
         )
         if node is None:
-            operations += [] if data is None else [Create(path, data)]
-        elif data is None:
-            operations.append(Delete(path, node.version))
+            operations.append(Create(path, data))
         elif data == node.data:
             operations.append(Check(path, node.version))
         else:

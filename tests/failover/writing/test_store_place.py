@@ -22,6 +22,7 @@ from reconciler.stores.hbase.cloudera import ClouderaStore
 from reconciler.stores.hbase.layouts.cdap import MAX_EVENT_TIME, NEXT_OFFSET, LogSaver, long
 from reconciler.stores.hbase.layouts.flowlet import Flowlet
 from reconciler.stores.registry import open_store
+from reconciler.stores.sqlite.store import SqliteStore
 from tests.state.test_moving import AFTER, ANA, BEFORE, HOOK, ON_A, ON_B, A, B, Deadly, Killed, World, the_plan
 from tests.stores.bare_store import BareStore
 from tests.stores.hbase.fake_table import FakeTable
@@ -196,9 +197,11 @@ def killed_at(writes: int, act: Callable[[World], Location], before: bool, world
 
 def reset(store: OffsetStore) -> OffsetStore:
     """The store without rows."""
+    if isinstance(store, SqliteStore):
+        Path(store._path).unlink(missing_ok=True)
+    else:
+        store._shared.rows.clear()  # type: ignore[attr-defined]
     store.create()
-    rows = store.read("clicks")
-    store.write("clicks", [Change(row.key, row.version, None) for row in rows], reason="test", now_ms=NOW)
     return store
 
 

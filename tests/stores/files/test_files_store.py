@@ -224,7 +224,7 @@ def test_a_carried_row_keeps_its_version_its_date_and_its_bytes(home):
         put(store, "clicks", {EVENTS: StoredOffset(turn)})
     carried = store.read("clicks")[1]
     assert (carried.version, carried.stored) == (before.version, before.stored)
-    assert batch(0, 3, 1) in home.manifest(home.numbers()[-1])
+    assert any(batch(0, 3, 1) in home.manifest(number) for number in home.numbers()[1:]), "a snapshot has its line"
     assert json.loads(home.manifest(home.numbers()[-1])[0])["group"] == "clicks"
 
 

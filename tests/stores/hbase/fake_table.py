@@ -63,15 +63,6 @@ class FakeTable:
     def create(self) -> None:
         pass
 
-    def delete(self, key: bytes, columns: Sequence[bytes], *, at: int) -> None:
-        def gone() -> None:
-            cells = self.data.get(key, {})
-            for column in columns:
-                if column in cells and cells[column].at <= at:
-                    del cells[column]
-
-        self._call("delete", key, gone)
-
     def delete_row(self, key: bytes) -> None:
         self._call("delete_row", key, lambda: self.data.pop(key, None))
 

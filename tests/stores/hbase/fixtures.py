@@ -195,7 +195,7 @@ def only(store: OffsetStore, group: str = "g", *, topic: str | None = None, part
     return row
 
 
-def change(store: OffsetStore, new: StoredOffset | None, key: TopicPartition = KEY, group: str = "g") -> None:
+def change(store: OffsetStore, new: StoredOffset, key: TopicPartition = KEY, group: str = "g") -> None:
     """Write one row, at its current version."""
     versions = {row.key: row.version for row in store.read(group)}
     result = store.write(group, [Change(key, versions.get(key), new)], reason="test", now_ms=NOW)

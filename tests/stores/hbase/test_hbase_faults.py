@@ -34,7 +34,7 @@ OLD = StoredOffset(5065, Anchor(offset=5064, timestamp_ms=NOW - 99, id=b"1", clu
 NEW = StoredOffset(100, Anchor(99, NOW - 7, b"17", fingerprint(b"k", b"v"), "b", "t"))
 NEWER = StoredOffset(200, Anchor(199, NOW - 5, b"18", fingerprint(b"k", b"w"), "b", "t"))
 OTHER = TopicPartition("events", 1)
-WRITES = ("check_and_put", "put", "delete", "delete_row")
+WRITES = ("check_and_put", "put", "delete_row")
 ROWS = {
     "anchored": (b"g/events/0000000000", b"o:v", b"300"),
     "cdap-logsaver&prefix=100": (b"\0\0\0devents\0\0\0\0", b"d:nextOffset", (300).to_bytes(8, "big")),

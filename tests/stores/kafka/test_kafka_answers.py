@@ -115,21 +115,3 @@ def test_a_commit_that_was_refused_or_never_sent_has_written_nothing() -> None:
         sent({KEY: KafkaError.TOPIC_AUTHORIZATION_FAILED})
     with pytest.raises(Unreachable):
         sent({KEY: MOVES}, reachable=False)
-
-
-def test_a_group_that_is_deleted_may_have_rows_that_this_user_cannot_see(caplog: pytest.LogCaptureFixture) -> None:
-    row, deleted = Committed(7, ""), list[str]()
-    store = KafkaGroupStore(CLIENT)
-    store.__dict__["_requests"] = SimpleNamespace(
-        state=lambda _: GroupState("EMPTY"),
-        committed=lambda _, keys: dict.fromkeys(keys, row),
-        all_committed=lambda _: {KEY: row},
-        topics=lambda *_, **__: {},
-        delete_group=deleted.append,
-    )
-    store.write("g", [Change(KEY, row.version, None)], reason="rollback", now_ms=NOW)
-    assert deleted == ["g"]
-    assert (
-        "group g will be deleted with all its offsets, also those of topics that this user may not describe"
-        in caplog.text
-    )

@@ -255,9 +255,8 @@ def test_the_broker_refuses_a_commit_if_a_member_joins_in_between(store, case, g
         consumer.subscribe([case.topics[0]])
         while not consumer.assignment():
             consumer.poll(0.1)
-        for new in (StoredOffset(6), None):
-            with pytest.raises(Refused, match="it has live members; nothing was written"):
-                store.write(group, [Change(row.key, row.version, new)], reason="test", now_ms=NOW)
+        with pytest.raises(Refused, match="it has live members; nothing was written"):
+            store.write(group, [Change(row.key, row.version, StoredOffset(6))], reason="test", now_ms=NOW)
     assert store.read(group) == [row]
 
 
@@ -280,19 +279,6 @@ def test_a_sentinel_is_refused(store, case, group):
     with pytest.raises(Refused, match="Kafka holds no negative offset: -1"):
         put(store, group, {case.key(1): StoredOffset(1), case.key(): StoredOffset(-1)})
     assert store.read(group) == []
-
-
-@system
-def test_deleting_some_rows_names_the_command_that_can(store, case, group):
-    put(store, group, {case.key(partition): StoredOffset(1) for partition in range(3)})
-    before = store.read(group)
-    gone = [Change(row.key, row.version, None) for row in before[:2]]
-    kept = Change(before[2].key, before[2].version, StoredOffset(4))
-    for changes in (gone, [*gone, kept]):
-        with pytest.raises(Refused) as caught:
-            store.write(group, changes, reason="rollback", now_ms=NOW)
-        assert f"--delete-offsets --group '{group}' --topic {case.topics[0]}:0,1," in caught.value.hint
-    assert store.read(group) == before
 
 
 # ---------------------------------------------------------------- outcomes

@@ -102,7 +102,7 @@ def only(store: ZookeeperStore, group: str = "g") -> Row:
     return row
 
 
-def change(store: ZookeeperStore, new: StoredOffset | None) -> Any:
+def change(store: ZookeeperStore, new: StoredOffset) -> Any:
     """Replace the only row."""
     row = only(store)
     return store.write("g", [Change(row.key, row.version, new)], reason="test", now_ms=NOW)

@@ -9,7 +9,7 @@ from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
 from reconciler.stores.zookeeper import single_text
 from reconciler.stores.zookeeper.layouts import Consumers, Single, problem_of
-from reconciler.stores.zookeeper.single_text import NotAListing, parse, parse_entry
+from reconciler.stores.zookeeper.single_text import NotAListing, parse
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 PARTITIONS = st.integers(0, 2**31 - 1)
@@ -151,15 +151,6 @@ def test_an_edit_keeps_the_form_of_the_rest(before, partition, offset, after):
     assert parse(before).edited({partition: offset}).text == after
 
 
-@pytest.mark.parametrize(
-    ("before", "partition", "after"),
-    [("0:5,1:6,2:7", 0, "1:6,2:7"), ("0:5, 1:6, 2:7", 1, "0:5, 2:7"), ("0:5,1:6\n", 1, "0:5\n"), ("0:5\n", 0, "\n")],
-)
-def test_removing_an_entry_removes_one_comma(before, partition, after):
-    assert parse(before).edited({partition: None}).text == after
-    assert parse(before).edited({99: None}).text == before
-
-
 SPACES = st.sampled_from(["", " ", "  ", "\t", "\n"])
 
 
@@ -172,22 +163,13 @@ def listings(draw: st.DrawFn) -> str:
 
 
 @given(listings(), PARTITIONS, INT64)
-def test_an_entry_added_and_removed_or_restored_leaves_no_trace(text, partition, offset):
+def test_an_edit_changes_one_entry_alone(text, partition, offset):
     listing = parse(text)
-    there = next((entry.text for entry in listing.entries if entry.partition == partition), None)
     edited = parse(listing.edited({partition: offset}).text)
     assert [entry.offset for entry in edited.entries if entry.partition == partition] == [offset]
     assert [e for e in edited.entries if e.partition != partition] == [
         e for e in listing.entries if e.partition != partition
     ]
-    assert edited.edited({partition: None if there is None else parse_entry(there)}).text == text
-
-
-def test_one_entry_is_all_of_its_text():
-    assert parse_entry("3 : 5") == single_text.PartitionText(3, 5, "3 : 5")
-    for text in ("3:5,", " 3:5", "3:5,4:6", ""):
-        with pytest.raises(NotAListing):
-            parse_entry(text)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import OutcomeUnknown
 from reconciler.ports import Change
-from reconciler.stores.zookeeper.client import Create, Delete, Operation, Set, Znode
+from reconciler.stores.zookeeper.client import Create, Operation, Set, Znode
 from reconciler.stores.zookeeper.layouts import Consumers, Layout, Single
 from reconciler.stores.zookeeper.store import ZookeeperStore
 
@@ -62,8 +62,6 @@ class Servers:
                 after[each.path] = replace(
                     node, data=each.data, version=node.version + 1, mzxid=self.zxid, mtime_ms=self.zxid
                 )
-            elif isinstance(each, Delete):
-                del after[each.path]
         self.znodes = after
         self.transactions += 1
         return True

@@ -5,8 +5,7 @@ Row key: ``GROUP/TOPIC/PARTITION``; both names percent-encoded as UTF-8 (RFC 398
 
 Cell ``o:v``, one JSON object in ASCII: ``{"format": "reconciler.hbase/1", "change": NUMBER, "nonce": TEXT, "offset",
 "written_at_ms", "anchor": {"offset", "timestamp_ms", "id_base64", "fingerprint", "cluster_id", "topic_id", "names"},
-"stay", "reason", "at_ms"}``. ``change`` counts the row's changes from 1. ``offset`` null: the row was deleted; its cell
-stays, so that a recreated row differs from all before it. Unknown values are left out.
+"stay", "reason", "at_ms"}``. ``change`` counts the row's changes from 1. Unknown values are left out.
 
 There is one cell because HBase's Thrift 1 interface has a compare-and-set for one cell only.
 """
@@ -30,10 +29,10 @@ MAX_KEY_BYTES = 32_767
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One change of a row: its number, its result (None: deleted), its reason, its time (epoch ms) and its stay."""
+    """One change of a row: its number, its result, its reason, its time (epoch ms) and its stay."""
 
     change: int
-    stored: StoredOffset | None
+    stored: StoredOffset
     reason: str
     at_ms: int
     stay: int | None = None
@@ -78,4 +77,6 @@ def decode(value: bytes) -> RowChange:
     change = required(json_fields.integer(content, "change"), "change")
     at_ms = required(json_fields.integer(content, "at_ms"), "at_ms")
     stored, reason = anchor_fields.load_stored(content), json_fields.string(content, "reason") or ""
+    if stored is None:
+        raise FieldError("offset", "is missing")
     return RowChange(change, stored, reason, at_ms, json_fields.integer(content, "stay", 1))

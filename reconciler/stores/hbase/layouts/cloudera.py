@@ -21,7 +21,7 @@ A Kafka topic's name has no colon, so the first colon ends it; the last one begi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from reconciler.formats import decimal_text
 from reconciler.formats.decimal_text import NotDecimal
@@ -127,8 +127,3 @@ def texts(cells: Mapping[bytes, bytes], number: Number = Number.NEXT) -> dict[in
 def text(offset: int, number: Number = Number.NEXT) -> bytes:
     """An offset as this format writes it."""
     return b"%d" % number.kept(offset)
-
-
-def nothing_for(partitions: Iterable[int], number: Number = Number.NEXT) -> dict[bytes, bytes]:
-    """The row in which none of these partitions has a stored offset."""
-    return {column(partition): NOTHING[number] for partition in partitions}
