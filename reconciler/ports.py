@@ -253,8 +253,8 @@ class OffsetStore(OffsetReader, Protocol):
 class ListsGroups(Protocol):
     """A store that can name the groups it holds rows of."""
 
-    def groups(self) -> list[str] | None:
-        """Their names, sorted. None: the store is a pair, and neither of the two can name them."""
+    def groups(self) -> list[str]:
+        """Their names, sorted."""
 
 
 @runtime_checkable

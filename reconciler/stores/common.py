@@ -181,9 +181,3 @@ def conflicts(changes: Sequence[Change], versions: Mapping[TopicPartition, str])
 def noted(*notes: str) -> str:
     """A row's remarks as one."""
     return "; ".join(filter(None, notes))
-
-
-def is_later(one: StoredOffset, other: StoredOffset) -> bool:
-    """True if ``one`` was surely written after ``other``; a row without a time of writing is the earlier one."""
-    times = [stored.written_at_ms for stored in (one, other)]
-    return times[0] is not None and (times[1] is None or times[0] > times[1])

@@ -134,10 +134,12 @@ class Tracked(Memory):
 
     def job_stores(self, offset: int | None, partition: int = 0, *, topic: str = "events", group: str = GROUP) -> None:
         key = TopicPartition(topic, partition)
+        if offset is None:
+            self.store._shared.rows[group].pop(key, None)
+            return
         there = {row.key: row.version for row in self.store.read(group)}
-        if offset is not None or key in there:
-            new = None if offset is None else StoredOffset(offset)
-            assert self.store.write(group, [Change(key, there.get(key), new)], reason="job", now_ms=NOW).written
+        change = Change(key, there.get(key), StoredOffset(offset))
+        assert self.store.write(group, [change], reason="job", now_ms=NOW).written
 
     # ------------------------------------------------------------ tracking
 
