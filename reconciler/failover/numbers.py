@@ -24,6 +24,7 @@ from reconciler.failover.whereabouts import numbers_on
 from reconciler.mirror.commits import mirrors_to, of_any_mirror
 from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition
 from reconciler.state.jobs import JobState
+from reconciler.state.journal import Entry
 from reconciler.state.locations import Location, Phase, Stamp, first
 from reconciler.stores.registry import is_end_of_batch, traits
 
@@ -152,11 +153,18 @@ def _numbers(
     place = JobPlace(store, job.group, way, names, shared, names_on=partial(naming.by_name, job.streams))
     gathered = recorded.gather_read(state, here, place, rows, unseen)
     if is_end_of_batch(job.store):
-        found = recorded.ends(gathered)
+        found = recorded.ends(gathered, _earlier(state, here))
     else:
         found = recorded.judge(gathered, _committed_by_mirror(config, job, gathered, outside))
     topics = {stream: name for name, stream in names.items()}
     return {TopicPartition(topics[Stream(at.topic, at.origin)], at.partition): each for at, each in found.items()}
+
+
+def _earlier(state: JobState, here: Location) -> list[Entry]:
+    """The journals of earlier stays on the cluster where the job lives."""
+    lived = [each for each in state.history() if each.phase is Phase.LIVES and each.cluster == here.cluster]
+    stays = sorted({each.stay for each in lived if each.stay < here.stay})
+    return [entry for stay in stays for entry in state.newest(stay)]
 
 
 def _location(config: Config, job: Job, state: JobState) -> Location:

@@ -203,12 +203,15 @@ def _with_rows(found: Gathered) -> Iterable[StreamPartition]:
         yield StreamPartition(topic, origin, key.partition)
 
 
-def ends(found: Gathered) -> dict[StreamPartition, Recorded | Undecided]:
-    """Where the batch ends that a query has begun, by the rows of these ends, with what the journal knows of each."""
+def ends(found: Gathered, earlier: Sequence[Entry] = ()) -> dict[StreamPartition, Recorded | Undecided]:
+    """Where the batch ends that a query has begun, by the rows of these ends, with what the journals know of each.
+
+    ``earlier``: of earlier stays on this cluster. A move that was cancelled begins a stay within the same batch.
+    """
     judged: dict[StreamPartition, Recorded | Undecided] = {}
     for key, row in (found.rows or {}).items():
         at = StreamPartition(*found.place.names[key.topic], key.partition)
-        known = [each for each in known_of(found.journal, at) if each.number == row.stored.offset]
+        known = [each for each in known_of([*earlier, *found.journal], at) if each.number == row.stored.offset]
         record, lag = (known[-1].record, known[-1].older) if known else (row.stored.anchor, lag_of(row))
         judged[at] = Recorded(Stored(row.stored.offset, record, 0, lag), Basis.JOURNAL if known else Basis.ROW)
     return judged

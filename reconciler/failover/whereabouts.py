@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
 from reconciler.config.streams import Stream
+from reconciler.core.anchors import Anchor
 from reconciler.core.errors import ConfigError
 from reconciler.ports import TopicPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
+from reconciler.state.stored import Stored
 from reconciler.stores.registry import checkpoint_at, traits
 
 Locations = Mapping[str, Location | None]
@@ -152,6 +154,16 @@ def _left(config: Config, plans: Mapping[int, Numbers]) -> dict[TopicPartition, 
         for at, each in plan.rows.items() if plan.leaves == config.there else ():
             key = TopicPartition(naming.name_on(Stream(at.topic, at.origin), config.there), at.partition)
             left = each.row.left
-            furthest = max(left.furthest, found[key].furthest if key in found else 0)
+            furthest = max(left.furthest, found[key].furthest if _is_as_before(found.get(key), left) else 0)
             found[key] = Left(left.number, furthest, left.record)
     return found
+
+
+def _is_as_before(before: Left | None, left: Stored[Anchor]) -> bool:
+    """Whether an earlier stay on that cluster had the same numbers: the topic was not made anew since."""
+    if before is None:
+        return False
+    anchor, record = before.anchor, left.record
+    if anchor is None or record is None or None in (anchor.cluster_id, record.cluster_id):
+        return True
+    return record.numbered_by(anchor.cluster_id, anchor.topic_id)

@@ -14,7 +14,17 @@ from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Malformed, Names, StoredOffset
 from reconciler.core.errors import NeedsPerson, NotCreated, Refused, Unreachable
 from reconciler.core.policies import TopicPolicy
-from reconciler.failover.recorded import Basis, JobPlace, Recorded, Undecided, gather, judge, names_shared
+from reconciler.failover.recorded import (
+    Basis,
+    JobPlace,
+    Recorded,
+    Undecided,
+    ends,
+    gather,
+    gather_read,
+    judge,
+    names_shared,
+)
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetReader, OffsetStore, Row, TopicPartition, Traits
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
@@ -317,6 +327,31 @@ def test_an_anchor_that_lags_bounds_what_is_ahead_of_it() -> None:
     row = Row(TopicPartition("events", 0), StoredOffset(40, record(33)), "v", anchor_lag=7)
     expected = Recorded(Stored(40, record(33), 0, 7), Basis.ROW)
     assert judged(History(moved=False), Rows(row)) == expected  # type: ignore[arg-type]
+
+
+def test_the_batch_that_a_checkpoint_has_begun_counts_at_its_end_alone() -> None:
+    history, row = History(journal=(35,), begun=38), Row(TopicPartition("a.events", 0), StoredOffset(35), "v")
+    copied = Traits(corrected_in_copy=True)
+    assert judged(history, Rows(row)) == is_at(35, 35, 3, 3)  # type: ignore[arg-type]
+    assert judged(history, Rows(row), copied) == is_at(35, 35, 0, 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("begun", "earlier", "record_before"),
+    [(known(38, older=2), None, record(38)), (None, known(38, older=2), record(38)), (None, None, None)],
+)
+def test_the_end_of_a_batch_is_where_a_journal_of_this_cluster_has_it(
+    begun: Known[Anchor] | None, earlier: Known[Anchor] | None, record_before: Anchor | None
+) -> None:
+    """A move that was cancelled begins a stay within the same batch."""
+    job, here = job_of(History(journal=(35,)))
+    entries = [Entry("run", 0, {}, begun={} if each is None else {AT: each}) for each in (begun, earlier)]
+    rows = {TopicPartition("a.events", 0): Row(TopicPartition("a.events", 0), StoredOffset(38), "v")}
+    found = gather_read(job, here, place_of(History(), Rows(), Traits(corrected_in_copy=True)), rows)  # type: ignore[arg-type]
+    end = ends(replace(found, journal=[*found.journal, entries[0]]), entries[1:])[AT]
+    lag = 2 if record_before else 0
+    assert isinstance(end, Recorded)
+    assert end.stored == Stored(38, record_before, 0, lag)
 
 
 @pytest.mark.parametrize("names", list(Names))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.file import Config, load_config
+from reconciler.core.anchors import Anchor
 from reconciler.core.errors import ConfigError
 from reconciler.failover.whereabouts import Direction, by_direction, direction_of, located
 from reconciler.ports import TopicPartition
@@ -144,8 +145,8 @@ def test_without_a_job_there_is_no_direction_to_look_in(two: Config) -> None:
 # ---------------------------------------------------------------- where jobs have been
 
 
-def left(cluster: str, to: str, offset: int, again: int = 0) -> Numbers:
-    row = PlanRow(5, None, 0, 0, frozenset({None}), Stored(offset, None, again, again))
+def left(cluster: str, to: str, offset: int, again: int = 0, record: Anchor | None = None) -> Numbers:
+    row = PlanRow(5, None, 0, 0, frozenset({None}), Stored(offset, record, again, again))
     return Numbers(cluster, 1, to, {StreamPartition("events", "a", 0): Planned(TopicPartition("any", 0), row)})
 
 
@@ -161,3 +162,18 @@ def test_a_job_that_comes_back_is_told_how_far_it_had_come_there_at_most(two: Co
         for cluster, config in toward.items()
     }
     assert found == {"a": {TopicPartition("events", 0): (41, 43)}, "b": {TopicPartition("a.events", 0): (90, 90)}}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "furthest"),
+    [("id", "id", 50), ("id", None, 50), ("id", "another id", 41), (None, "another id", 50)],
+)
+def test_numbers_of_a_topic_that_was_made_anew_do_not_count(
+    two: Config, before: str | None, now: str | None, furthest: int
+) -> None:
+    plans = {
+        1: left("a", "b", 50, record=Anchor(49, cluster_id="a", topic_id=before)),
+        2: left("a", "b", 41, record=Anchor(40, cluster_id="a", topic_id=now)),
+    }
+    config = located(two, two.chosen("clicks"), {"clicks": lives("b")}, "a", {"clicks": plans})
+    assert [each.furthest for each in config.jobs[0].left.values()] == [furthest]
