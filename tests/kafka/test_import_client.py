@@ -40,7 +40,7 @@ def test_a_hook_whose_job_is_right_loads_nothing_that_is_for_others() -> None:
     program = (
         "import sys; from reconciler.cli.commands.failover import hook\n"
         "from reconciler.failover.outside import connect\n"
-        "with connect({'bootstrap.servers': '127.0.0.1:1'}, None, timeout_s=1, memory=1): print(*sys.modules)"
+        "with connect({'bootstrap.servers': '127.0.0.1:1'}, timeout_s=1, memory=1): print(*sys.modules)"
     )
     loaded = set(output_of(program).split())
     assert {"confluent_kafka", "reconciler.core.reconcile", "reconciler.kafka.worker"} <= loaded

@@ -97,3 +97,5 @@ def test_a_job_with_manifests_fails_over(world: World, policy: str) -> None:
     assert lines[0]["anchor"]["offset"] == right[0] - 1
     assert {line["stay"] for line in lines} == {2}
     exits(world.run("check", "-c", config, "--to", "b"), 0)
+    exits(world.run("rollback", "-c", config, "--job", "clicks", "--yes"), 0)
+    exits(world.run("check", "-c", config, "--to", "b"), 3)

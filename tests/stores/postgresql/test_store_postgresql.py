@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from reconciler.stores.registry import open_store
-from tests.starting import with_state
 from tests.stores.bare_jobs import PATIENT, POLICIES, BareJob, exits, fail_over_and_back
 from tests.stores.bare_store import bare_scheme
 from tests.stores.postgresql.fixtures import GROUPED, MAPPED, a_server
@@ -91,13 +90,12 @@ def test_a_job_that_adds_a_row_for_every_batch_is_handed_its_offsets(world: Worl
     config = job.config()
     job.track(config)
     world.plan(config)
-    ended = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 4)
-    assert "which only the job writes. Start the job by reconciler hook" in ended.err
+    ended = exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
+    assert "Start clicks by the hook: it begins at the plan's offsets" in ended.out
     shown = exits(world.run("show", world.plan_file, "--starting-offsets"), 0)
     assert json.loads(shown.out) == {job.mirrored: {str(part): offset for part, offset in job.right.items()}}
-    moving = with_state(config, to="b")
-    ended = exits(world.run("hook", "-c", moving), 0)
-    assert "2 offsets are handed to the job" in ended.err
+    started = exits(world.run("hook", "-c", config), 0)
+    assert "every offset is right" in started.err
     for part, offset in job.right.items():
         psql.execute(insert, (job.mirrored, part, offset))
     exits(world.run("check", "-c", config, "--to", "b"), 0)
@@ -117,10 +115,9 @@ def test_a_job_in_this_products_own_tables_keeps_its_anchors_there(
     job.save_anchored(config)
 
     def look() -> list[tuple[Any, ...]]:
-        columns = "grp, topic, partition, stored_offset, anchor_offset, cluster_id, id, written_at_ms"
+        columns = "grp, topic, partition, stored_offset, anchor_offset, cluster_id, id"
         found = psql.execute(f"SELECT {columns} FROM reconciler_offsets").fetchall()
-        # When apply wrote them is not known beforehand.
-        return sorted(row[:-1] if row[5] == world.cluster.cluster_id else row for row in found)
+        return sorted(found)
 
     def anchored(part: int, offset: int) -> tuple[Any, ...]:
         record = (world.group, job.mirrored, part, offset, offset - 1, world.cluster.cluster_id)
@@ -171,6 +168,6 @@ def test_a_server_killed_at_the_commit_of_an_apply(world: World, clusters, morta
     assert place.look() == before
     exits(world.run("apply", world.plan_file, "-c", config, "--yes"), 0)
     assert place.look() == wanted
-    exits(world.run("check", "-c", config), 0)
-    exits(world.run("rollback", world.plan_file, "-c", config, "--yes"), 0)
-    assert place.look() == before
+    exits(world.run("check", "-c", config, "--to", "b"), 0)
+    exits(world.run("rollback", "-c", config, "--job", "clicks", "--yes"), 0)
+    assert world.offsets(job.topic) == job.stored
