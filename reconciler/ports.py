@@ -290,3 +290,7 @@ class HasMembers(Protocol):
 def groups_of(store: OffsetReader) -> list[str] | None:
     """The groups that a store holds rows of; None if it cannot name them."""
     return store.groups() if isinstance(store, ListsGroups) else None
+
+
+def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
+    return {row.key: row for row in rows}

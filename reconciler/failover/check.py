@@ -19,6 +19,7 @@ from reconciler.core.reconcile import NO_OFFSET
 from reconciler.core.verdicts import Finding, Position, Verdict
 from reconciler.engine import EngineSettings
 from reconciler.failover import positions
+from reconciler.failover.corrections import Corrections
 from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
 from reconciler.failover.gather import (
     GatheredJob,
@@ -32,7 +33,6 @@ from reconciler.failover.gather import (
 from reconciler.failover.numbers import JobRows, read_rows
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
-from reconciler.failover.selection import Corrections
 from reconciler.failover.unanchored import mirror_evidence
 from reconciler.formats.plan import (
     JobPlan,

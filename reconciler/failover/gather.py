@@ -15,10 +15,7 @@ from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import JobRows
-from reconciler.failover.selection import (
-    Selected,
-    is_unread,
-)
+from reconciler.failover.stored import Selected, is_unread
 from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
@@ -62,7 +59,7 @@ class JobPartition:
     no_rows: str = ""
     """A sentence if the store holds no row of any partition of the topic, and no person has called the job new."""
     anchor_lag: int = 0
-    """As ``selection.anchor_lag`` of the row that speaks, in offsets."""
+    """Offsets between the anchor's record and the stored number."""
     left_at: int | None = None
     """The offset at which the job left this partition after an earlier stay, by the row that a correction replaces."""
     unread_from: int | None = None

@@ -18,11 +18,11 @@ from reconciler.failover import recorded
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.outside import Outside
 from reconciler.failover.recorded import JobPlace, Recorded, Undecided
-from reconciler.failover.selection import Selected, by_key, of_mirror, of_record
+from reconciler.failover.stored import Selected, of_mirror, of_record
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.failover.whereabouts import numbers_on
 from reconciler.mirror.commits import mirrors_to, of_any_mirror
-from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition
+from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition, by_key
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry
 from reconciler.state.locations import Location, Phase, Stamp, first

@@ -20,10 +20,9 @@ from reconciler.core.visible import command
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import StoreOpener
-from reconciler.failover.selection import by_key
 from reconciler.failover.whereabouts import located
 from reconciler.formats.decimal_text import some
-from reconciler.ports import Row, TopicPartition
+from reconciler.ports import Row, TopicPartition, by_key
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
 

@@ -20,7 +20,7 @@ from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key, question_of
 from reconciler.failover.mirrored.own_offset import source_offset
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Selected
+from reconciler.failover.stored import Selected
 from reconciler.mirror.reading import Known
 from reconciler.ports import Row
 

@@ -7,16 +7,17 @@ the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, NeedsPerson, ReconcilerError, Unreachable
+from reconciler.failover.corrections import Corrections, Planned
 from reconciler.failover.numbers import JobRows, read_numbers
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Corrections, Planned, Selected, is_own, is_unread
+from reconciler.failover.stored import Selected, is_unread
 from reconciler.failover.writing import refusals
 from reconciler.failover.writing.moves import Replaced, carry_out, numbers_of, place_of
 from reconciler.failover.writing.plan_checks import (
@@ -177,7 +178,7 @@ def _prepare_job(job_plan: JobPlan, plan: Plan, config: Config, cluster: Cluster
         return JobChanges(job, refused=refused)
     with one_of(plan.jobs, OTHERS, (Unreachable,)):
         stored = read_numbers(config, job, outside)
-    _refuse_unplanned(job_plan, stored, cluster.cluster_id)
+    _refuse_unplanned(job_plan, stored)
     found = _compare(job_plan.partitions, stored, Corrections.of(config, job, cluster.cluster_id))
     if found.unreadable:
         return JobChanges(job, refused=tuple(found.unreadable), refusal=Refusal.UNREADABLE)
@@ -238,19 +239,18 @@ def _without_copied(change: JobChanges) -> JobChanges:
     return JobChanges(change.job, refused=rows, refusal=Refusal.COPIED)
 
 
-def _refuse_unplanned(job_plan: JobPlan, stored: JobRows, cluster_id: str) -> None:
+def _refuse_unplanned(job_plan: JobPlan, stored: JobRows) -> None:
     """Raise Changed for a row that came since, of a partition without a plan: partition counts may differ.
 
-    Two kinds of rows are left out of a plan on purpose: those of topics whose partition counts are known to differ, and
-    the source's rows of a job that has been handed over.
+    Rows of topics whose partition counts are known to differ are left out of a plan on purpose.
     """
     rows = stored.rows
     for source_topic, topic in {(row.source_topic, row.topic) for row in job_plan.partitions}:
         planned = [row for row in job_plan.partitions if row.topic == topic]
-        if any(row.spread for row in planned) or _is_handed_over(planned, rows, cluster_id):
+        if any(row.spread for row in planned):
             continue
         known = {row.partition for row in planned}
-        for tp in rows if stored.numbers is None else stored.numbers:
+        for tp in stored.numbers:
             row = rows.get(tp)
             unread = row is not None and row.malformed is None and (is_unread(row.stored) or row.stored.is_bare_zero)
             if (
@@ -264,11 +264,6 @@ def _refuse_unplanned(job_plan: JobPlan, stored: JobRows, cluster_id: str) -> No
                     "is not in the plan.",
                     hint=AGAIN,
                 )
-
-
-def _is_handed_over(planned: Sequence[PartitionPlan], rows: Mapping[TopicPartition, Row], cluster_id: str) -> bool:
-    found = [rows.get(row.key) for row in planned]
-    return all(row is not None and is_own(row, cluster_id) for row in found)
 
 
 def _moved_on(job: Job, row: PartitionPlan, stored: StoredOffset | None) -> str:

@@ -16,8 +16,8 @@ from reconciler.core.errors import Changed
 from reconciler.core.visible import command
 from reconciler.failover.numbers import read_numbers
 from reconciler.failover.outside import Outside
-from reconciler.failover.selection import Selected
 from reconciler.failover.store_place import StorePlace
+from reconciler.failover.stored import Selected
 from reconciler.failover.writing.reread import anchors_for
 from reconciler.formats.plan import PartitionPlan, Plan
 from reconciler.ports import TopicPartition

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from reconciler.config.file import Job
 from reconciler.core.anchors import Anchor, Identity, Names, Record
 from reconciler.core.matching import Matcher
-from reconciler.failover.selection import Planned, Selected
+from reconciler.failover.corrections import Planned
+from reconciler.failover.stored import Selected
 from reconciler.failover.writing.plan_checks import another_record, check_offsets, records_before, rests_on
 from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader

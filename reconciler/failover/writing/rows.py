@@ -8,10 +8,9 @@ from reconciler import written
 from reconciler.config.file import Job
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError
-from reconciler.failover.selection import by_key
 from reconciler.failover.writing.plan_checks import AGAIN
 from reconciler.formats.decimal_text import counted
-from reconciler.ports import Change, OffsetStore, TopicPartition, WriteResult
+from reconciler.ports import Change, OffsetStore, TopicPartition, WriteResult, by_key
 
 
 def name_of(job: Job, rows: int) -> str:

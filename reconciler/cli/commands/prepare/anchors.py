@@ -28,13 +28,12 @@ from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.apart import read_all
 from reconciler.failover.no_rows import no_rows
 from reconciler.failover.numbers import job_topics
-from reconciler.failover.selection import by_key
 from reconciler.failover.unlisted import UnlistedTopics
 from reconciler.failover.writing.rows import confirm, name_of, put
 from reconciler.fileio import making, refuse_unwritable, why, write_whole
 from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
-from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row
+from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, by_key
 from reconciler.state.lines import LONGEST_LINE, JobLines
 
 MOST_NAMED = 20

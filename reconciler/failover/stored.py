@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, Names, StoredOffset
-from reconciler.core.policies import StartPlace
-from reconciler.core.verdicts import Verdict
 from reconciler.failover.recorded import Basis, Recorded, Undecided
-from reconciler.formats.plan import PartitionPlan
 from reconciler.ports import Malformed, Row, TopicPartition
 from reconciler.state.stored import Stored
 from reconciler.stores.common import noted
-from reconciler.stores.registry import traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,96 +113,6 @@ def _of_place(row: Row | None) -> str:
     return f"its place holds {row.stored.offset:,}" if row.malformed is None else ""
 
 
-def is_own(row: Row, cluster_id: str) -> bool:
-    """True if the row's offset is in this cluster's numbering, by its anchor."""
-    return row.stored.anchor is not None and row.stored.anchor.cluster_id == cluster_id
-
-
-def is_numbered_here(row: Row, cluster_id: str) -> bool:
-    """True if the row's offset is in this cluster's numbering, by its anchor or by its store's own word."""
-    return is_own(row, cluster_id) or row.numbered_by == cluster_id
-
-
 def is_unread(stored: StoredOffset | None) -> bool:
     """True if nothing of the partition was processed: no row, or one that says so."""
     return stored is None or stored.is_unread
-
-
-def by_key(rows: Iterable[Row]) -> dict[TopicPartition, Row]:
-    return {row.key: row for row in rows}
-
-
-Planned = tuple[PartitionPlan, Selected]
-"""A plan's row, and the stored rows that it is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Corrections:
-    """What the corrections of a job must leave behind at the destination.
-
-    ``new``: a row for a new partition, since the job may start it elsewhere without one. A job that starts at the
-    earliest needs none: it starts there without one, also after retention has moved the earliest. A consumer group does
-    not know that policy. ``in_copy``: a copy of the job's checkpoint, whose manifest names the cluster of its numbers.
-    ``anchors_right``: a move gives a row that is right the destination's anchor. Not in a consumer group, which takes
-    no commit of others once its consumers have started.
-    """
-
-    cluster_id: str
-    new: bool
-    in_copy: bool
-    anchors_right: bool
-    by_job: bool = False
-    """Only the job writes there: until it has, what the last plan recorded is its number."""
-
-    @classmethod
-    def of(cls, config: Config, job: Job, cluster_id: str) -> Corrections:
-        way = traits(job.store)
-        new = config.new_of(job).place is not StartPlace.EARLIEST or way.holds_commits
-        return cls(
-            cluster_id,
-            new,
-            way.corrected_in_copy,
-            way.corrected_by_apply and not way.holds_commits,
-            way.corrected_by_job,
-        )
-
-    def include(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if a planned row is one of them.
-
-        A row that is right where the job will look is left alone, if it stays clear whose number it is.
-
-        A new partition gets a row where its job needs one, and where the job had stored offset 0: it may start
-        elsewhere without one.
-        """
-        if row.resume_offset is None:
-            return False
-        if row.verdict is Verdict.NEW and not row.set_by_hand:
-            return self.new or row.stored_offset == 0
-        speaks = selected.row
-        if speaks is None or speaks.key.topic != row.topic or self._leaves_unclear(speaks):
-            return True
-        held = selected.replaced
-        if self.by_job and selected.recorded is not None:
-            return not row.is_right
-        if held is None and row.is_right and not self.new and speaks.stored.anchor is not None:
-            return not speaks.stored.anchor.is_bare  # the job has processed nothing, and starts there without a row
-        return not row.is_right or held is None or held.malformed is not None or held.stored.offset != row.resume_offset
-
-    def completing(self, rows: Iterable[Planned]) -> list[Planned]:
-        """The rows whose offset is right and whose anchor a move replaces: it is in another cluster's numbering."""
-        return [each for each in rows if self._is_numbered_elsewhere(*each)]
-
-    def _is_numbered_elsewhere(self, row: PartitionPlan, selected: Selected) -> bool:
-        """True if a row that is right as it is has the anchor of another cluster, or of the topic before it was
-        recreated: range batches read from no such row."""
-        anchor = selected.row.stored.anchor if selected.row is not None else None
-        if not self.anchors_right or anchor is None or anchor.cluster_id is None:
-            return False
-        return row.is_right and not anchor.numbered_by(self.cluster_id, row.topic_id)
-
-    def _leaves_unclear(self, row: Row) -> bool:
-        """True for a bare number whose kept anchor is another cluster's; in a checkpoint, for one without anchor, too:
-        a batch that it repeats may end at another offset here."""
-        if is_numbered_here(row, self.cluster_id):
-            return False
-        return self.in_copy or (row.anchor_lag is not None and row.stored.anchor is not None)
