@@ -13,6 +13,7 @@ from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.ports import Change, TopicPartition
 from reconciler.stores.registry import open_store
 from tests.lab.kafka import KafkaCluster, MirrorMaker
+from tests.starting import with_state
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
@@ -73,6 +74,7 @@ def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
             f'[topics]\npolicy = "{policy}"\n'
             f'[[jobs]]\nhome = "a"\nname = "j"\ngroup = "{GROUP}"\ntopics = ["{topic}"]\noffsets = "kafka-group:"\n'
         )
+        with_state(config, to="b")
         right = LAST - DELETED + 1
         assert synced <= right, "MirrorMaker never translates ahead"
         assert main(["check", "-c", str(config), "--format", "json"]) == (0 if synced == right else 3)
@@ -83,6 +85,6 @@ def test_a_groups_anchor_comes_through_the_mirror_and_gives_the_exact_offset(
         assert main(["plan", "-c", str(config), "-o", plan]) == 0
         assert main(["apply", plan, "-c", str(config), "--yes"]) == 0
         capsys.readouterr()
-        assert main(["check", "-c", str(config), "--format", "json"]) == 0
+        assert main(["check", "-c", str(config), "--to", "b", "--format", "json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["jobs"][0]["partitions"]
         assert (row["finding"], row["stored_offset"]) == ("exact", right)
