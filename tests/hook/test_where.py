@@ -56,7 +56,7 @@ def test_the_location_alone_says_where_a_job_starts(
 
 
 def test_a_query_starts_on_the_checkpoint_that_its_location_names(memory: Memory) -> None:
-    job = '[[jobs]]\nhome = "a"\nname = "q"\ntopics = ["events"]\noffsets = "checkpoint:/base?position=start"\n'
+    job = '[[jobs]]\nhome = "a"\nname = "q"\ntopics = ["events"]\noffsets = "checkpoint:/base"\n'
     config = memory.config(jobs=job)
     moved = locations.lives(WRITING, "/base-2", ADA)
     for location in (moved, locations.moving(moved, "a", ADA)):
