@@ -189,12 +189,12 @@ class _Rows(MemoryStore):
         self.marked = True
         changes = []
         now = {row.key: row for row in self.read(GROUP)}
-        for key in {*now, *wanted}:
-            each, row = wanted.get(key), now.get(key)
-            stay = each.stay if each is not None and marked else None
-            if each is None or row is None or (row.stored.offset, row.of_stay) != (each.value, stay):
-                new = StoredOffset(each.value) if each is not None else None
-                changes.append(Change(key, row.version if row else None, new, stay=stay))
+        for key in now.keys() - wanted.keys():
+            del self._shared.rows[GROUP][key]
+        for key, each in wanted.items():
+            row, stay = now.get(key), each.stay if marked else None
+            if row is None or (row.stored.offset, row.of_stay) != (each.value, stay):
+                changes.append(Change(key, row.version if row else None, StoredOffset(each.value), stay=stay))
         super().write(GROUP, changes, reason="model", now_ms=0)
         self.marked = marked
 
