@@ -43,7 +43,8 @@ def apart(folder: Path, name: str, address: str) -> str:
 
 
 def configuration(folder: Path, destination: str, topic: str, stores: dict[str, str]) -> Path:
-    text = f'[clusters.a]\n[clusters.b]\nbootstrap_servers = "{destination}"\n'
+    text = f'[state]\nstore = "sqlite:///{folder}/state.db"\n[clusters.a]\n[clusters.b]\n'
+    text += f'bootstrap_servers = "{destination}"\n'
     for group, store in stores.items():
         text += f'[[jobs]]\nhome = "a"\nname = "{group}"\ntopics = ["{topic}"]\n'
         text += f"offsets = {apart(folder, group, store)}\n"
@@ -109,6 +110,7 @@ def test_exactly_once_holds_over_a_failover(
         with pytest.raises(NeedsPerson, match="it was not handed over"):
             job(group, destination, there).run(exactly_once(id_results, into=sink()))
     config = configuration(tmp_path, destination.bootstrap, topic_name, stores)
+    command("init", "-c", config)
     command("plan", "-c", config, "-o", tmp_path / "plan.json")
     command("apply", tmp_path / "plan.json", "-c", config, "--yes")
     rows = [row for each in json.loads((tmp_path / "plan.json").read_text())["jobs"] for row in each["partitions"]]
