@@ -340,6 +340,7 @@ class _Reader:
             sinks=sinks,
             ignore_topics=sections.ignored_topics(table, [*patterns, *topics]),
             owner=table.filled_text("owner") or "",
+            single_driver=table.take("single_driver", bool, False),
             sink_columns=sink_columns,
         )
         identity.done()

@@ -197,6 +197,8 @@ class Job:
     """Topics of which the store may have offsets, and which the job is not to read."""
     owner: str = ""
     """Who looks after it: a label of its metrics and alerts."""
+    single_driver: bool = False
+    """Said by a person: no driver of it stores a number after a later one has begun, and nobody puts its place back."""
     sink_columns: Mapping[str, str] = field(default_factory=dict)
     """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
 

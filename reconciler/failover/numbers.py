@@ -149,7 +149,7 @@ def _numbers(
     here = _location(config, job, state)
     naming, cluster = config.topics.naming, numbers_on(job, here)
     names = naming.by_name(job.streams, cluster)
-    shared = recorded.names_shared(naming, job.streams, cluster, tuple(config.clusters), way)
+    shared = recorded.shared_names(config, job, cluster)
     place = JobPlace(store, job.group, way, names, shared, names_on=partial(naming.by_name, job.streams))
     gathered = recorded.gather_read(state, here, place, rows, unseen)
     if is_end_of_batch(job.store):

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from reconciler.config.file import Config, Job
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Names
 from reconciler.core.errors import NotCreated, Refused, Unreachable
@@ -35,6 +36,7 @@ from reconciler.state.locations import Location, Phase
 from reconciler.state.moving import refuse_later
 from reconciler.state.plans import Numbers
 from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, from_entry, newest, read_number
+from reconciler.stores.registry import traits as traits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ class JobPlace:
     elsewhere: frozenset[str] = frozenset()
     names_on: Callable[[str], Mapping[str, Stream]] = lambda _: {}
     """The streams by their topics on a cluster that the job has left."""
+
+
+def shared_names(config: Config, job: Job, cluster: str) -> frozenset[str]:
+    """As ``names_shared``; none for a job of which a person says that only its last driver stores numbers."""
+    if job.single_driver:
+        return frozenset()
+    return names_shared(config.topics.naming, job.streams, cluster, tuple(config.clusters), traits_of(job.store))
 
 
 def names_shared(

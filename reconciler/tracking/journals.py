@@ -30,8 +30,8 @@ from reconciler.failover.recorded import (
     gather_read,
     judge,
     lag_of,
-    names_shared,
     number_in,
+    shared_names,
 )
 from reconciler.failover.unlisted import Unlisted
 from reconciler.mirror.commits import mirrors_to, of_any_mirror
@@ -132,7 +132,7 @@ class StayJournal:
         self._mirrors = mirrors_to(config.here, config)
         self._source = SourceLog(lambda _: reader, lambda _: False, job.identity)
         self._recorder = OutsideRecorder(located.state, located.here.stay, self._names, self._source, waits_s)
-        shared = names_shared(naming, job.streams, config.here, list(config.clusters), own)
+        shared = shared_names(config, job, config.here)
         named = partial(naming.by_name, job.streams)
         self._place = JobPlace(None, job.group, own, self._names, shared, names_on=named)
         self._gathered: Gathered | None = None
