@@ -35,6 +35,7 @@ def test_for_a_query_it_asks_for_a_signature_with_which_apply_makes_the_copy_tha
     query.extra = f'[trust]\nrequire_signature = true\ntrusted_keys = ["{ada.public}"]\n'
     query.extra += f'[state]\nstore = "sqlite:///{query.folder}/state.db"'
     query.state = state_of(file, "clicks", "a")
+    query.keep_anchor(2)
     hint = said_by(query.start_at_destination)
     assert not Path(query.copy).exists()
     monkeypatch.setattr(context, "outside", lambda config: nullcontext(query.outside))
