@@ -38,7 +38,7 @@ RUN_AGAIN = "Run this again."
 
 _log = logging.getLogger(__name__)
 _JAVA_ERROR = re.compile(r"(?:[\w$]+\.)+([A-Z]\w*(?:Exception|Error))")
-_SHELL_OPTIONS = {"maxVersions": "VERSIONS"}
+_SHELL_OPTIONS = {"maxVersions": "VERSIONS", "timeToLive": "TTL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class HBaseTable:
     """
 
     def __init__(self, endpoint: ThriftEndpoint, name: str, families: Mapping[bytes, Mapping[str, int]]) -> None:
-        """``families`` are the table's, each with Thrift's options."""
+        """``families`` are the table's, each with Thrift's options (``timeToLive`` in seconds)."""
         self.name = name
         self._families = families
         self._endpoint = endpoint
