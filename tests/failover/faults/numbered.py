@@ -11,7 +11,7 @@ from typing import Any
 
 from reconciler.clock import clock_ms
 from reconciler.config.file import Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
-from reconciler.config.streams import Naming
+from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
@@ -130,13 +130,22 @@ class Jobs:
     def of(cls, name: str, topics: Iterable[str], kinds: Iterable[Kind] = KINDS, deadline_s: float = 60.0) -> Jobs:
         kinds = tuple(kinds)
         jobs = [
-            Job(f"{topic} {kind.name}", f"{GROUP} {kind.name}", (topic,), "memory:", kind.identity)
+            Job(
+                f"{topic} {kind.name}",
+                f"{GROUP} {kind.name}",
+                (topic,),
+                "memory:",
+                kind.identity,
+                home="a",
+                moved=kind.own,
+                streams=(Stream(topic, "a"),),
+            )
             for topic in topics
             for kind in kinds
         ]
         names, search = TopicNames(Naming(), "a", "b", ("a", "b")), SearchSettings(deadline_s=deadline_s)
         clusters = {"a": None, "b": Cluster("b", "b", {"bootstrap.servers": "b"})}
-        config = Config(clusters, names, None, search, PolicySettings(), tuple(jobs))
+        config = Config(clusters, names, search, PolicySettings(), tuple(jobs))
         return cls(MemoryStore(name), config)
 
     def outside(self, reader: LogReader) -> Outside:
@@ -165,7 +174,7 @@ def wrong(row: PartitionPlan, start: int, numbers: Iterable[int]) -> str | None:
     there = dict(enumerate(numbers))
     left = {offset: number for offset, number in there.items() if offset >= start}
     if row.resume_offset is None:
-        return None if row.verdict in (Verdict.LOST, Verdict.UNRESOLVED, Verdict.UNRESOLVED) else "no offset"
+        return None if row.verdict in (Verdict.LOST, Verdict.UNRESOLVED) else "no offset"
     skipped = [number for offset, number in left.items() if number > LAST and offset < row.resume_offset]
     if skipped:
         return f"skips {skipped}"
