@@ -17,17 +17,14 @@ from tests.kafka.bulk.readers import answered, bulk_reader, seen
 from tests.kafka.security.certificates import CLIENT
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
 from tests.sizes import sampled
-from tests.starting import with_state
 from tests.world import CommandResult, World, run_process, source_record
 
 pytestmark = pytest.mark.system
 
 
 def arguments(world: World, command: str, config: Path) -> tuple[object, ...]:
-    if command == "hook":
-        with_state(config, to="b")
     return {
-        "check": ("check", "-c", config),
+        "check": ("check", "-c", config, "--to", "b"),
         "plan": ("plan", "-c", config, "-o", world.folder / "another.plan.json"),
         "apply": ("apply", world.plan_file, "-c", config, "--yes"),
         "hook": ("hook", "-c", config, "--plans", world.folder / "plans"),
@@ -123,7 +120,7 @@ def test_with_the_right_secret_a_job_is_failed_over_and_back(
     else:
         world.processed(9)
     secured.allow(user, everything(world))
-    config = world.config(bootstrap=address, extra=client_table(settings))
+    config = world.config(bootstrap=address, extra=client_table(settings), to="b")
 
     ran: list[CommandResult] = []
 
@@ -151,14 +148,16 @@ def test_with_the_right_secret_a_job_is_failed_over_and_back(
 @pytest.mark.parametrize("store", ["sqlite", "kafka-group"])
 def test_no_command_does_anything_with_a_wrong_password(secured: Secured, secured_world: World, store: str) -> None:
     world = secured_world
+    world.deliver(12)
     if store == "kafka-group":
         world.address = "kafka-group:"
-    world.deliver(12)
-    world.save({0: source_record(5).stored}, topic=world.mirrored)
-    right = world.config()
+        world.save({0: source_record(5).stored}, topic=world.mirrored)
+    else:
+        world.processed(5)
+    right = world.config(to="b")
     world.plan(right)
     settings = {**secured.scram, "sasl.password": secured.wrong_password}
-    wrong = world.config(bootstrap=secured.sasl, extra=client_table(settings))
+    wrong = world.config(bootstrap=secured.sasl, extra=client_table(settings), to="b")
 
     def refused(command: str) -> None:
         before = world.rows(), contents(world.folder)
