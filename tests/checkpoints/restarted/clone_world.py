@@ -28,12 +28,10 @@ DELETED = 50
 """Records of each partition that the source had deleted before: numbers differ by as many at the destination."""
 PATIENCE_S = 600
 STOPS = ("stopped", "killed")
-WITH_ENDS = "hdfs"
-"""Queries killed after they had put their batch out; the end of that batch is tracked too."""
 Case = tuple[str, str, str]
 """A query, what keeps its state, and how it was stopped."""
-Home = tuple[str, str, Path, str | None]
-"""A query, its provider of state, its folder, and where in its first batch it hangs."""
+Home = tuple[str, str, Path, bool]
+"""A query, its provider of state, its folder, and whether it hangs once its first batch is put out."""
 
 
 def record(number: int, at: int, n: int, ident: int) -> Sent:
@@ -194,26 +192,20 @@ def fail_over(world: World, name: str, jars: Path, destination_bootstrap: str) -
         old, new = world.before(query, provider, stop), world.after(query, provider, stop)
         shutil.copytree(old / "output", new / "output")
         arguments = [old / "checkpoint", new / "checkpoint", "--plan", plan, "--job", f"{query}-{provider}-{stop}"]
-        more = ["-c", config] if provider == WITH_ENDS else []
-        assert command("checkpoint", "clone", *arguments, *more) == 0
+        assert command("checkpoint", "clone", *arguments) == 0
     return destination
 
 
 def run_at_the_source(world: World, source: Source) -> None:
-    """All queries over the first records; then over more of them, into a batch that is killed."""
+    """All queries over the first records; then over more of them, into a batch that is killed once it is put out."""
     source.send(range(60))
-    killed = {pair: world.before(*pair, "killed") for pair in world.pairs}
-    with running(world.folder, source.side, [(*name, home, None) for name, home in killed.items()]) as (child, began):
+    homes = [(*pair, world.before(*pair, "killed")) for pair in world.pairs]
+    with running(world.folder, source.side, [(*home, False) for home in homes]) as (child, began):
         await_files(child, began, ["done"])
     shutil.copytree(world.folder / "killed", world.folder / "stopped")
     source.send(range(60, 100))
-    places = [
-        (query, provider, killed[query, provider], "after" if provider == WITH_ENDS else "before")
-        for query, provider in world.pairs
-        if (query, provider, "killed") in world.cases
-    ]
-    with running(world.folder, source.side, places) as (child, began):
-        await_files(child, began, [f"{query}-{provider}" for query, provider, *_ in places])
+    with running(world.folder, source.side, [(*home, True) for home in homes]) as (child, began):
+        await_files(child, began, [f"{query}-{provider}" for query, provider in world.pairs])
         kill(child)
 
 

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,24 +108,22 @@ def settings_of(query: str, provider: str) -> dict[str, str]:
 
 
 def start(
-    spark: Any, side: Side, query: str, provider: str, home: Path, *, stuck: Callable[[str, int], None] | None = None
+    spark: Any, side: Side, query: str, provider: str, home: Path, *, after: Callable[[int], None] | None = None
 ) -> Any:
     """Start a query on ``home/checkpoint`` that reads all there is and puts each batch into a file of its number.
 
-    ``stuck`` is called in each batch, before it is computed and after it was put out.
+    ``after`` is called with the number of each batch that was put out, before its commit.
     """
     output = home / "output"
     output.mkdir(parents=True, exist_ok=True)
 
     def put(batch: Any, number: int) -> None:
-        if stuck:
-            stuck("before", number)
         rows = sorted(json.dumps(row.asDict(recursive=True), default=str, sort_keys=True) for row in batch.collect())
         unfinished = output / f".{number}"
         unfinished.write_text("\n".join(rows))
         unfinished.rename(output / str(number))
-        if stuck:
-            stuck("after", number)
+        if after:
+            after(number)
 
     with set_for_now(spark, settings_of(query, provider)):
         writer = QUERIES[query](spark, side).writeStream.foreachBatch(put)
@@ -147,7 +146,7 @@ def result(query: str, home: Path) -> list[str]:
 
 
 def main(path: str) -> None:
-    """The program: ``side``, ``homes`` (query, provider, folder, where to get stuck) and ``began`` in the settings."""
+    """The program: ``side``, ``homes`` (query, provider, folder, whether to hang) and ``began`` in the settings."""
     from pyspark.sql import SparkSession
 
     from reconciler.spark.connector import with_kafka
@@ -160,18 +159,14 @@ def main(path: str) -> None:
     spark = with_kafka(builder, print).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
 
-    def for_ever(name: str, place: str | None) -> Callable[[str, int], None]:
-        def stuck(at: str, number: int) -> None:
-            if at == place:
-                (began / name).write_text(str(number))
-                threading.Event().wait()
-
-        return stuck
+    def hang(name: str, number: int) -> None:
+        (began / name).write_text(str(number))
+        threading.Event().wait()
 
     queries = []
-    for query, provider, home, place in given["homes"]:
-        name = f"{query}-{provider}"
-        queries.append(start(spark, side, query, provider, Path(home), stuck=for_ever(name, place)))
+    for query, provider, home, hangs in given["homes"]:
+        after = partial(hang, f"{query}-{provider}") if hangs else None
+        queries.append(start(spark, side, query, provider, Path(home), after=after))
     for running in queries:
         running.awaitTermination()
     (began / "done").write_text("")
