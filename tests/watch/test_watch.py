@@ -17,6 +17,7 @@ from reconciler.core.errors import Unreachable
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import TopicPartition
 from tests.lab.kafka import KafkaCluster
+from tests.starting import moved, state_of
 from tests.waiting import LIMIT_S
 from tests.watch.watching import Watching, runs_here, watching
 from tests.world import CommandResult, World, environment, free_port
@@ -34,7 +35,8 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
     """The same job before and after it is handed over: its source is ahead of the mirror; its topic is replaced."""
     world.deliver(12, 4)
     world.processed(7, 9)
-    with watching(world.config()) as watch:
+    config = world.config(lives="a")
+    with watching(config, "--to", "b") as watch:
         where = {"job": "clicks", "topic": world.mirrored}
         watch.until(lambda: watch.value("up", job="clicks") == 1, "a whole check")
         assert watch.verdicts("clicks") == {(world.mirrored, "exact"): 1, (world.mirrored, "behind"): 1}
@@ -47,8 +49,10 @@ def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that
         assert watch.value("replay_records", **where) == 0
 
         runs_here(world, 8, 10, topic=world.mirrored)
-        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "exact"): 2}, "the job was handed over")
-        assert watch.value("own_partitions", **where) == 2
+        moved(state_of(config, "clicks", "a"), "a", "b")
+        reload(watch)
+        watch.until(lambda: watch.value("own_partitions", **where) == 2, "the job was handed over")
+        assert watch.verdicts("clicks") == {(world.mirrored, "exact"): 2}
         assert watch.value("mismatched_partitions", **where) == 0
         age = watch.value("anchor_age_seconds", job="clicks")
         assert age is not None
@@ -113,8 +117,8 @@ def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_tol
         world.append({0: range(6, 12)}, topic=world.topic)
         runs_here(world, 9, topic=world.topic)
         tables.append(world.job(world.topic))
-    config = worlds[0].config(*tables, source="", extra=ALONE)
-    with watching(config, every=1) as watch:
+    config = worlds[0].config(*tables, source="", extra=ALONE, lives="b")
+    with watching(config, "--to", "b", every=1) as watch:
         names = [world.topic for world in worlds]
         at = [{"job": name, "topic": name} for name in names]
         watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "both jobs were checked")
