@@ -39,10 +39,13 @@ class Direction:
 def direction_of(config: Config, job: Job, location: Location | None, to: str | None = None) -> Direction:
     """The direction in which a job is looked at: to ``to``, else where it is moving, else to the other cluster of two.
 
-    Raises ConfigError if there are several others.
+    A job that was moved is looked at where it lives if that other cluster has no address: it is lost. Raises
+    ConfigError if there are several others.
     """
     lives = job.home if location is None else numbers_on(job, location)
     there = to or (None if location is None else location.to) or other_than(config, lives)
+    if to is None and location is not None and location.stay > 1 and config.clusters[there] is None:
+        there = lives
     if there == lives:
         return Direction(other_than(config, lives, any_will_do=True), there, moved=True)
     return Direction(lives, there)

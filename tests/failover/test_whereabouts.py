@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,14 @@ def test_of_two_clusters_a_job_is_looked_at_toward_where_it_moves_else_toward_th
 ) -> None:
     """Where it lives, it is looked at as one that has moved there."""
     assert direction_of(two, two.jobs[0], location, to) == expected
+
+
+def test_a_job_that_was_moved_is_looked_at_where_it_lives_if_the_other_cluster_has_no_address(two: Config) -> None:
+    lost = replace(two, clusters={**two.clusters, "a": None})
+    moved = replace(lives("b"), stay=2)
+    assert direction_of(lost, two.jobs[0], moved) == Direction("a", "b", moved=True)
+    assert direction_of(lost, two.jobs[0], moved, "a") == Direction("b", "a"), "which then says what is missing"
+    assert direction_of(lost, two.jobs[0], replace(moved, stay=1)) == Direction("b", "a")
 
 
 @pytest.mark.parametrize("location", [None, lives("a"), lives("b")])
