@@ -93,7 +93,7 @@ def _topic(reader: LogReader, info: TopicInfo, trials: Trials) -> None:
         holds += "; it may be read"
     trials.ok(subject, holds)
     if info.compacted is None:
-        next_step = "Ask for DescribeConfigs on the topic: else some answers are bounded that could be exact."
+        next_step = "Ask for DescribeConfigs on the topic: else some answers are early that could be exact."
         trials.warn(subject, "whether it is compacted may not be read.", next_step)
 
 

@@ -175,7 +175,7 @@ def _against(config: Config, job: Job, rows: Sequence[Row], destination: Cluster
         if info is not None and (beyond := stored - set(info.partitions)):
             there = f"{len(info.partitions):,} there, without partition {min(beyond)}"
             message = f"{topic}: {counted(len(stored), 'partition')} stored, and {there}."
-            next_step = "The counts differ: offsets would be located by time (remapped), if at all."
+            next_step = "The counts differ: offsets would be located by time, if at all."
             trials.warn(f"job {job.name}", message, next_step)
 
 

@@ -14,14 +14,14 @@ W   Whole log. F needs the first copy to be there still. It is if nothing was de
     older than t less the disorder survives: what follows that one, up to the next copy of the anchor, was processed
     too, because every run starts at or before the end of the one before. Compaction can remove a first copy and keep
     a later one: then a gap in the numbering is a doubt. In doubt, the first record that is not surely processed is
-    the resume point, and the verdict is ``bounded``.
+    the resume point, and the verdict is ``early``.
 
 So the record found by reading forward from L(t) is the first copy. Where t is not a Kafka timestamp (it comes from the
 payload, or is unknown) and no two records share an id, a copy found anywhere supplies the Kafka timestamp c of all its
 copies, and L(c) takes the place of L(t). Bisection only finds candidates; it never proves a lower bound.
 
 If the record is not found although the whole log from the bound was read, it is absent, and time decides
-(``timebound``). If the budget ends first, the time bound is still safe; the verdict is ``bounded`` and says so.
+(``timebound``). If the budget ends first, the time bound is still safe; the verdict is ``early`` and says so.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _without_time(case: Case) -> Search[Finding]:
 
 
 def _unless_an_equal_one_follows(case: Case, finding: Finding, end: int) -> Search[Finding]:
-    """The finding; ``bounded`` if an equal record behind it may be the anchor, and so all before that processed."""
+    """The finding; ``early`` if an equal record behind it may be the anchor, and so all before that processed."""
     begin, budget = finding.resume_offset, case.question.limits.tail_records
     last = None if begin is None else (yield from last_equal(case.matcher, begin, end, budget))
     if begin is None or last is None:

@@ -56,7 +56,7 @@ from reconciler.core.verdicts import Finding, Verdict
 
 
 def find_by_mirror(question: Question, evidence: MirrorEvidence) -> Search[Finding | None]:
-    """The place to resume at; None if the evidence proves none. Verdict ``moved`` where it is exact, else ``bounded``.
+    """The place to resume at; None if the evidence proves none. Verdict ``exact`` where it is exact, else ``early``.
 
     ``unresolved`` if the evidence contradicts itself.
     """

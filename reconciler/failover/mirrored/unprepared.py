@@ -29,13 +29,13 @@ TAIL = 100
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Findings over some partitions: exact ones, those with a bound, and those where nothing is proven.
+    """Findings over some partitions: exact ones, early ones, and those where nothing is proven.
 
     ``replay`` is the sum of the bounds.
     """
 
     exact: int
-    bounded: int
+    early: int
     unresolved: int
     replay: int
 

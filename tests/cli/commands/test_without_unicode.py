@@ -21,7 +21,7 @@ def test_a_terminal_without_unicode_gets_the_result_all_the_same(world: World, e
     config = world.config()
     ended = run_process("check", "-c", config, PYTHONIOENCODING=encoding, COLUMNS="200")
     assert ended.code == 3, ended.output
-    assert "1 bounded" in ended.out
+    assert "1 early" in ended.out
     told = run_process("check", "-c", config, PYTHONIOENCODING="utf-8", COLUMNS="200")
     row, row_told = (
         next(each for each in one.out.splitlines() if f"{world.mirrored}-0 " in each) for one in (ended, told)

@@ -51,8 +51,8 @@ def test_with_syncs_here_an_unprepared_job_is_exact(lost: Memory) -> None:
     write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
     write_checkpoints(lost.log, (BASE + 5, 1), group=GROUP)
     found = reported(lost)
-    assert found.with_syncs == Tally(exact=1, bounded=0, unresolved=0, replay=0)
-    assert found.by_checkpoints == Tally(exact=0, bounded=1, unresolved=0, replay=9)
+    assert found.with_syncs == Tally(exact=1, early=0, unresolved=0, replay=0)
+    assert found.by_checkpoints == Tally(exact=0, early=1, unresolved=0, replay=9)
     assert found.exit_code is ExitCode.OK
     assert found.grades[GROUP, THERE].replay == 4
 

@@ -136,7 +136,7 @@ def _group_json(group: GroupAccount, grade: Grade | None) -> dict[str, object]:
 def _tally_json(tally: Tally) -> dict[str, object]:
     return {
         "exact": tally.exact,
-        "bounded": tally.bounded,
+        "early": tally.early,
         "unresolved": tally.unresolved,
         "replay_at_most": tally.replay,
     }
@@ -241,7 +241,7 @@ def _sentences(found: MirrorReport) -> list[str]:
 def _unprepared(found: MirrorReport) -> list[str]:
     tally = found.with_syncs
     sentences = []
-    if tally.exact + tally.bounded + tally.unresolved:
+    if tally.exact + tally.early + tally.unresolved:
         sentences.append(f"If these jobs had no anchors, a failover now would give: {_tally_words(tally)}.")
         if tally != found.by_checkpoints:
             sentences.append(f"By checkpoints alone, without offset syncs: {_tally_words(found.by_checkpoints)}.")
@@ -254,7 +254,7 @@ def _unprepared(found: MirrorReport) -> list[str]:
 
 
 def _tally_words(tally: Tally) -> str:
-    parts = [f"{tally.exact:,} exact", f"{tally.bounded:,} bounded"]
+    parts = [f"{tally.exact:,} exact", f"{tally.early:,} early"]
     if tally.unresolved:
         parts.append(f"{tally.unresolved:,} unresolved")
     return f"{', '.join(parts)}, at most {counted(tally.replay, 'record')} read again"
