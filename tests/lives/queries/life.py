@@ -15,7 +15,7 @@ from tests.lives.queries.query import Query
 
 __all__ = ["Kind", "Life"]
 
-STOPS = ("lost", "unresolved", "unresolved", "behind")
+STOPS = ("lost", "unresolved", "behind")
 
 
 class Life(Operated):
@@ -346,5 +346,5 @@ def _short(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _shown(row: dict[str, Any]) -> int:
-    counts = row["position"] != "end" or row["finding"] in ("exact", "exact")
+    counts = row["position"] != "end" or row["finding"] == "exact"
     return (row["replay"]["at_most"] or 0) if counts else 0
