@@ -31,7 +31,7 @@ from reconciler.failover.numbers import job_topics
 from reconciler.failover.unlisted import UnlistedTopics
 from reconciler.failover.writing.rows import confirm, name_of, put
 from reconciler.fileio import making, refuse_unwritable, why, write_whole
-from reconciler.formats.anchor_lines import AnchorLine, dump_line, load_lines
+from reconciler.formats.anchor_lines import MOST_LINES, AnchorLine, dump_line, load_lines
 from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, by_key
 from reconciler.state.lines import LONGEST_LINE, JobLines
@@ -231,10 +231,15 @@ def _parted(texts: Sequence[str]) -> tuple[list[AnchorLine], dict[str, JobLines]
 
 
 def _bounded(file: TextIO) -> Iterator[str]:
-    """The file's lines; of one that is too long only as much as shows that."""
+    """The file's lines, as far as they are read at once; of one that is too long only as much as shows that."""
     begin = "\ufeff"  # editors on Windows begin a file with a byte order mark, and a pipe may bring it along
-    while text := file.readline(LONGEST_LINE + 1):
+    for _ in range(MOST_LINES + 1):
+        text = file.readline(LONGEST_LINE + 1)
+        if not text:
+            return
         yield text.removeprefix(begin)
+        if len(text) > LONGEST_LINE:
+            return
         begin = ""
 
 
