@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from reconciler.config.file import load_config
 from reconciler.config.settings import MEANINGS
 from reconciler.config.table import Table
 from tests import ROOT
+from tests.documents import generate
 
 DOCS = ROOT / "docs"
 RUNBOOKS = (
@@ -56,38 +54,20 @@ def section(text: str, head: str) -> str:
     return found[1]
 
 
-def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, ...]]:
-    """The spellings of every option of a command, and of the commands within it."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in set(action.choices.values()):
-                yield from options(inner)
-        elif action.option_strings and action.help != argparse.SUPPRESS:
-            yield tuple(action.option_strings)
+@pytest.mark.parametrize("path", generate.pages(), ids=lambda path: path.stem)
+def test_what_comes_from_the_code_is_as_in_the_code(path: Path) -> None:
+    """If this fails: ``python -m tests.documents.generate``, and read the diff."""
+    text = path.read_text("utf-8")
+    assert generate.filled(text, generate.parts()) == text
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_of_a_command_is_in_the_reference(name: str) -> None:
-    commands = page("reference/commands.md")
-    described = commands.partition("\n## ")[0] + section(commands, name)
-    parser = argparse.ArgumentParser(add_help=False)
-    importlib.import_module(module_of(name)).add_arguments(parser)
-    missing = [each for each in options(parser) if not any(f"{spelling}" in described for spelling in each)]
-    assert not missing, f"reconciler {name}: {missing}"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_options_that_several_commands_take_say_which(name: str) -> None:
-    head = page("reference/commands.md").partition("\n## ")[0].partition("Options that several commands take")[2]
-    rows = re.findall(r"^\| `(--[\w-]+).*?` \| (.*?) \|", head, re.MULTILINE)
-    assert len(rows) > 3
-    parser = argparse.ArgumentParser(add_help=False)
-    importlib.import_module(module_of(name)).add_arguments(parser)
-    taken = {spelling for each in options(parser) for spelling in each}
-    own = section(page("reference/commands.md"), name)
-    for option, commands in rows:
-        if option in taken and f"`{option}" not in own:
-            assert re.search(rf"`{name}[ `]", commands), f"the row of {option} does not name {name}"
+def test_options_that_are_explained_once_say_which_commands_take_them(name: str) -> None:
+    parsers = [parser for _, parser in generate.parsers_of(name)]
+    taken = {spelling for each in parsers for option in generate.options_of(each) for spelling in option.option_strings}
+    rows = re.findall(r"^\| `(--[\w-]+).*?` \| (`.*?) \|", page("reference/commands.md"), re.MULTILINE)
+    assert len(rows) > 5
+    assert {option for option, commands in rows if f"`{name}`" in commands} == taken & {option for option, _ in rows}
 
 
 def test_every_module_of_a_command_is_in_the_groups() -> None:
@@ -98,9 +78,10 @@ def test_every_module_of_a_command_is_in_the_groups() -> None:
     assert found == named, "GROUPS of reconciler/cli/main.py"
 
 
-def test_every_command_of_the_reference_is_one() -> None:
-    heads = re.findall(r"^## ([a-z-]+)$", page("reference/commands.md"), re.MULTILINE)
-    assert set(heads) == set(COMMANDS)
+def test_every_command_is_in_the_reference() -> None:
+    pages = [path.read_text("utf-8") for path in (DOCS / "reference" / "commands").glob("*.md")]
+    heads = [head for text in pages for head in re.findall(r"^## ([a-z-]+)\n\n<!-- \1 -->$", text, re.MULTILINE)]
+    assert sorted(heads) == sorted(COMMANDS)
 
 
 def test_details_that_a_page_explains_are_details() -> None:

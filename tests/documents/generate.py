@@ -1,0 +1,135 @@
+"""Parts of the reference that come from the code: each command's description and options, and the exit codes.
+
+In a page, such a part is between ``<!-- NAME -->`` and ``<!-- end -->``; the rest of the page is written by hand.
+``python -m tests.documents.generate`` writes all parts again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from reconciler.cli.main import COMMANDS, module_of
+from reconciler.cli.terminal.help import Help
+from reconciler.cli.terminal.usage import Parser
+from reconciler.core.errors import ExitCode
+from tests import ROOT
+
+REFERENCE = ROOT / "docs" / "reference"
+DECISIONS = ("--set", "--set-time", "--accept")
+SHARED = ("--config", "--job", "--to", "--yes", *DECISIONS, "--engine", "--conf", "--per-task")
+"""Options that ``commands.md`` explains once, unless a command's own words differ."""
+PART = re.compile(r"(?<=<!-- )(?P<name>(?!end )[\w -]+)(?P<text> -->\n.*?)(?=<!-- end -->)", re.DOTALL)
+SHOWN = ("--config", "--job", "--to", "--yes")
+"""Options that a usage line shows though they can be left out."""
+WIDTH = 118
+DIFFERENT = (ExitCode.NEEDS_PERSON, ExitCode.CHANGED)
+"""Exit codes that do not mean the same for every command."""
+
+
+def parser_of(command: str) -> Parser:
+    """The command's own parser, without the options of every command."""
+    parser = Parser(prog=f"reconciler {command}", add_help=False)
+    importlib.import_module(module_of(command)).add_arguments(parser)
+    return parser
+
+
+def help_of(command: str) -> Help:
+    found = importlib.import_module(module_of(command)).HELP
+    assert isinstance(found, Help)
+    return found
+
+
+def parsers_of(command: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The command and its parser; for one with actions, each action and its parser."""
+    parser = parser_of(command)
+    if not parser.actions:
+        yield command, parser
+    for name, inner in parser.actions.items():
+        yield f"{command} {name}", inner
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    hidden = (argparse._HelpAction, argparse._SubParsersAction)
+    return [each for each in parser._actions if each.help != argparse.SUPPRESS and not isinstance(each, hidden)]
+
+
+def _is_shared(option: argparse.Action) -> bool:
+    return bool({*option.option_strings} & {*SHARED})
+
+
+def _value(option: argparse.Action) -> str:
+    if option.choices is not None and option.metavar is None:
+        return "|".join(map(str, option.choices))
+    return str(option.metavar or option.dest.upper()) if option.nargs != 0 else ""
+
+
+def usage(name: str, parser: argparse.ArgumentParser) -> str:
+    """The command's usage line: its arguments, the options that it must have, and those that commands share."""
+    words, others = [f"reconciler {name}"], False
+    for option in sorted(options_of(parser), key=lambda each: bool(each.option_strings)):
+        if option.option_strings and not option.required and option.option_strings[-1] not in SHOWN:
+            others = True
+            continue
+        word = " ".join(filter(None, [option.option_strings[0] if option.option_strings else "", _value(option)]))
+        word += " …" if option.nargs in ("+", argparse.REMAINDER) or isinstance(option, argparse._AppendAction) else ""
+        words.append(word if option.required else f"[{word}]")
+    return " ".join([*words, "[OPTION …]"] if others else words)
+
+
+def _row(option: argparse.Action) -> str:
+    names = ", ".join(option.option_strings)
+    value = _value(option)
+    text = " ".join((option.help or "").replace("%(default)s", str(option.default)).split())
+    name = " ".join(filter(None, [names, value])).replace("|", "\\|")
+    return f"| `{name}` | {text} |"
+
+
+def command_part(command: str) -> str:
+    """A command's usage, its description, and the options that are its own."""
+    lines, rows = [""], dict[str, None]()
+    for name, parser in parsers_of(command):
+        lines.append(f"    {usage(name, parser)}")
+        rows |= dict.fromkeys(_row(each) for each in options_of(parser) if not _is_shared(each))
+    lines.append("")
+    description = help_of(command).description or ""
+    lines += [f"{textwrap.fill(' '.join(part.split()), WIDTH)}\n" for part in description.strip().split("\n\n")]
+    if rows:
+        lines += ["| | |", "|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def exit_part() -> str:
+    """A row for each of these codes of each command, in the words of its help; equal words share a row."""
+    rows: dict[tuple[ExitCode, str], list[str]] = {}
+    for command in COMMANDS:
+        for code, text in help_of(command).exits.items():
+            rows.setdefault((code, text or code.meaning), []).append(command)
+    lines = ["", "| code | command | what happened |", "|---|---|---|"]
+    for (code, text), commands in sorted(rows.items(), key=lambda each: each[0][0]):
+        if code in DIFFERENT:
+            lines.append(f"| {int(code)} | {', '.join(f'`{each}`' for each in commands)} | {text} |")
+    return "\n".join([*lines, ""])
+
+
+def parts() -> Mapping[str, str]:
+    return {**{name: command_part(name) for name in COMMANDS}, "exit codes": exit_part()}
+
+
+def pages() -> list[Path]:
+    return [path for path in sorted(REFERENCE.rglob("*.md")) if PART.search(path.read_text(encoding="utf-8"))]
+
+
+def filled(text: str, parts: Mapping[str, str]) -> str:
+    """A page's text with its parts as the code has them. Raises KeyError for a part that nothing makes."""
+    return PART.sub(lambda part: f"{part['name']} -->\n{parts[part['name']]}\n", text)
+
+
+if __name__ == "__main__":
+    made = parts()
+    for page in pages():
+        page.write_text(filled(page.read_text(encoding="utf-8"), made), encoding="utf-8")
