@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from reconciler.core.errors import Changed, Refused
+from reconciler.core.errors import Changed, OutcomeUnknown, Refused
 from reconciler.core.visible import command
 from reconciler.formats.json_fields import FieldError
 from reconciler.state import journal as journals
@@ -17,6 +17,8 @@ from reconciler.state.store import FIRST, Entry, StateStore, log_name
 
 T = TypeVar("T")
 _ALL = 10**9
+RACES = 5
+"""How often an entry is tried again, with the next number, beside a recorder that has just appended."""
 
 
 class JobState:
@@ -94,7 +96,7 @@ class JobState:
 
     def newest(self, stay: int) -> list[journals.Entry]:
         """The entries in which every partition's newest number is, oldest first; empty if the stay has no journal."""
-        return self._read(self._journal(stay), journals.load, newest=FULL_EVERY)[::-1]
+        return self._read(self._journal(stay), journals.load, newest=FULL_EVERY + 1)[::-1]  # and the closing one
 
     def append_journal(self, stay: int, number: int, entry: journals.Entry) -> bool:
         """Append an entry; False if another recorder has that number, or the stay is closed."""
@@ -104,6 +106,22 @@ class JobState:
             self._keep_day(stay, entry)
             self.store.prune(self._journal(stay), keep=KEPT)
         return True
+
+    def close_journal(self, stay: int, location: int, run: str, at_ms: int) -> None:
+        """End the stay's journal, by the location's entry of that number, unless it has ended: nothing is appended any
+        more. Raises OutcomeUnknown if a recorder is quicker each time.
+        """
+        for _ in range(RACES):
+            newest = self._read(self._journal(stay), journals.load, newest=1)
+            if newest and newest[0].closed_by is not None:
+                return
+            number = newest[0].number + 1 if newest else FIRST
+            if self.append_journal(stay, number, journals.closing(location, run, at_ms)):
+                return
+        raise OutcomeUnknown(
+            f'The journal of job "{self.job}" grows, so its stay {stay} could not be ended: a driver records it.',
+            hint="Stop that driver, then run this again: it goes on from there.",
+        )
 
     def _keep_day(self, stay: int, entry: journals.Entry) -> None:
         found = self._read(self._days(stay), journals.load, newest=1)

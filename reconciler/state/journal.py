@@ -4,7 +4,7 @@ Theory of operation. ``journal/JOB/STAY`` begins with the numbers of the plan th
 its recorder appends an entry with the partitions that changed, one a second at most: batches between are merged.
 
 - J1  Every ``FULL_EVERY``-th entry is full: it has all partitions. So what is known of each is found in the newest
-      ``FULL_EVERY`` entries, however long the journal is.
+      ``FULL_EVERY`` entries, however long the journal is. The closing entry has none, and comes beside them.
 - J2  The newest ``KEPT`` entries stay. For numbers that are set back further, the first full entry of each day is also
       in ``days/JOB/STAY``, which keeps ``KEPT_DAYS`` of them.
 - J3  One run of a driver appends to a journal. The first entry of another run, and the closing entry, end it: an
@@ -12,6 +12,9 @@ its recorder appends an entry with the partitions that changed, one a second at 
 - J4  An entry is true until its log is cut, or its topic is made anew: it has the topic's id, and is never looked up
       again.
 - J5  The end of a batch that has begun is beside the numbers, not among them: it is not processed.
+- J6  A journal is closed once its stay is over, that is, after ``writing``. The location alone would not keep a driver
+      that was held up from appending: it may have read it before. The journal alone would not stop a driver that
+      appends nothing, for instance as its cluster does not answer: it reads the location every few seconds.
 """
 
 from __future__ import annotations
@@ -67,11 +70,9 @@ def opening(numbers: Numbers, run: str, at_ms: int) -> Entry:
     return Entry(run, at_ms, numbers, full=True)
 
 
-def closing(last: Entry, location: int, run: str, at_ms: int) -> Entry:
-    """The entry that ends the stay."""
-    if not last.full:
-        return Entry(run, at_ms, {}, closed_by=location)
-    return replace(last, run=run, at_ms=at_ms, closed_by=location, number=0)
+def closing(location: int, run: str, at_ms: int) -> Entry:
+    """The entry that ends the stay. It has no numbers, so the stay is read as before."""
+    return Entry(run, at_ms, {}, closed_by=location)
 
 
 @dataclass(slots=True)

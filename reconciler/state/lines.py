@@ -18,7 +18,7 @@ is missing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -26,6 +26,7 @@ from typing import Any
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.visible import command
 from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.anchor_fields import LONG
 from reconciler.formats.json_fields import FieldError
@@ -94,8 +95,6 @@ def _missing_numbers(job: JobState, stay: int, lines: JobLines) -> dict[tuple[in
             hint="Nothing was imported. Import the lines of its newest export.",
         )
     entries = job.journal(stay) if lines.numbers else []
-    if entries and entries[-1].closed_by is not None:
-        raise Changed(f'Stay {stay} of job "{job.job}" has ended.', hint="Nothing was imported.")
     found = {}
     for (_, at), known in lines.numbers.items():
         there = [each for each in journal.known_of(entries, at) if each.number == known.number and each.processed]
@@ -103,7 +102,16 @@ def _missing_numbers(job: JobState, stay: int, lines: JobLines) -> dict[tuple[in
             raise _differs(job, f"the record before {known.number:,} of {Stream(at.topic, at.origin)}-{at.partition}")
         if not there:
             found[stay, at] = known
+    if found:
+        _refuse_ended(job, stay, entries)
     return found
+
+
+def _refuse_ended(job: JobState, stay: int, entries: Sequence[journal.Entry]) -> None:
+    if entries and entries[-1].closed_by is not None:
+        raise Changed(
+            f'Stay {stay} of job "{job.job}" has ended.', hint=f"See: {command('reconciler', 'status', '--history')}"
+        )
 
 
 def _differs(job: JobState, what: str) -> Changed:
@@ -127,13 +135,14 @@ def append(job: JobState, found: JobLines, at_ms: int) -> None:
 
 
 def _append_numbers(job: JobState, stay: int, new: Mapping[StreamPartition, Known[Anchor]], at_ms: int) -> None:
-    entries, here = job.newest(stay), job.location()
+    entries = job.newest(stay)
+    _refuse_ended(job, stay, entries)
     next_number, run = FIRST, OUTSIDE
     if entries:
         next_number = entries[-1].number + 1
         run = OUTSIDE if stay > 1 and entries[-1].number == FIRST else entries[-1].run
-    elif here is not None and here.plan is not None:
-        plan = job.plan(here.plan)
+    elif began := [each.plan for each in job.history() if each.phase is Phase.LIVES and each.plan is not None]:
+        plan = job.plan(began[-1])
         first = {at: each.row.first() for at, each in plan.rows.items()}
         entries = [journal.opening(first, f"plan {plan.number}", at_ms)]
     before = journal.latest(entries)

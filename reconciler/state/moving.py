@@ -1,8 +1,9 @@
 """Carries out a change of a job's numbers, so that a kill between any two writes is finished by the next run.
 
-Theory of operation. The order is fixed: the plan, ``writing``, the journal's first entry, the numbers, ``lives``. Each
-step is repeated without harm: an append under a number that holds the same plan's entry, a compare-and-set whose key
-holds the new number already, a copy in a folder of its own. So a run that finds ``writing`` begins at the journal.
+Theory of operation. The order is fixed: the plan, ``writing``, the last entry of the journal of the stay that is left,
+the first one of the new stay's, the numbers, ``lives``. Each step is repeated without harm: a journal that has ended
+already, an append under a number that holds the same plan's entry, a compare-and-set whose key holds the new number
+already, a copy in a folder of its own. So a run that finds ``writing`` begins at the journals.
 
 - M1  Nothing is written before the plan is stored, and nothing by the plan before ``writing`` names it. ``writing`` is
       appended only while the place holds what the plan replaces: a driver that still runs may have gone on.
@@ -106,9 +107,9 @@ def finish(job: JobState, here: Location, place_on: PlaceOn, stamp: Stamp) -> Lo
     if here.phase is not Phase.WRITING or here.plan is None:
         raise Changed("The job's numbers are not being written.", hint="See: reconciler status")
     plan, stay = job.plan(here.plan), locations.stay_of(here.plan)
-    first = journal.opening(
-        {at: each.row.first() for at, each in plan.rows.items()}, f"plan {plan.number}", stamp.at_ms
-    )
+    run = f"plan {plan.number}"
+    job.close_journal(here.stay, here.number, run, stamp.at_ms)
+    first = journal.opening({at: each.row.first() for at, each in plan.rows.items()}, run, stamp.at_ms)
     job.append_journal(stay, 1, first)  # False: an earlier run of this plan has opened it
 
     def still_writing() -> None:

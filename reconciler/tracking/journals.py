@@ -1,7 +1,7 @@
 """The journal of a job that has a location, from outside of it: which of its stored numbers are noted, and a report.
 
 Theory of operation. A round reads the place, after the location that it is read for. So the place is not older than the
-location: at worst, its numbers are of a later stay, and go to the journal of one that is over, which nobody reads.
+location: at worst, its numbers are of a later stay, and the journal of the one that is over is closed.
 
 A job without a location is read as living at its home, in stay 1: every first location is that one (``not_moved``). So
 its journal is there before its hook has started it. Entries that name another cluster's records stop it: its home, or

@@ -33,7 +33,7 @@ from reconciler.core.visible import command
 from reconciler.formats.decimal_text import some
 from reconciler.ports import ClusterInfo, TopicPartition
 from reconciler.state import journal
-from reconciler.state.jobs import JobState
+from reconciler.state.jobs import RACES, JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.store import FIRST
@@ -44,8 +44,6 @@ from reconciler.tracking.source import Place, SourceLog
 log = logging.getLogger(__name__)
 
 MOST_PARTITIONS = 10_000
-RACES = 5
-"""How often a new run tries to append its first entry beside a driver that still appends."""
 
 
 class Moved(Changed):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from reconciler.core.anchors import Anchor
-from reconciler.core.errors import Changed, Refused
+from reconciler.core.errors import Changed, OutcomeUnknown, Refused
 from reconciler.ports import TopicPartition
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
@@ -69,6 +71,19 @@ def test_a_second_recorder_is_refused(job: JobState) -> None:
     assert job.append_journal(1, 1, Entry("first", 0, {}, full=True))
     assert not job.append_journal(1, 1, Entry("second", 0, {}))
     assert [each.run for each in job.newest(1)] == ["first"]
+
+
+def test_a_journal_that_a_recorder_extends_each_time_is_not_closed(job: JobState) -> None:
+    append = job.store.append
+
+    def too_late(log: str, number: int, fields: Mapping[str, Any]) -> bool:
+        append(log, number, journal.dump(Entry("zombie", 0, {})))
+        return append(log, number, fields)
+
+    job.store.append = too_late  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown, match="a driver records it"):
+        job.close_journal(1, 2, "plan 1", 0)
+    assert {each.run for each in job.newest(1)} == {"zombie"}
 
 
 def test_an_entry_of_another_format_is_named(job: JobState) -> None:

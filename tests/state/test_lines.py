@@ -140,10 +140,10 @@ def replace_in(table: dict, key: object, change: object) -> None:
 
 
 def test_a_stay_that_has_ended_gets_no_number(job: JobState) -> None:
-    last = job.newest(2)[-1]
-    assert job.append_journal(2, 3, journal.closing(last, 6, "ana", NOW))
+    job.close_journal(2, 6, "plan 2", NOW)
     with pytest.raises(Changed, match=r"Stay 2 .* has ended"):
         missing(job, JobLines(numbers={(2, AT): Known(12, None)}))
+    assert put(job, lines(job)) == 0, "nothing is missing"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown
 from reconciler.state import journal, locations
-from reconciler.state.journal import StreamPartition
+from reconciler.state.journal import StreamPartition, latest
 from reconciler.state.stored import Known
 from reconciler.tracking.recorder import MOST_PARTITIONS, Moved
 from tests.spark.job.world import ANA, EVENTS, NOW, World, committed, running
@@ -182,19 +184,36 @@ def test_an_append_whose_reply_was_lost_stops_nothing(world: World) -> None:
     assert [each.numbers[EVENTS].number for each in world.entries()] == [4, 6, 8]
 
 
-def test_a_closed_journal_names_who_moved_the_job_where_and_when(world: World) -> None:
-    recorder = world.recorder()
-    recorder.look(committed({0: 4}))
-    recorder.append(NOW)
+@pytest.mark.parametrize("write", range(8))
+def test_a_driver_that_runs_on_appends_nothing_once_its_job_is_moved(world: World, write: int) -> None:
+    """It stores an offset right before each write: ``moving``, the plan, ``writing``, the journal's end, the next one's
+    start (twice), ``lives``; or after the last.
+    """
+    driver, put, left = world.recorder(), world.job.store._backend.put, write
+    driver.look(committed({0: 4}))
+    driver.append(NOW)
+    driver.look(committed({0: 6}))
+
+    def beside(log: str, number: int, entry: bytes) -> bool:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            with suppress(Moved):
+                driver.append(NOW)
+        return put(log, number, entry)
+
+    world.job.store._backend.put = beside  # type: ignore[method-assign]
     here = world.move_to_b()
-    last = world.entries()[-1]
-    assert world.job.append_journal(1, last.number + 1, journal.closing(last, here.number, "hook", NOW))
-    recorder.look(committed({0: 6}))
+    entries = world.entries()
+    assert [each.numbers[EVENTS].number for each in entries[:-1]] == ([4, 6] if write <= 3 else [4])
+    assert (entries[-1].closed_by, entries[-1].numbers) == (here.number - 1, {})
+    assert latest(entries) == latest(entries[:-1]), "the stay is read as before"
+    driver.look(committed({0: 8}))
     sentence = r'job "clicks" must not go on: it lives on b, stay 2, by ana at 2026-09-21T.* \(a burns\)'
-    with pytest.raises(Moved, match=sentence):
-        recorder.append(NOW)
-    with pytest.raises(Moved, match=sentence):
-        world.recorder("restarted without its hook").look(committed({0: 6}))
+    for append in (lambda: driver.append(NOW), lambda: world.recorder("no hook").look(committed({0: 6}))):
+        with pytest.raises(Moved, match=sentence):
+            append()
+    assert world.entries() == entries
 
 
 def test_a_job_that_is_moving_is_recorded_until_its_numbers_are_written(world: World) -> None:

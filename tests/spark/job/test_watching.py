@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.core.errors import ReconcilerError, Refused, Unreachable
 from reconciler.spark.tracking.watching import BURST, Pace, State, Tracking
+from reconciler.state.journal import latest
 from reconciler.tracking.recorder import Positions, StayRecorder
 from tests.spark.job.world import EVENTS, World, committed
 from tests.waiting import wait_until
@@ -50,8 +51,8 @@ class Watched:
         wait_until(came, lambda: f"{state}, but {self.tracking.state}")
 
     def newest(self) -> int | None:
-        entries = self.world.entries()
-        return entries[-1].numbers[EVENTS].number if entries else None
+        known = latest(self.world.entries()).get(EVENTS)
+        return None if known is None else known.number
 
 
 @pytest.fixture

@@ -10,13 +10,16 @@ from reconciler.checkpoints.log import OffsetEntry, SourceOffset
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.probes import Chunk
+from reconciler.failover.writing.moves import Copied
 from reconciler.kafka.memory import MemoryLog
-from reconciler.ports import ReadRequest
-from reconciler.state import locations
+from reconciler.ports import ReadRequest, TopicPartition
+from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import Location, Stamp
 from reconciler.state.opening import open_state
+from reconciler.state.plans import Numbers, Planned
+from reconciler.state.stored import PlanRow, Stored
 from reconciler.tracking.recorder import Positions, StayRecorder, positions_of
 from reconciler.tracking.source import SourceLog
 
@@ -65,9 +68,12 @@ class World:
 
     def move_to_b(self) -> Location:
         """The job lives on b, in stay 2."""
-        moving = self.job.move_on(self.home, locations.moving(self.home, "b", ANA))
-        writing = self.job.move_on(moving, locations.writing(moving, 1, ANA))
-        return self.job.move_on(writing, locations.lives(writing, "/checkpoints/clicks-2", ANA))
+        here = self.job.move_on(self.home, locations.moving(self.home, "b", ANA))
+        row = PlanRow(3, None, 0, 0, frozenset({None}), Stored(4, None, 0, 0))
+        plan = Numbers("a", 1, "b", {EVENTS: Planned(TopicPartition("a.events", 0), row)})
+        copy = Copied(lambda: "/checkpoints/clicks-2")
+        here = moving.begin(self.job, here, plan, lambda _: copy, ANA)
+        return moving.finish(self.job, here, lambda _: copy, ANA)
 
 
 def committed(ends: Mapping[int, int]) -> Positions:
