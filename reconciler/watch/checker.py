@@ -58,10 +58,9 @@ class Checkers:
         self._of = of
 
     @property
-    def heartbeat_ms(self) -> int | None:
-        """The oldest of the mirrors' newest heartbeats, epoch ms; None if a mirror has none."""
-        found = [each.heartbeat_ms for each in dict.fromkeys(self._of.values())]
-        return None if None in found else min(filter(None, found), default=None)
+    def heartbeats_ms(self) -> Mapping[tuple[str, str], int]:
+        """When each mirror's newest heartbeat was sent, epoch ms, by the clusters from and to which it copies."""
+        return {mirror: sent for each in self._of.values() for mirror, sent in each.heartbeats_ms.items()}
 
     def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
         """The result of each job's check, by the job's name."""
@@ -108,9 +107,10 @@ class JobChecker:
         self._skipped_s = 0.0
 
     @property
-    def heartbeat_ms(self) -> int | None:
-        """When the mirror's newest heartbeat here was sent, epoch ms; None if there is none."""
-        return self._mirror.heartbeat_ms
+    def heartbeats_ms(self) -> Mapping[tuple[str, str], int]:
+        """As that of ``Checkers``, for the one mirror that is followed here; empty without heartbeats."""
+        sent = self._mirror.heartbeat_ms
+        return {} if sent is None else {(self._config.here, self._config.there): sent}
 
     def check(self, jobs: Sequence[Job]) -> dict[str, JobCheck]:
         """The result of each job's check, by the job's name."""

@@ -77,9 +77,13 @@ class CheckFigures:
     blocking_sinks: int | None = None
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether the job must not start without a decision."""
+        return bool(self.blocking_sinks) or any(topic.blocked for topic in self.topics.values())
+
+    @property
     def outcome(self) -> str:
-        is_blocked = bool(self.blocking_sinks) or any(topic.blocked for topic in self.topics.values())
-        return "person" if is_blocked else "ok"
+        return "person" if self.is_blocked else "ok"
 
 
 def figures_of(
@@ -259,5 +263,6 @@ class ProcessFigures:
     reloaded_ms: int | None = None
     requests: int = 0
     held_back_s: float = 0.0
-    heartbeat_ms: int | None = None
+    heartbeats_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """When each mirror's newest heartbeat was sent, epoch ms, by the clusters from and to which it copies."""
     probes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PROBES.values(), 0))

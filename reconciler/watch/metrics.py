@@ -134,6 +134,7 @@ def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
     up = _gauge("up", "1 if the job's last check was whole, 0 if not, or if there was none yet.", JOB_LABELS)
     success = _gauge("last_success_timestamp_seconds", "When the job's last whole check ended.", JOB_LABELS)
     age = _gauge("anchor_age_seconds", "Time since the newest of the job's anchors was stored.", JOB_LABELS)
+    blocked = _gauge("must_not_start", "1 if the job must not start without a decision, else 0.", JOB_LABELS)
     sinks = _gauge(
         "blocking_sinks", "Sinks that forbid the job's next start; absent for a job that names no sink.", JOB_LABELS
     )
@@ -148,12 +149,14 @@ def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
             success.add_metric(of, job.succeeded_ms / 1000)
         if job.found is not None and job.found.anchored_ms is not None:
             age.add_metric(of, max(0, now_ms - job.found.anchored_ms) / 1000)
+        if job.found is not None:
+            blocked.add_metric(of, job.found.is_blocked)
         if job.found is not None and job.found.blocking_sinks is not None:
             sinks.add_metric(of, job.found.blocking_sinks)
         for outcome, count in job.checks.items():
             checks.add_metric((*of, outcome), count)
         durations.add_metric(of, job.durations.buckets, job.durations.total_s)
-    yield from (up, success, age, sinks, checks, durations)
+    yield from (up, success, blocked, age, sinks, checks, durations)
 
 
 def _of_process(process: ProcessFigures, jobs: int, now_ms: int) -> Iterator[Metric]:
@@ -162,12 +165,15 @@ def _of_process(process: ProcessFigures, jobs: int, now_ms: int) -> Iterator[Met
     probes = _counter("probes", "Questions that searches asked the watched cluster's log.", ("kind",))
     for kind, count in process.probes.items():
         probes.add_metric((kind,), count)
-    yield from (info, probes)
+    beats = _gauge(
+        "mirror_heartbeat_age_seconds",
+        "Time since the newest heartbeat that the mirror delivered was sent; absent without heartbeats.",
+        ("from", "to"),
+    )
+    for mirror, sent_ms in process.heartbeats_ms.items():
+        beats.add_metric(mirror, max(0, now_ms - sent_ms) / 1000)
+    yield from (info, probes, beats)
     plain: list[tuple[GaugeMetricFamily | CounterMetricFamily, float | None]] = [
-        (
-            _gauge("mirror_heartbeat_age_seconds", "Time since the newest heartbeat that was delivered was sent."),
-            None if process.heartbeat_ms is None else max(0, now_ms - process.heartbeat_ms) / 1000,
-        ),
         (_gauge("watch_jobs", "Jobs that are watched."), jobs),
         (_gauge("watch_interval_seconds", "How often each job is to be checked."), process.interval_s),
         (_counter("watch_rounds", "Rounds that have ended: all jobs checked once."), process.rounds),

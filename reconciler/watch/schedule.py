@@ -160,7 +160,7 @@ class Watch:
         self._update(
             requests=self._limit.taken,
             held_back_s=self._limit.waited_s,
-            heartbeat_ms=self._setup.checker.heartbeat_ms,
+            heartbeats_ms=self._setup.checker.heartbeats_ms,
         )
         for name, check in results.items():
             if not isinstance(check.result, CheckFigures):

@@ -22,7 +22,8 @@ from tests import ROOT
 
 NOW = 1_800_000_000_000
 TOPICS = Watched(("a.events", "a.other"), "a", "b", "web")
-LABELS = {"from": "a", "to": "b", "owner": "web"}
+MIRROR = {"from": "a", "to": "b"}
+LABELS = {**MIRROR, "owner": "web"}
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -81,6 +82,7 @@ def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
     names = ["own", "mismatched", "blocked", "over_budget", "mirror_shortfall"]
     assert [scraped.value(f"{name}_partitions", **where) for name in names] == [1, 2, 3, 4, 5]
     assert scraped.value("replay_records", **where) == 6
+    assert scraped.value("must_not_start", job="clicks") == 1
     assert scraped.value("mirror_lag_seconds", **where) == 7.5
     assert scraped.value("up", job="clicks") == 1
     assert scraped.value("last_success_timestamp_seconds", job="clicks") == NOW / 1000
@@ -99,12 +101,12 @@ def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -
     scraped.figures.watch_jobs({"clicks": TOPICS})
     scraped.figures.checked({"clicks": (found(Verdict.EXACT), 0.3)})
     assert [scraped.value(name, **where) for name in names] == [None] * 3
-    assert scraped.value("mirror_heartbeat_age_seconds") is None
+    assert scraped.value("mirror_heartbeat_age_seconds", **MIRROR) is None
     known = TopicFigures({Verdict.EXACT: 1}, mirror_replay=0, mirror_skips=0, delivered_ms=NOW - 4_000)
     scraped.figures.checked({"clicks": (CheckFigures({"a.events": known}), 0.3)})
-    scraped.figures.process = replace(scraped.figures.process, heartbeat_ms=NOW - 9_000)
+    scraped.figures.process = replace(scraped.figures.process, heartbeats_ms={("a", "b"): NOW - 9_000})
     assert [scraped.value(name, **where) for name in names] == [0, 0, 4]
-    assert scraped.value("mirror_heartbeat_age_seconds") == 9
+    assert scraped.value("mirror_heartbeat_age_seconds", **MIRROR) == 9
 
 
 def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_old(scraped: Scraped) -> None:
@@ -202,10 +204,11 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
 def test_a_sink_that_forbids_the_next_start_is_counted_and_asks_for_a_person(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS, "without": TOPICS})
     scraped.figures.checked({"clicks": (replace(found(), topics={}, blocking_sinks=1), 0.1)})
-    assert scraped.value("blocking_sinks", job="clicks") == 1
+    assert scraped.value("blocking_sinks", job="clicks") == scraped.value("must_not_start", job="clicks") == 1
     assert scraped.value("checks_total", job="clicks", outcome="person") == 1
     scraped.figures.checked({"without": (replace(found(), topics={}), 0.1)})
     assert scraped.value("blocking_sinks", job="without") is None
+    assert scraped.value("must_not_start", job="without") == 0
     assert scraped.value("checks_total", job="without", outcome="ok") == 1
 
 
@@ -218,6 +221,7 @@ def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> N
     scraped.figures.watch_jobs({"clicks": TOPICS})
     graded = TopicFigures({Verdict.EXACT: 1}, mirror_replay=1, mirror_skips=2, delivered_ms=NOW)
     scraped.figures.checked({"clicks": (CheckFigures({"a.events": graded}, NOW, 0), 0.1)})
+    scraped.figures.process = replace(scraped.figures.process, heartbeats_ms={("a", "b"): NOW})
     hook = HookRun(Job("clicks", "clicks", (), "memory:", RECORD_TIME_ONLY)).values(0)
     exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {*JOB_LABELS} for name in hook}
     for family in scraped.figures.collect():

@@ -43,6 +43,11 @@ class Watched:
         self._jobs = config.jobs
         self.checker = JobChecker(config, outside, check, every_s=EVERY_S)
 
+    @property
+    def heartbeat_ms(self) -> int | None:
+        """When the newest heartbeat from a at b was sent."""
+        return self.checker.heartbeats_ms.get(("a", "b"))
+
     def round(self) -> TopicFigures:
         self.memory.clock += EVERY_S
         (result,) = [each.result for each in self.checker.check(self._jobs).values()]
@@ -196,11 +201,11 @@ def test_each_round_reads_only_what_is_new(watched: Watched, monkeypatch: pytest
 def test_the_newest_heartbeat_and_the_newest_record_give_their_times(watched: Watched) -> None:
     watched.memory.log.create("a.heartbeats", 1)
     watched.round()
-    assert watched.checker.heartbeat_ms is None
+    assert watched.heartbeat_ms is None
     beat(watched, NOW - 9_000, NOW - 5_000)
     watched.memory.log.partition("a.heartbeats", 0).append(NOW, b"of another", b"format")
     assert watched.round().delivered_ms == content(9)[0]
-    assert watched.checker.heartbeat_ms == NOW - 5_000
+    assert watched.heartbeat_ms == NOW - 5_000
 
 
 def beat(watched: Watched, *sent_ms: int) -> None:
@@ -219,19 +224,19 @@ def test_a_heartbeat_of_a_clock_that_is_ahead_counts_from_when_it_was_read(watch
     """Its age would stay 0 for a month otherwise, and the alert silent."""
     beat(watched, NOW + MONTH_MS)
     watched.round()
-    assert watched.checker.heartbeat_ms == NOW
+    assert watched.heartbeat_ms == NOW
     watched.now_ms = NOW + 3_600_000
     watched.round()
-    assert watched.checker.heartbeat_ms == NOW, "it is not read again"
+    assert watched.heartbeat_ms == NOW, "it is not read again"
     beat(watched, NOW + 3_590_000)
     watched.round()
-    assert watched.checker.heartbeat_ms == NOW + 3_590_000
+    assert watched.heartbeat_ms == NOW + 3_590_000
 
 
 def test_a_heartbeat_of_a_clock_that_was_ahead_is_outdone_by_the_one_behind_it(watched: Watched) -> None:
     beat(watched, NOW + MONTH_MS, NOW - 3_600_000)
     watched.round()
-    assert watched.checker.heartbeat_ms == NOW - 3_600_000
+    assert watched.heartbeat_ms == NOW - 3_600_000
 
 
 def test_heartbeats_are_read_though_checkpoints_may_not_be(
@@ -242,7 +247,7 @@ def test_heartbeats_are_read_though_checkpoints_may_not_be(
     skips = watched.round().mirror_skips
     assert skips is not None
     assert isnan(skips)
-    assert watched.checker.heartbeat_ms == NOW - 5_000
+    assert watched.heartbeat_ms == NOW - 5_000
     assert "MirrorMaker's checkpoints cannot be read" in caplog.text
     assert "heartbeats" not in caplog.text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -43,7 +43,7 @@ class World:
     was_tried: bool = True
     checks: list[tuple[float, str]] = field(default_factory=list)
     closed: int = 0
-    heartbeat_ms: int | None = None
+    heartbeats_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)
     prepare: Callable[[], Setup] | None = None
     once: bool = False
 
