@@ -59,15 +59,15 @@ class HookRun:
     def values(self, code: int) -> dict[str, tuple[str, float]]:
         """By name without the prefix: the help text and the value of each metric."""
         return {
-            "exit_code": ("How the last hook's run ended, as an exit code: 0 if the job might start.", code),
-            "timestamp_seconds": ("When the last hook's run ended.", clock_ms() / 1000),
-            "duration_seconds": ("How long the last hook's run took.", monotonic() - self.began),
+            "exit_code": ("The exit code: 0 if the job might start.", code),
+            "timestamp_seconds": ("When the run ended.", clock_ms() / 1000),
+            "duration_seconds": ("How long the run took, a wait for the mirror included.", monotonic() - self.began),
             "corrected_partitions": (
-                "Stored offsets that the last hook's run corrected.",
+                "Stored offsets that the run corrected.",
                 0 if code else self.to_correct,
             ),
-            "blocked_partitions": ("Partitions for which the last hook's run stopped the job.", self.blocked),
-            "replay_records": ("Records that are read again at most, by the last hook's run.", self.replay),
+            "blocked_partitions": ("Partitions and sinks for which the run stopped the job.", self.blocked),
+            "replay_records": ("Records that are read again at most.", self.replay),
         }
 
 

@@ -23,7 +23,7 @@ from reconciler.failover.outside import Outside
 from reconciler.mirror.record_times import lags_ms
 from reconciler.stores.registry import traits
 from reconciler.watch.figures import CheckFigures, figures_of
-from reconciler.watch.mirrored import MirrorFigures, MirrorWatch
+from reconciler.watch.mirrored import MirrorWatch
 
 log = logging.getLogger("reconciler.watch")
 
@@ -191,7 +191,6 @@ class JobChecker:
         checked = self._check(config, jobs, outside)
         reader = self._outside.reader
         self._mirror.refresh(reader)  # after the check: a cluster that is away has cost one wait already
-        delivered = self._mirror.delivered_ms(checked.jobs, reader)
         plans = {plan.name: plan for plan in checked.plan.jobs}
         results = {}
         for each in checked.jobs:
@@ -202,7 +201,7 @@ class JobChecker:
                 each,
                 config.policy.start,
                 lags_ms(behind, each.job.identity, reader),
-                MirrorFigures(self._mirror.grades(plan, each, reader), delivered),
+                self._mirror.grades(plan, each, reader),
                 now_ms=self._outside.now_ms(),
             )
         took = self._clock() - began

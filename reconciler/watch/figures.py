@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import NamedTuple
 
 from reconciler.core.errors import ExitCode, ReconcilerError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.gather import GatheredJob, JobPartition
 from reconciler.formats.plan import JobPlan, PartitionPlan, StartPolicy, why_stopped
+from reconciler.mirror.grade import Grade
 from reconciler.ports import Row, TopicPartition
-from reconciler.watch.mirrored import MirrorFigures
 
 MOST_AHEAD_MS = 600_000
 """How far the clocks of jobs and producers may be ahead. An anchor that is further ahead, for example that of a record
 with a wrong time, would keep the age at 0 until the time that it names."""
+
+NO_GRADES: Mapping[str, Grade] = {}
 
 OUTCOMES = ("ok", "person", "changed", "unreachable", "config", "bug")
 _OUTCOME_OF = {
@@ -46,22 +46,18 @@ class TopicFigures:
 
     ``lag_s``: how far the mirror is behind the job, over all partitions at most; infinite where that is unknown.
     ``mirror_replay`` and ``mirror_skips``: what a start at MirrorMaker's own offsets would read again and skip, None
-    where it has none for the job's group, NaN while they cannot be read. ``delivered_ms``: when the newest delivered
-    record was made.
+    where it has none for the job's group, NaN while they cannot be read.
     """
 
     verdicts: Mapping[Verdict, int]
     own: int = 0
     mismatched: int = 0
     blocked: int = 0
-    over_budget: int = 0
-    without_rows: int = 0
     shortfall: int = 0
     replay: int = 0
     lag_s: float = 0.0
     mirror_replay: float | None = None
     mirror_skips: float | None = None
-    delivered_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ def figures_of(
     gathered: GatheredJob,
     policy: StartPolicy,
     lags_ms: Mapping[TopicPartition, int] | None = None,
-    mirror: MirrorFigures | None = None,
+    grades: Mapping[str, Grade] | None = NO_GRADES,
     *,
     now_ms: float = math.inf,
 ) -> CheckFigures:
@@ -100,6 +96,8 @@ def figures_of(
     A partition with two positions counts once, for whatever one of them says; its verdict is the worse of the two, its
     replay the larger.
     ``lags_ms``: how far the mirror is behind, for the partitions where that is known.
+    ``grades``: MirrorMaker's own offsets against the proven ones, by the destination's topic; without the topics in
+    which the job's group has none, and None while they cannot be read.
     ``now_ms``: anchors that claim to be stored much later than this do not count as the newest.
     """
     own = {place.destination for place in gathered.places if place.own}
@@ -107,7 +105,7 @@ def figures_of(
     for row in plan.partitions:
         rows.setdefault(row.topic, {}).setdefault(row.partition, []).append(row)
     topics = {
-        topic: _with_mirror(_topic(list(found.values()), own, policy, lags_ms or {}), topic, mirror or MirrorFigures())
+        topic: _graded(_topic(list(found.values()), own, policy, lags_ms or {}), topic, grades)
         for topic, found in rows.items()
     }
     stored = [
@@ -117,11 +115,10 @@ def figures_of(
     return CheckFigures(topics, max(stored, default=None), blocking)
 
 
-def _with_mirror(figures: TopicFigures, topic: str, mirror: MirrorFigures) -> TopicFigures:
-    figures = replace(figures, delivered_ms=mirror.delivered_ms.get(topic))
-    if mirror.grades is None:
+def _graded(figures: TopicFigures, topic: str, grades: Mapping[str, Grade] | None) -> TopicFigures:
+    if grades is None:
         return replace(figures, mirror_replay=math.nan, mirror_skips=math.nan)
-    grade = mirror.grades.get(topic)
+    grade = grades.get(topic)
     return figures if grade is None else replace(figures, mirror_replay=grade.replay, mirror_skips=grade.skips)
 
 
@@ -142,8 +139,6 @@ def _topic(
         own=_partitions(here),
         mismatched=_partitions(row for row in here if not (row.is_right or row.verdict is Verdict.NEW)),
         blocked=_partitions(stopped),
-        over_budget=_partitions(row for row in stopped if row.verdict is Verdict.EARLY),
-        without_rows=_partitions(row for row in every if row.no_rows),
         shortfall=_partitions(behind),
         replay=sum(max(row.replay_at_most or 0 for row in rows) for rows in partitions),
         lag_s=_farthest_s(behind, lags_ms),
@@ -178,26 +173,6 @@ def _anchored_ms(row: Row, *, lags: bool) -> int | None:
 
 
 JOB_LABELS = ("job", "from", "to", "owner")
-BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper ends of a check's durations, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """A histogram: the number of values in each bucket; the last one is for values above ``BUCKETS_S``."""
-
-    counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
-    total_s: float = 0.0
-
-    def plus(self, seconds: float) -> Durations:
-        place = bisect_left(BUCKETS_S, seconds)
-        counts = tuple(count + (number == place) for number, count in enumerate(self.counts))
-        return Durations(counts, self.total_s + seconds)
-
-    @property
-    def buckets(self) -> list[tuple[str, float]]:
-        ends = [*(str(end) for end in BUCKETS_S), "+Inf"]
-        return [(end, float(count)) for end, count in zip(ends, accumulate(self.counts), strict=True)]
 
 
 class Watched(NamedTuple):
@@ -224,7 +199,6 @@ class JobFigures:
     found: CheckFigures | None = None
     succeeded_ms: int | None = None
     checks: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    durations: Durations = field(default_factory=Durations)
 
     def only(self, watched: Watched) -> JobFigures:
         """These figures with other labels, and without those of other topics."""
@@ -237,14 +211,13 @@ class JobFigures:
         """The values of ``JOB_LABELS``."""
         return name, self.watched.leaves, self.watched.to, self.watched.owner
 
-    def after(self, result: CheckFigures | Exception, seconds: float, now_ms: int) -> JobFigures:
+    def after(self, result: CheckFigures | Exception, now_ms: int) -> JobFigures:
         """These figures after another check."""
         outcome = result.outcome if isinstance(result, CheckFigures) else outcome_of(result)
         checks = {**self.checks, outcome: self.checks[outcome] + 1}
-        ended = replace(self, checks=checks, durations=self.durations.plus(seconds))
         if isinstance(result, CheckFigures):
-            return replace(ended, up=True, found=result, succeeded_ms=now_ms)
-        return replace(ended, up=False)
+            return replace(self, checks=checks, up=True, found=result, succeeded_ms=now_ms)
+        return replace(self, checks=checks, up=False)
 
 
 # ---------------------------------------------------------------- the process
@@ -260,7 +233,6 @@ class ProcessFigures:
     round_s: float | None = None
     round_ended_ms: int | None = None
     reload_ok: bool = True
-    reloaded_ms: int | None = None
     requests: int = 0
     held_back_s: float = 0.0
     heartbeats_ms: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -8,8 +8,7 @@ say that nothing is skipped, by checkpoints that have not been read since. The a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -22,27 +21,13 @@ from reconciler.failover.unanchored import own_topics
 from reconciler.formats.plan import JobPlan
 from reconciler.mirror.following import Checkpoints, Heartbeats
 from reconciler.mirror.grade import Grade, grades, wanted
-from reconciler.mirror.record_times import newest_ms
 from reconciler.ports import LogReader
 
 log = logging.getLogger("reconciler.watch")
 
 T = TypeVar("T")
-MOST_PARTITIONS = 20
-"""Partitions of one topic whose newest records are looked at."""
 STAY = "their last figures stay, if there are any"
 UNKNOWN = "their figures are NaN until they can be"
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorFigures:
-    """The findings on the mirror, by the destination's topic: MirrorMaker's own offsets against the proven ones, and
-    when the newest delivered record was made (epoch ms). A topic without such offsets is left out; ``grades`` is None
-    while they are unknown.
-    """
-
-    grades: Mapping[str, Grade] | None = field(default_factory=dict)
-    delivered_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 class MirrorWatch:
@@ -68,7 +53,6 @@ class MirrorWatch:
         self._every_s = every_s
         self._due = clock()
         self._failing: set[str] = set()
-        self._delivered_ms: dict[str, int] = {}
         self._is_followed = False
 
     @property
@@ -92,18 +76,6 @@ class MirrorWatch:
     def _follow(self, reader: LogReader) -> bool:
         self._checkpoints.read(reader)
         return True
-
-    def delivered_ms(self, jobs: Iterable[GatheredJob], reader: LogReader) -> dict[str, int]:
-        """When the newest delivered record of each of the destination's topics was made, epoch ms."""
-        places = {at.destination for job in jobs for at in job.places if at.exists}
-        asked = [place for place in places if place.partition < MOST_PARTITIONS]
-        times = self._try("The newest delivered records", lambda: newest_ms(reader, asked))
-        found: dict[str, int] = {}
-        for place, time_ms in (times or {}).items():
-            found[place.topic] = max(time_ms, found.get(place.topic, time_ms))
-        self._delivered_ms.update(found)
-        topics = {place.topic for place in asked} if times is None else found
-        return {topic: self._delivered_ms[topic] for topic in topics if topic in self._delivered_ms}
 
     def grades(self, plan: JobPlan, gathered: GatheredJob, reader: LogReader) -> dict[str, Grade] | None:
         """By the destination's topic, MirrorMaker's offsets against those of the plan: topics in which the job's group

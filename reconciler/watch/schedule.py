@@ -146,7 +146,7 @@ class Watch:
         self._spent_s = 0.0
         self._troubles: dict[str, ReconcilerError] = {}
         self._figures.watch_jobs({job.name: setup.watched[job.name] for job in setup.jobs})
-        self._update(interval_s=setup.every_s, reload_ok=True, reloaded_ms=self._now_ms())
+        self._update(interval_s=setup.every_s, reload_ok=True)
 
     def _check(self, jobs: Sequence[Job]) -> None:
         began = self._clock()
@@ -156,7 +156,7 @@ class Watch:
         self._spent_s += self._clock() - began
         if self._requested.stop():
             return  # a check that was cut short proves nothing
-        self._figures.checked({name: (check.result, check.seconds) for name, check in results.items()})
+        self._figures.checked({name: check.result for name, check in results.items()})
         self._update(
             requests=self._limit.taken,
             held_back_s=self._limit.waited_s,

@@ -1,4 +1,5 @@
-"""Parts of the reference that come from the code: each command's description and options, and the exit codes.
+"""Parts of the reference that come from the code: each command's description and options, the exit codes,
+and the metrics.
 
 In a page, such a part is between ``<!-- NAME -->`` and ``<!-- end -->``; the rest of the page is written by hand.
 ``python -m tests.documents.generate`` writes all parts again.
@@ -18,6 +19,7 @@ from reconciler.cli.terminal.help import Help
 from reconciler.cli.terminal.usage import Parser
 from reconciler.core.errors import ExitCode
 from tests import ROOT
+from tests.documents.metrics_page import metric_parts
 
 REFERENCE = ROOT / "docs" / "reference"
 DECISIONS = ("--set", "--set-time", "--accept")
@@ -117,7 +119,7 @@ def exit_part() -> str:
 
 
 def parts() -> Mapping[str, str]:
-    return {**{name: command_part(name) for name in COMMANDS}, "exit codes": exit_part()}
+    return {**{name: command_part(name) for name in COMMANDS}, "exit codes": exit_part(), **metric_parts()}
 
 
 def pages() -> list[Path]:

@@ -13,7 +13,7 @@ from reconciler.config.file import load_config
 from reconciler.config.settings import MEANINGS
 from reconciler.config.table import Table
 from tests import ROOT
-from tests.documents import generate
+from tests.documents import generate, metrics_page
 
 DOCS = ROOT / "docs"
 RUNBOOKS = (
@@ -178,3 +178,8 @@ def test_every_threat_names_tests_that_are_there() -> None:
         for file, test in named:
             path = file or path
             assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
+
+
+def test_every_metric_is_in_the_reference() -> None:
+    text = page("reference/metrics.md")
+    assert [each.name for each in metrics_page.metrics() if f"`{each.name}" not in text] == []

@@ -12,13 +12,10 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler import __version__
-from reconciler.config.settings import Job
-from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.errors import Changed, ConfigError, OutcomeUnknown, Refused, Unreachable
 from reconciler.core.verdicts import Verdict
-from reconciler.watch.figures import JOB_LABELS, CheckFigures, TopicFigures, Watched
+from reconciler.watch.figures import CheckFigures, TopicFigures, Watched
 from reconciler.watch.metrics import Figures
-from tests import ROOT
 
 NOW = 1_800_000_000_000
 TOPICS = Watched(("a.events", "a.other"), "a", "b", "web")
@@ -59,76 +56,67 @@ def scraped() -> Scraped:
 
 def found(*verdicts: Verdict, topic: str = "a.events", anchored_ms: int | None = NOW - 7_000) -> CheckFigures:
     counts = {verdict: verdicts.count(verdict) for verdict in verdicts}
-    figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, over_budget=4, shortfall=5, replay=6, lag_s=7.5)
+    figures = TopicFigures(counts, own=1, mismatched=2, blocked=3, shortfall=5, replay=6, lag_s=7.5)
     return CheckFigures({topic: figures}, anchored_ms)
 
 
 def test_before_its_first_check_a_job_is_down_and_has_no_gauges(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS})
     assert scraped.value("up", job="clicks") == 0
-    assert scraped.of_job("clicks") == {
-        "reconciler_up",
-        "reconciler_checks_total",
-        *(f"reconciler_check_duration_seconds_{part}" for part in ("bucket", "count", "sum")),
-    }
+    assert scraped.of_job("clicks") == {"reconciler_up", "reconciler_checks_total"}
 
 
 def test_a_whole_check_gives_all_figures_of_a_job(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    scraped.figures.checked({"clicks": (found(Verdict.EXACT, Verdict.EXACT, Verdict.BEHIND), 0.3)})
+    scraped.figures.checked({"clicks": found(Verdict.EXACT, Verdict.EXACT, Verdict.BEHIND)})
     where = {"job": "clicks", "topic": "a.events"}
     assert scraped.value("partitions", finding="exact", **where) == 2
     assert scraped.value("partitions", finding="behind", **where) == 1
-    names = ["own", "mismatched", "blocked", "over_budget", "mirror_shortfall"]
-    assert [scraped.value(f"{name}_partitions", **where) for name in names] == [1, 2, 3, 4, 5]
+    names = ["own", "mismatched", "blocked", "mirror_shortfall"]
+    assert [scraped.value(f"{name}_partitions", **where) for name in names] == [1, 2, 3, 5]
     assert scraped.value("replay_records", **where) == 6
     assert scraped.value("must_not_start", job="clicks") == 1
     assert scraped.value("mirror_lag_seconds", **where) == 7.5
     assert scraped.value("up", job="clicks") == 1
     assert scraped.value("last_success_timestamp_seconds", job="clicks") == NOW / 1000
     assert scraped.value("anchor_age_seconds", job="clicks") == 7
-    assert scraped.value("check_duration_seconds_count", job="clicks") == 1
-    assert scraped.value("check_duration_seconds_sum", job="clicks") == pytest.approx(0.3)
-    assert scraped.value("check_duration_seconds_bucket", job="clicks", le="0.25") == 0
-    assert scraped.value("check_duration_seconds_bucket", job="clicks", le="0.5") == 1
     assert scraped.value("checks_total", job="clicks", outcome="person") == 1
     assert scraped.value("build_info", version=__version__) == 1
 
 
 def test_what_the_mirror_does_not_say_is_absent_and_not_zero(scraped: Scraped) -> None:
     where = {"job": "clicks", "topic": "a.events"}
-    names = ("mirror_offset_replay_records", "mirror_offset_skips_records", "mirror_delivered_age_seconds")
+    names = ("mirror_offset_replay_records", "mirror_offset_skips_records")
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    scraped.figures.checked({"clicks": (found(Verdict.EXACT), 0.3)})
-    assert [scraped.value(name, **where) for name in names] == [None] * 3
+    scraped.figures.checked({"clicks": found(Verdict.EXACT)})
+    assert [scraped.value(name, **where) for name in names] == [None, None]
     assert scraped.value("mirror_heartbeat_age_seconds", **MIRROR) is None
-    known = TopicFigures({Verdict.EXACT: 1}, mirror_replay=0, mirror_skips=0, delivered_ms=NOW - 4_000)
-    scraped.figures.checked({"clicks": (CheckFigures({"a.events": known}), 0.3)})
+    known = TopicFigures({Verdict.EXACT: 1}, mirror_replay=0, mirror_skips=0)
+    scraped.figures.checked({"clicks": CheckFigures({"a.events": known})})
     scraped.figures.process = replace(scraped.figures.process, heartbeats_ms={("a", "b"): NOW - 9_000})
-    assert [scraped.value(name, **where) for name in names] == [0, 0, 4]
+    assert [scraped.value(name, **where) for name in names] == [0, 0]
     assert scraped.value("mirror_heartbeat_age_seconds", **MIRROR) == 9
 
 
 def test_while_checks_fail_a_job_is_down_and_keeps_its_last_figures_which_grow_old(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    scraped.figures.checked({"clicks": (found(Verdict.EXACT), 0.3)})
+    scraped.figures.checked({"clicks": found(Verdict.EXACT)})
     scraped.now += 60_000
-    scraped.figures.checked({"clicks": (Unreachable("away"), 10.0)})
+    scraped.figures.checked({"clicks": Unreachable("away")})
     assert scraped.value("up", job="clicks") == 0
     assert scraped.value("partitions", job="clicks", topic="a.events", finding="exact") == 1
     assert scraped.value("last_success_timestamp_seconds", job="clicks") == NOW / 1000
     assert scraped.value("anchor_age_seconds", job="clicks") == 67
     assert scraped.value("checks_total", job="clicks", outcome="unreachable") == 1
-    assert scraped.value("check_duration_seconds_count", job="clicks") == 2
 
 
 def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS, "orders": TOPICS})
-    scraped.figures.checked({name: (found(Verdict.EXACT), 0.1) for name in ("clicks", "orders")})
-    scraped.figures.checked({"clicks": (found(Verdict.LOST), 0.1)})
+    scraped.figures.checked({name: found(Verdict.EXACT) for name in ("clicks", "orders")})
+    scraped.figures.checked({"clicks": found(Verdict.LOST)})
     assert scraped.value("partitions", job="clicks", topic="a.events", finding="exact") is None
     assert scraped.value("partitions", job="clicks", topic="a.events", finding="lost") == 1
-    scraped.figures.checked({"clicks": (found(Verdict.LOST, topic="a.other", anchored_ms=None), 0.1)})
+    scraped.figures.checked({"clicks": found(Verdict.LOST, topic="a.other", anchored_ms=None)})
     topics = {dict(labels).get("topic") for _, labels in scraped.samples() if ("job", "clicks") in labels}
     assert topics == {None, "a.other"}
     assert scraped.value("anchor_age_seconds", job="clicks") is None
@@ -152,7 +140,7 @@ def test_gauges_of_a_verdict_a_topic_or_a_job_that_is_gone_disappear(scraped: Sc
 )
 def test_every_outcome_of_a_check_has_a_counter(scraped: Scraped, result: CheckFigures | Exception, word: str) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS})
-    scraped.figures.checked({"clicks": (result, 0.1)})
+    scraped.figures.checked({"clicks": result})
     counts = {
         dict(labels)["outcome"]: value
         for (name, labels), value in scraped.samples().items()
@@ -179,7 +167,7 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
                 return
             counts = {Verdict.EXACT: number, Verdict.LOST: number}
             result = CheckFigures({"t": TopicFigures(counts, own=number, replay=number)}, NOW)
-            scraped.figures.checked({"clicks": (result, 1.0)})
+            scraped.figures.checked({"clicks": result})
 
     thread = threading.Thread(target=update)
     thread.start()
@@ -189,9 +177,7 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
         values = {
             sample.value
             for sample in samples
-            if re.fullmatch(
-                r"reconciler_(partitions|own_partitions|replay_records|check_duration_seconds_count)", sample.name
-            )
+            if re.fullmatch(r"reconciler_(partitions|own_partitions|replay_records)", sample.name)
         }
         seen |= values
         if len(values) != 1:
@@ -203,28 +189,10 @@ def test_a_scrape_never_sees_half_of_an_update(scraped: Scraped) -> None:
 
 def test_a_sink_that_forbids_the_next_start_is_counted_and_asks_for_a_person(scraped: Scraped) -> None:
     scraped.figures.watch_jobs({"clicks": TOPICS, "without": TOPICS})
-    scraped.figures.checked({"clicks": (replace(found(), topics={}, blocking_sinks=1), 0.1)})
+    scraped.figures.checked({"clicks": replace(found(), topics={}, blocking_sinks=1)})
     assert scraped.value("blocking_sinks", job="clicks") == scraped.value("must_not_start", job="clicks") == 1
     assert scraped.value("checks_total", job="clicks", outcome="person") == 1
-    scraped.figures.checked({"without": (replace(found(), topics={}), 0.1)})
+    scraped.figures.checked({"without": replace(found(), topics={})})
     assert scraped.value("blocking_sinks", job="without") is None
     assert scraped.value("must_not_start", job="without") == 0
     assert scraped.value("checks_total", job="without", outcome="ok") == 1
-
-
-def test_every_metric_is_in_the_reference_with_its_labels(scraped: Scraped) -> None:
-    from reconciler.hook.figures import HookRun
-
-    text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(reconciler_\w+)` \| \w+ \|([^|]*)\|", text, re.MULTILINE))
-    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows.items()}
-    scraped.figures.watch_jobs({"clicks": TOPICS})
-    graded = TopicFigures({Verdict.EXACT: 1}, mirror_replay=1, mirror_skips=2, delivered_ms=NOW)
-    scraped.figures.checked({"clicks": (CheckFigures({"a.events": graded}, NOW, 0), 0.1)})
-    scraped.figures.process = replace(scraped.figures.process, heartbeats_ms={("a", "b"): NOW})
-    hook = HookRun(Job("clicks", "clicks", (), "memory:", RECORD_TIME_ONLY)).values(0)
-    exposed: dict[str, set[str]] = {f"reconciler_hook_{name}": {*JOB_LABELS} for name in hook}
-    for family in scraped.figures.collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        exposed[name] = {label for sample in family.samples for label in sample.labels if label != "le"}
-    assert documented == exposed

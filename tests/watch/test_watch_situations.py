@@ -107,24 +107,24 @@ def test_how_far_a_mirror_is_behind_is_told_in_the_records_own_time(memory: Memo
     assert on_the_source(memory).lag_s == math.inf  # not looked up
 
 
-def test_a_replay_over_budget_blocks_and_is_counted_as_that(memory: Memory) -> None:
+def test_a_replay_over_budget_blocks(memory: Memory) -> None:
     memory.deliver(range(20))
     memory.save({0: StoredOffset(705, written_at_ms=BEGIN + 4_500)})
     config = memory.config('[policy]\nmax_replay = 0\nno_anchor = "row-time"\n[search]\nmax_disorder = "3s"\n')
     found = figures(memory, config).topics["a.events"]
     assert found.verdicts == {Verdict.EARLY: 1}
     assert found.replay > 0
-    assert (found.blocked, found.over_budget) == (1, 1)
+    assert found.blocked == 1
     assert figures(memory, config).outcome == "person"
 
 
-def test_a_loss_blocks_and_is_not_over_budget(memory: Memory) -> None:
+def test_a_loss_blocks(memory: Memory) -> None:
     memory.deliver(range(20))
     memory.log.partition("a.events", 0).delete_before(15)
     memory.save({0: stored(4)})
     found = on_the_source(memory)
     assert found.verdicts == {Verdict.LOST: 1}
-    assert (found.blocked, found.over_budget, found.mismatched) == (1, 0, 0)
+    assert (found.blocked, found.mismatched) == (1, 0)
 
 
 # ---------------------------------------------------------------- the job was handed over
@@ -245,13 +245,13 @@ MOST = StartPolicy().max_replay
 @pytest.mark.parametrize(
     ("start", "end", "verdict", "counts"),
     [
-        ((Verdict.EARLY, MOST + 1), (Verdict.BEHIND, 0), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
-        ((Verdict.EARLY, 10), (Verdict.EARLY, MOST + 1), Verdict.EARLY, (1, 1, 0, MOST + 1)),
-        ((Verdict.EARLY, MOST + 1), (Verdict.EARLY, 10), Verdict.EARLY, (1, 1, 0, MOST + 1)),
-        ((Verdict.BEHIND, 0), (Verdict.EARLY, MOST + 1), Verdict.BEHIND, (1, 1, 1, MOST + 1)),
-        ((Verdict.BEHIND, 0), (Verdict.BEHIND, 0), Verdict.BEHIND, (0, 0, 1, 0)),
-        ((Verdict.EARLY, 10), (Verdict.EARLY, 30), Verdict.EARLY, (0, 0, 0, 30)),
-        ((Verdict.LOST, 0), (Verdict.LOST, 0), Verdict.LOST, (1, 0, 0, 0)),
+        ((Verdict.EARLY, MOST + 1), (Verdict.BEHIND, 0), Verdict.BEHIND, (1, 1, MOST + 1)),
+        ((Verdict.EARLY, 10), (Verdict.EARLY, MOST + 1), Verdict.EARLY, (1, 0, MOST + 1)),
+        ((Verdict.EARLY, MOST + 1), (Verdict.EARLY, 10), Verdict.EARLY, (1, 0, MOST + 1)),
+        ((Verdict.BEHIND, 0), (Verdict.EARLY, MOST + 1), Verdict.BEHIND, (1, 1, MOST + 1)),
+        ((Verdict.BEHIND, 0), (Verdict.BEHIND, 0), Verdict.BEHIND, (0, 1, 0)),
+        ((Verdict.EARLY, 10), (Verdict.EARLY, 30), Verdict.EARLY, (0, 0, 30)),
+        ((Verdict.LOST, 0), (Verdict.LOST, 0), Verdict.LOST, (1, 0, 0)),
     ],
 )
 def test_what_one_position_of_a_repeated_batch_says_is_not_hidden_by_the_other(
@@ -263,5 +263,5 @@ def test_what_one_position_of_a_repeated_batch_says_is_not_hidden_by_the_other(
     seen = figures_of(plan, GatheredJob(memory.config().jobs[0], plan.store, ()), StartPolicy())
     found = seen.topics["a.events"]
     assert found.verdicts == {verdict: 1, Verdict.EXACT: 1}
-    assert (found.blocked, found.over_budget, found.shortfall, found.replay) == counts
+    assert (found.blocked, found.shortfall, found.replay) == counts
     assert seen.outcome == ("person" if any(why_stopped(each, StartPolicy()) for each in rows) else "ok")

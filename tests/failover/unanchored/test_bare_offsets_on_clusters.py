@@ -229,7 +229,6 @@ def judge_report(
     assert figures["reconciler_mirror_offset_skips_records"] == sum(each["skips_records"] or 0 for each in groups)
     assert figures["reconciler_mirror_offset_replay_records"] == sum(each["replay_records"] or 0 for each in groups)
     assert figures["reconciler_mirror_heartbeat_age_seconds"] > 0
-    assert figures["reconciler_mirror_delivered_age_seconds"] > 0
     assert [each["topic"] for each in report["partitions"]] == [THERE] * PARTITIONS
     assert all(each["syncs"] and each["source_offset"] is not None for each in report["partitions"])
     assert any(each["sent_again_at_least"] for each in report["partitions"])
