@@ -24,7 +24,7 @@ LOSS = "ReconcilerLossDetected"
 
 def with_short_times(rules: str) -> str:
     """The rules, but for how long a condition must last: a test does not wait 15 minutes."""
-    text, count = re.subn(r"^( +for:) \S+$", r"\1 2s", rules, flags=re.MULTILINE)
+    text, count = re.subn(r"^( +(?:keep_firing_)?for:) \S+$", r"\1 2s", rules, flags=re.MULTILINE)
     assert count == rules.count("for: "), "every 'for' stands on a line of its own"
     return text
 
