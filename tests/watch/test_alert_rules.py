@@ -28,16 +28,6 @@ def all_rules() -> list[dict[str, Any]]:
 ALERTS = {rule["alert"]: rule for rule in all_rules()}
 
 
-def slug(heading: str) -> str:
-    """A heading's anchor as GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-
-
-def sections(path: str) -> set[str]:
-    text = (ROOT / path).read_text(encoding="utf-8")
-    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
-
-
 def metrics_in(expression: str) -> set[str]:
     """The reconciler's metrics that an expression names."""
     return set(re.findall(r"\breconciler_[a-z_]+", expression))
