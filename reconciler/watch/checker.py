@@ -1,10 +1,10 @@
 """Checking many jobs at once, so that a failure of one of them costs the others nothing.
 
 Theory of operation. Jobs are checked together, since that takes far fewer requests than one after the other. Their
-stores are read first, each on its own (``failover.apart``): one that fails takes its own jobs out only. If a check of
-several jobs fails all the same, the cluster is asked whether it answers at all. If it does not, all of them have
-failed, and the cluster is left alone for a while (``Fuse``). If it does, the jobs are checked one by one. Those that
-fail are from then on checked apart from the others, and without patience, until they succeed.
+stores are read first, each on its own (``failover.apart``): a store that fails takes out only its own jobs. If a check
+of several jobs fails, the cluster is asked whether it answers at all. If it does not, all these jobs have failed, and
+the cluster is not asked again for a while (``Fuse``). If it answers, the jobs are checked one by one. A job that fails
+is then checked apart from the others, and without waiting, until it succeeds.
 """
 
 from __future__ import annotations
@@ -208,10 +208,9 @@ class JobChecker:
         return {name: JobCheck(figures, took) for name, figures in results.items()}
 
     def _follow_mirror(self, results: Mapping[str, JobCheck]) -> None:
-        """Read the mirror's topics also if no job had a whole check: the age of heartbeats does not depend on jobs.
+        """Read the mirror's topics, even if no job had a complete check: heartbeats do not depend on jobs.
 
-        It comes last, and after a question to the cluster if no check was answered, so that one that is away costs a
-        single wait.
+        It comes last. If no check was complete, the cluster is asked first, so that an outage costs a single wait.
         """
         if not self._mirror.is_due or self._stopping() or any(check.place == CLUSTER for check in results.values()):
             return
@@ -242,7 +241,7 @@ class JobChecker:
     # ------------------------------------------------------------ stores
 
     def _read_stores(self, jobs: Sequence[Job], results: dict[str, JobCheck]) -> StoresRead:
-        """Every job's rows; the jobs of a store that fails, and those that are left out, have their result."""
+        """The rows of all jobs. Jobs whose store fails, and jobs that are left out, get their result at once."""
         read = read_stores(
             self._config,
             jobs,

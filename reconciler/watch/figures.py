@@ -1,4 +1,4 @@
-"""What the continuous check found: one immutable set of figures for each job, replaced in one step."""
+"""The findings of the continuous check: one immutable set of figures for each job, replaced in one step."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ JOB_LABELS = ("job", "from", "to", "owner")
 
 
 class Watched(NamedTuple):
-    """What is watched of a job: its topics by the destination's names; and its labels.
+    """The topics of a job that are watched, by the destination's names, and the job's labels.
 
     ``leaves`` is the cluster where it lives, ``to`` the one for which it is checked: the same if it lives there.
     """

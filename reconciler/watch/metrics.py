@@ -38,7 +38,7 @@ class Figures(Collector):
         return self._jobs[name]
 
     def watch_jobs(self, jobs: Mapping[str, Watched]) -> None:
-        """Watch these jobs and no others. What was watched before keeps its figures."""
+        """Watch these jobs and no others. A job that was watched before keeps its figures."""
         self._jobs = {name: self._jobs.get(name, JobFigures()).only(watched) for name, watched in jobs.items()}
 
     def checked(self, results: Mapping[str, CheckFigures | Exception]) -> None:
