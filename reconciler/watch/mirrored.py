@@ -1,8 +1,8 @@
 """MirrorMaker's own offsets at the watched cluster, for the figures of a round.
 
-It is read beside the checks and is never a part of them. Where it cannot be read, the log reports it once. Ages go on
-growing from the last reading. Grades are unknown until the next one, which is neither none nor the last ones: a 0 would
-say that nothing is skipped, by checkpoints that have not been read since. The alert rules keep a finding meanwhile.
+They are read beside the checks, and no check depends on them. If they cannot be read, the log says so once. The age of
+heartbeats goes on growing from the last reading. Grades are unknown until the next reading: the last 0 would say that
+nothing is skipped, though no checkpoint was read since.
 """
 
 from __future__ import annotations
