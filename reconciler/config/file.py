@@ -191,7 +191,7 @@ class _Reader:
         jobs = self._jobs(naming, clusters, state)
         root.done()
         topics = self._direction(naming, tuple(clusters), jobs)
-        jobs = tuple(job_on(job, naming, topics.here) for job in jobs)
+        jobs = tuple(job_on(job, naming, topics.here, group_on=topics.there) for job in jobs)
         settings = {key: value for key, value in self._faults.taken.items() if key in MEANINGS}
         main = (clusters, topics, search, policy, jobs)
         return Config(*main, trust, watch, metrics, mirror, state, settings)
@@ -326,9 +326,13 @@ class _Reader:
             table.fault("sink_columns", f"has no {wrong}.", f"Known here: {', '.join(SINK_COLUMNS)}.")
         if sink_columns and not (sinks or table.is_faulty("sink")):
             table.fault("sink_columns", "describes a sink, and there is none.", "Add sink.")
+        groups = sections.job_groups(table, clusters)
+        if groups and scheme_of(store) != "kafka-group" and not table.is_faulty("offsets"):
+            problem = "names a group on each cluster, and its offsets are not in a cluster's group."
+            table.fault("group", problem, 'Write one name, like group = "clicks".')
         job = Job(
             name=name,
-            group=table.filled_text("group") or name,
+            group=groups.get(home) or name if groups else table.filled_text("group") or name,
             topics=topics,
             store=store,
             identity=self._identity(identity),
@@ -342,6 +346,7 @@ class _Reader:
             owner=table.filled_text("owner") or "",
             single_driver=table.take("single_driver", bool, False),
             sink_columns=sink_columns,
+            groups=groups,
         )
         identity.done()
         table.done()

@@ -158,6 +158,16 @@ def origins_of(table: Table, home: str, clusters: Collection[str]) -> tuple[str,
     return origins
 
 
+def job_groups(table: Table, clusters: Collection[str]) -> dict[str, str]:
+    """A job's ``group`` by cluster, if it names one for each; empty if it is one name, or left out."""
+    if not table.has_table("group"):
+        return {}
+    groups = table.table("group")
+    found = {cluster: groups.required_text(cluster) for cluster in clusters}
+    groups.done()
+    return found
+
+
 def watch(table: Table) -> WatchSettings:
     settings = WatchSettings(
         listen=table.text("listen", "127.0.0.1:9464"),

@@ -169,6 +169,8 @@ class Job:
 
     name: str
     group: str
+    """Its consumer group on the cluster where a place in a cluster is read and written: ``Config.there``, or
+    ``Config.here`` after ``Config.on``. Of other places, whose rows they are."""
     topics: tuple[str, ...]
     store: str
     identity: Identity
@@ -201,6 +203,17 @@ class Job:
     """Said by a person: no driver of it stores a number after a later one has begun, and nobody puts its place back."""
     sink_columns: Mapping[str, str] = field(default_factory=dict)
     """The sink's columns that identify a row's record, by what they hold: ``id``, ``key``, …"""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """By cluster, where a mirror renames groups; else empty."""
+
+    def group_on(self, cluster: str) -> str:
+        """Its consumer group's name on a cluster."""
+        return self.groups.get(cluster, self.group)
+
+    @property
+    def group_names(self) -> frozenset[str]:
+        """Its group's names on all clusters: a mirror's checkpoints may have either."""
+        return frozenset(self.groups.values()) or frozenset((self.group,))
 
     def has_pattern_of(self, topic: str) -> bool:
         """Whether a pattern of the job matches a topic's name at its origin."""
@@ -303,7 +316,13 @@ class Config:
     def between(self, here: str, there: str) -> Config:
         """The configuration for a move from ``here`` to ``there``."""
         topics = replace(self.topics, here=here, there=there)
-        return replace(self, topics=topics, jobs=tuple(job_on(job, topics.naming, here) for job in self.jobs))
+        jobs = tuple(job_on(job, topics.naming, here, group_on=there) for job in self.jobs)
+        return replace(self, topics=topics, jobs=jobs)
+
+    def on(self, here: str) -> Config:
+        """The configuration for what is done on ``here`` alone: the other cluster is only named."""
+        found = self.between(here, next(name for name in self.clusters if name != here))
+        return replace(found, jobs=tuple(replace(job, group=job.group_on(here)) for job in found.jobs))
 
     def new_of(self, job: Job) -> StartAt:
         """Where a job's partitions without a stored offset start."""
@@ -320,6 +339,7 @@ class Config:
         return tuple(job for job in self.jobs if not names or job.name in names)
 
 
-def job_on(job: Job, naming: Naming, cluster: str) -> Job:
-    """The job with its topics as they are named on ``cluster``."""
-    return replace(job, topics=tuple(dict.fromkeys(naming.name_on(stream, cluster) for stream in job.streams)))
+def job_on(job: Job, naming: Naming, cluster: str, *, group_on: str | None = None) -> Job:
+    """The job with its topics as they are named on ``cluster``, and its group as on ``group_on``."""
+    topics = tuple(dict.fromkeys(naming.name_on(stream, cluster) for stream in job.streams))
+    return replace(job, topics=topics, group=job.group if group_on is None else job.group_on(group_on))

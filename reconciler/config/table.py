@@ -192,9 +192,12 @@ class Table:
             self.fault(key, f'= "{value}" is longer than a hundred years.')
         return duration
 
+    def has_table(self, key: str) -> bool:
+        return isinstance(self._values.get(key), dict)
+
     def table(self, key: str) -> Table:
         """The table; an empty one, not ``is_there``, if it is left out or is not a table."""
-        is_there = isinstance(self._values.get(key), dict)
+        is_there = self.has_table(key)
         values = self.take(key, dict, {})
         return Table(values, f"{self._name}.{key}" if self._name else key, self._faults, is_there=is_there)
 

@@ -32,7 +32,7 @@ def faults_beside(
             yield ConfigError(f'Two jobs are named "{job.name}".', hint="Rename one of them.")
             return
         if (
-            (other.group == job.group or (not has_own and place_of(other.store) == mine))
+            (_share_group(other, job, clusters) or (not has_own and place_of(other.store) == mine))
             and _are_one(other.store, job.store, place_of)
             and (common := _names(job, naming, clusters) & _names(other, naming, clusters))
         ):
@@ -43,6 +43,10 @@ def faults_beside(
                 hint=f"Give one of them a {own} of its own, or make them one job.",
             )
             return
+
+
+def _share_group(one: Job, other: Job, clusters: Collection[str]) -> bool:
+    return any(one.group_on(cluster) == other.group_on(cluster) for cluster in clusters)
 
 
 def _among(job: Job, naming: Naming, clusters: Collection[str], *, is_recorded: bool) -> Iterator[ConfigError]:

@@ -177,7 +177,10 @@ class RestartedMirror:
         """The offsets of each partition here that the group's checkpoints name."""
         own = OwnTopics((), (checkpoints_topic(self._a.name, "."),), is_one_way=True)
         places = {number: TopicPartition(MIRRORED, number) for number in range(PARTITIONS)}
-        wanted = [Wanted(TopicPartition(PAYMENTS, number), here, None, BILLING) for number, here in places.items()]
+        wanted = [
+            Wanted(TopicPartition(PAYMENTS, number), here, None, frozenset({BILLING}))
+            for number, here in places.items()
+        ]
         with contextlib.closing(KafkaLogReader({"bootstrap.servers": self._b.bootstrap})) as reader:
             known = read_pairs(reader, own, wanted).checkpoints
         return {

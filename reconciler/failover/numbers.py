@@ -124,15 +124,17 @@ def _read(config: Config, job: Job, store: OffsetStore, outside: Outside) -> Job
     rows: Mapping[TopicPartition, Row] | None = there
     unseen: Unreachable | None = None
     if leaves:
-        rows, unseen = _left_commits(job, outside)
+        rows, unseen = _left_commits(job, job.group_on(config.here), outside)
     numbers = _numbers(config, job, store, rows, unseen, outside)
     return JobRows(job, store.address, rows or {}, there, numbers, is_mirrored=leaves)
 
 
-def _left_commits(job: Job, outside: Outside) -> tuple[Mapping[TopicPartition, Row] | None, Unreachable | None]:
+def _left_commits(
+    job: Job, group: str, outside: Outside
+) -> tuple[Mapping[TopicPartition, Row] | None, Unreachable | None]:
     """The group's commits where its job lives; or why they are not known: that cluster is needed for nothing."""
     try:
-        return by_key(outside.commits_left(job.group, job.topics)), None
+        return by_key(outside.commits_left(group, job.topics)), None
     except Unreachable as error:
         return None, error
 
@@ -187,5 +189,5 @@ def _committed_by_mirror(
     if not asked:
         return ()
     reader = outside.patient(config.search)
-    found = of_any_mirror(asked, job.group, reader, mirrors_to(gathered.here.cluster, config))
+    found = of_any_mirror(asked, job.group_names, reader, mirrors_to(gathered.here.cluster, config))
     return {(key, asked[key]) for key in found}

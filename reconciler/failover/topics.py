@@ -47,7 +47,7 @@ def _held(config: Config, job: Job, cluster: str) -> Iterable[str]:
     """A group's numbers are on the cluster where the job lives."""
     client = _client_of(config, cluster) if traits(job.store).holds_commits else {}
     with closing(open_store(job.store, kafka_client=client, timeout_s=leaving.LIMIT_S)) as store:
-        return list(topic_counts(store, job.group))
+        return list(topic_counts(store, job.group_on(cluster)))
 
 
 def _recorded(state_of: Callable[[str], JobState], job: Job) -> Iterable[Stream]:

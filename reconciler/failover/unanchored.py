@@ -47,7 +47,7 @@ def _wanted(at: JobPartition, offset: int) -> Wanted:
     from reconciler.mirror.reading import Wanted
 
     if at.translated:
-        return Wanted(at.source, at.destination, None, at.job.group)
+        return Wanted(at.source, at.destination, None, at.job.group_names)
     return Wanted(at.source, at.destination, offset)
 
 
@@ -111,7 +111,7 @@ def _evidence(at: JobPartition, offset: int, known: Known) -> MirrorEvidence:
     if not at.translated:
         return evidence_for(offset, pairs, local_writers=one_name, note=known.note)
     row = at.selected.row
-    checkpoints = [each for each in pairs.checkpoints if each.group == at.job.group]
+    checkpoints = [each for each in pairs.checkpoints if each.group in at.job.group_names]
     named = [each for each in checkpoints if each.downstream == offset]
     if row is None or row.key != at.destination or not named:
         note = known.doubt(_wanted(at, offset)) or "; ".join(filter(None, (NOT_SYNCED, known.note)))

@@ -84,20 +84,21 @@ def by_direction(
     for name, each in found.items():
         beside = sorted(way for way in leaving if each.moved and way[1] == each.there)  # any direction to there will do
         ways.setdefault(beside[0] if beside else (each.here, each.there), []).append(name)
-    return [(_directed(config, way, names, found, locations, plans), names) for way, names in ways.items()]
+    return [
+        (_with_places(config.between(*way), {name: found[name].moved for name in names}, locations, plans), names)
+        for way, names in ways.items()
+    ]
 
 
 def where_living(config: Config, jobs: Sequence[Job], locations: Locations) -> list[tuple[Config, list[str]]]:
     """The configuration once for each cluster where some of ``jobs`` live, as its ``here``, with the names of these."""
-    found: dict[str, Direction] = {}
     living: dict[str, list[str]] = {}
     for job in jobs:
         at = locations.get(job.name)
-        here = job.home if at is None else at.cluster
-        found[job.name] = Direction(here, other_than(config, here, any_will_do=True))
-        living.setdefault(here, []).append(job.name)
-    ways = [((here, other_than(config, here, any_will_do=True)), names) for here, names in living.items()]
-    return [(_directed(config, way, names, found, locations, NO_PLANS), names) for way, names in ways]
+        living.setdefault(job.home if at is None else at.cluster, []).append(job.name)
+    return [
+        (_with_places(config.on(here), dict.fromkeys(names, False), locations), names) for here, names in living.items()
+    ]
 
 
 def located(
@@ -124,22 +125,15 @@ def toward_place(config: Config, job: Job, here: Location, cluster: str) -> Conf
     return located(config, [job], {job.name: here}, cluster)
 
 
-def _directed(
-    config: Config,
-    way: tuple[str, str],
-    names: Sequence[str],
-    found: Mapping[str, Direction],
-    locations: Locations,
-    plans: Plans,
-) -> Config:
-    directed = config.between(*way)
+def _with_places(config: Config, moved: Mapping[str, bool], locations: Locations, plans: Plans = NO_PLANS) -> Config:
+    """``config``, whose jobs in ``moved`` know where they are now."""
     placed = [
-        _placed(job, locations.get(job.name), directed, plans.get(job.name, {}), moved=found[job.name].moved)
-        if job.name in names
+        _placed(job, locations.get(job.name), config, plans.get(job.name, {}), moved=moved[job.name])
+        if job.name in moved
         else job
-        for job in directed.jobs
+        for job in config.jobs
     ]
-    return replace(directed, jobs=tuple(placed))
+    return replace(config, jobs=tuple(placed))
 
 
 def _placed(job: Job, location: Location | None, config: Config, plans: Mapping[int, Numbers], *, moved: bool) -> Job:

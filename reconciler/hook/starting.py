@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,13 +21,13 @@ from reconciler.core.verdicts import Verdict
 from reconciler.core.visible import command
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.failover.outside import ByHand, Outside
+from reconciler.failover.outside import ByHand, Outside, StoreOpener
 from reconciler.formats.plan import Plan
 from reconciler.hook.figures import HookRun
 from reconciler.hook.running import refuse_running
 from reconciler.hook.start import Start
 from reconciler.hook.waiting import Waiting, check_or_wait
-from reconciler.hook.where import Held, Place, Side, held_by, place_of, refuse_known
+from reconciler.hook.where import Place, Side, held_by, place_of, refuse_known
 from reconciler.ports import OffsetStore
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase, first
@@ -136,7 +136,8 @@ def _as_stored(start: Start, outside: Outside, request: Request) -> dict[str, st
             hint="Leave --set, --set-time and --accept out; or move the job first: reconciler move --to CLUSTER.",
         )
     _refuse_running(start)  # before its group's offsets are read: whoever leaves may commit until then
-    held = _held(start, outside)
+    outside = replace(outside, open_store=_opener(start, outside))
+    held = held_by(start.config, start.job, outside.open_store)
     if place.location is None:
         refuse_known(start.job, held, request.config_file)
     variables = start.as_stored(held, outside, may_be_new=Verdict.NEW in by_hand.accepted)
@@ -146,12 +147,12 @@ def _as_stored(start: Start, outside: Outside, request: Request) -> dict[str, st
     return variables
 
 
-def _held(start: Start, outside: Outside) -> Held:
-    """The job's rows: a group's are those of the cluster where it lives."""
-    config = start.config
-    if traits(start.job.store).holds_commits and config.source is not None:
-        return held_by(config, start.job, partial(_store_on, config, config.source))
-    return held_by(config, start.job, outside.open_store)
+def _opener(start: Start, outside: Outside) -> StoreOpener:
+    """Opens the job's place where it lives: a group is on that cluster."""
+    source = start.config.source
+    if traits(start.job.store).holds_commits and source is not None:
+        return partial(_store_on, start.config, source)
+    return outside.open_store
 
 
 def _refuse_running(start: Start) -> None:

@@ -59,20 +59,16 @@ class Place:
 def place_of(config: Config, job: Job, location: Location | None, plans: Mapping[int, Numbers] | None = None) -> Place:
     """Where the job starts. Pure. ``plans``: those by which it was moved."""
     if location is None:
-        return Place(_toward_nowhere(config, job, job.home), job, None, Side.SOURCE, "it is its first start, at home")
+        at_home = config.on(job.home)
+        return Place(at_home, at_home.chosen(job.name)[0], None, Side.SOURCE, "it is its first start, at home")
     if location.phase is Phase.LIVES and location.plan is None:
         why = f"it lives on {location.cluster}, and was never moved"
-        at_home = _toward_nowhere(config, job, location.cluster)
+        at_home = config.on(location.cluster)
         return Place(at_home, at_home.chosen(job.name)[0], location, Side.SOURCE, why)
     to = location.to or location.cluster
     there = located(config, [job], {job.name: location}, to, {job.name: plans or {}})
     why = f"it lives on {to}" if location.to is None else f"{location.by} moves it to {to}"
     return Place(there, there.chosen(job.name)[0], location, Side.DESTINATION, why)
-
-
-def _toward_nowhere(config: Config, job: Job, cluster: str) -> Config:
-    """The direction away from a cluster that a job does not leave: the other one is only named."""
-    return config.between(cluster, next(name for name in config.clusters if name != cluster))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ class Checkpoints:
         self._topics = frozenset(topics)
         self._kept: dict[tuple[str, TopicPartition], deque[MirrorCheckpoint]] = {}
 
-    def of(self, group: str, partition: TopicPartition) -> Sequence[MirrorCheckpoint]:
-        """The newest checkpoints of the group in this partition of the destination, oldest first."""
-        return tuple(self._kept.get((group, partition), ()))
+    def of(self, groups: Collection[str], partition: TopicPartition) -> Sequence[MirrorCheckpoint]:
+        """The newest checkpoints of a group of such a name in this partition of the destination, oldest first."""
+        return tuple(each for group in sorted(groups) for each in self._kept.get((group, partition), ()))
 
     def read(self, reader: LogReader) -> None:
         """Read what was written since the last call. Raises Unreachable and Refused as the reader does."""

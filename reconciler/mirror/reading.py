@@ -49,14 +49,14 @@ class OwnTopics:
 class Wanted:
     """A partition whose pairs are wanted, by its name on both clusters, and the source's offset that they are for.
 
-    ``offset`` None: it is not known yet, and one checkpoint of any offset will do. ``group``: only a checkpoint of this
-    group will do. Many of other groups may follow its last one: MirrorMaker writes no new one for an idle group.
+    ``offset`` None: it is not known yet, and one checkpoint of any offset will do. ``groups``: only a checkpoint of a
+    group of such a name will do. Many of others may follow its last one: MirrorMaker writes no new one for an idle one.
     """
 
     source: TopicPartition
     destination: TopicPartition
     offset: int | None
-    group: str | None = None
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Known:
             return self.note
         if wanted not in self.unreached:
             return ""
-        whose = f"group {wanted.group}" if wanted.group is not None else "any group"
+        whose = f"group {' or '.join(sorted(wanted.groups))}" if wanted.groups else "any group"
         return (
             f"none of the newest {MOST:,} records of MirrorMaker's checkpoints is of {whose} and this partition, and "
             "older ones were not read"
@@ -100,7 +100,7 @@ def read_pairs(reader: LogReader, topics: OwnTopics, wanted: Sequence[Wanted]) -
     by_source: dict[TopicPartition, list[Wanted]] = {}
     by_destination: dict[TopicPartition, list[Wanted]] = {}
     for each in wanted:
-        by_source.setdefault(each.source, []).append(replace(each, group=None))  # a sync is of all groups
+        by_source.setdefault(each.source, []).append(replace(each, groups=frozenset()))  # a sync is of all groups
         by_destination.setdefault(each.destination, []).append(each)
     syncs = _Pairs[Sync](read_sync, by_source)
     checkpoints = _Pairs[MirrorCheckpoint](read_checkpoint, by_destination)
@@ -227,7 +227,10 @@ class _Pairs(Generic[P]):
             self.lacking -= {
                 each
                 for each in self._wanted[place]
-                if each.group in least and (each.offset is None or least[each.group] < each.offset)
+                if any(
+                    name in least and (each.offset is None or least[name] < each.offset)
+                    for name in each.groups or (None,)
+                )
             }
 
     def found(self) -> dict[TopicPartition, list[P]]:

@@ -69,7 +69,8 @@ def _job(config: Config, job: Job, able: Capabilities | None) -> Iterator[str]:
     topics = ", ".join([*job.patterns, *job.topics][:MOST_TOPICS])
     topics += " and more" if len(job.patterns) + len(job.topics) > MOST_TOPICS else ""
     yield f"Its home is {job.home}, where it reads {topics}."
-    yield f'Its offsets are in {without_secrets(job.store)}, under the group "{job.group}".'
+    groups = ", ".join(f'"{group}" on {cluster}' for cluster, group in job.groups.items()) or f'"{job.group}"'
+    yield f"Its offsets are in {without_secrets(job.store)}, under the group {groups}."
     if able is not None:
         yield _store_can(job, able)
         yield f"A stored number is taken for {number_of(job.store).words}."

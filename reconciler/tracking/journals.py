@@ -244,7 +244,7 @@ class StayJournal:
         }
         if not asked or not self._place.traits.holds_commits:
             return {}
-        return of_any_mirror(asked, self._job.group, self._reader, self._mirrors)
+        return of_any_mirror(asked, self._job.group_names, self._reader, self._mirrors)
 
     def _judge(self) -> Mapping[StreamPartition, Recorded | Undecided]:
         assert self._gathered is not None

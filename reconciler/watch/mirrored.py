@@ -45,7 +45,7 @@ class MirrorWatch:
     ) -> None:
         own = own_topics(config)
         topics = {config.topics.destination_of(topic) for job in config.jobs for topic in job.topics}
-        groups = {job.group for job in config.jobs}
+        groups = {name for job in config.jobs for name in job.group_names}
         self._checkpoints = Checkpoints(own.checkpoints, groups, topics)
         self._heartbeats = Heartbeats(own.heartbeats)
         self._clock = clock
@@ -93,7 +93,7 @@ class MirrorWatch:
         unproven = set()
         for at in (at for at in gathered.places if at.destination in rows):
             row = rows[at.destination]
-            own = handed_out(at, self._checkpoints.of(gathered.job.group, at.destination))
+            own = handed_out(at, self._checkpoints.of(gathered.job.group_names, at.destination))
             if (graded := wanted(row, own)) is not None:
                 asked[at.destination] = graded
             elif own is not None and row.verdict is not Verdict.BEHIND:

@@ -13,6 +13,7 @@ from reconciler.core.anchors import IdOrder
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import Behind, NoAnchor, StartPlace
 from reconciler.core.question import StartAt
+from reconciler.failover.whereabouts import where_living
 from reconciler.formats.plan import StartPolicy
 from tests.config.configurations import FULL, LEAST, Load
 
@@ -91,6 +92,26 @@ def test_a_configuration_serves_both_directions(load: Load) -> None:
     assert back.toward("b") == config
     with pytest.raises(ConfigError, match=r'no cluster "c"\. It has: a, b'):
         config.toward("c")
+
+
+RENAMED = LEAST.replace('group = "readers"', 'group = {a = "readers", b = "a.readers"}').replace(
+    '"sqlite:///offsets.db"', '"kafka-group:"'
+)
+
+
+def test_a_group_has_its_own_name_on_each_cluster(load: Load) -> None:
+    config = load(RENAMED)
+    ways = {"to b": config, "to a": config.toward("a"), "on a": config.on("a"), "on b": config.on("b")}
+    names = {way: each.jobs[0].group for way, each in ways.items()}
+    assert names == {"to b": "a.readers", "to a": "readers", "on a": "readers", "on b": "a.readers"}
+    ((living, _),) = where_living(config, config.jobs, {})
+    assert (living.here, living.jobs[0].group) == ("a", "readers")
+
+
+def test_jobs_share_a_group_if_they_do_so_on_one_cluster(complaint: Callable[..., str], load: Load) -> None:
+    other = '[[jobs]]\nhome = "a"\nname = "views"\ntopics = ["events"]\noffsets = "kafka-group:"\ngroup = {}\n'
+    assert 'Jobs "clicks" and "views" share the stored' in complaint(RENAMED + other.format('"a.readers"'))
+    assert len(load(RENAMED + other.format('{a = "viewers", b = "others"}')).jobs) == 2
 
 
 def test_nobody_moves_to_a_cluster_without_an_address(load: Load) -> None:
@@ -173,6 +194,13 @@ def inside(section: str, line: str) -> str:
         (
             LEAST.replace('home = "a"', 'home = "c"'),
             '[jobs clicks] home = "c" is not one of a, b. It is the cluster where',
+        ),
+        (RENAMED.replace(', b = "a.readers"', ""), "[jobs clicks.group] b is missing."),
+        (RENAMED.replace("b = ", "b = 'x', c = "), "[jobs clicks.group] c is not a known key. Known here: a, b."),
+        (RENAMED.replace('"a.readers"', '""'), "[jobs clicks.group] b is empty."),
+        (
+            RENAMED.replace("kafka-group:", "sqlite:///offsets.db"),
+            "[jobs clicks] group names a group on each cluster, and its offsets are not in a cluster's group.",
         ),
         (LEAST + 'origins = ["b"]', '[jobs clicks] origins lacks the job\'s home, "a". Add it.'),
         (LEAST + 'origins = ["a", "c"]', '[jobs clicks] origins has "c", which is no cluster. Known are a, b.'),

@@ -9,7 +9,8 @@ import pytest
 from reconciler.config.file import Cluster, Config, Job, load_config
 from reconciler.core.errors import Changed, Unreachable
 from reconciler.hook.running import LONGEST_SESSION_S, refuse_running
-from reconciler.hook.where import Side
+from reconciler.hook.where import Side, place_of
+from reconciler.state.locations import Location, Phase
 from tests.in_memory import Memory
 
 
@@ -22,12 +23,14 @@ class Groups:
     fails_for_s: float = 20.0
     now: float = 0.0
     asked: list[str] = field(default_factory=list)
+    groups: set[str] = field(default_factory=set)
 
     def store_on(self, cluster: Cluster, address: str) -> Groups:
         self.asked.append(f"{address} on {cluster.bootstrap_servers}")
         return self
 
     def members(self, group: str) -> tuple[str, ...]:
+        self.groups.add(group)
         if self.error is not None:
             self.now += self.fails_for_s
             raise self.error
@@ -73,6 +76,22 @@ def test_a_group_whose_members_stay_longer_than_a_session_is_not_joined(
     assert groups.asked == [f"kafka-group: on {cluster}"]
     assert groups.now == pytest.approx(LONGEST_SESSION_S, abs=2)
     assert "Stop it first" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(("cluster", "group"), [("a", "clicks"), ("b", "a.clicks")])
+def test_members_are_those_of_the_groups_name_where_the_job_starts(
+    config: Config, memory: Memory, cluster: str, group: str
+) -> None:
+    path, groups = memory.folder / "groups.toml", Groups()
+    path.write_text(
+        path.read_text().replace('"kafka-group:"', '"kafka-group:"\ngroup = {a = "clicks", b = "a.clicks"}')
+    )
+    config = load_config(path, {})
+    place = place_of(
+        config, config.jobs[0], Location(Phase.MOVING, "a", 1, "ana", 0, to="b") if cluster == "b" else None
+    )
+    wait(place.config, groups, place.side)
+    assert (place.cluster, groups.groups) == (cluster, {group})
 
 
 def test_a_member_that_has_crashed_is_waited_for_and_said_once(

@@ -11,6 +11,7 @@ from reconciler.core.mirror_pairs import Sync
 from reconciler.core.probes import Chunk
 from reconciler.kafka.memory import MemoryLog
 from reconciler.mirror import reading
+from reconciler.mirror.commits import of_any_mirror
 from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
 from reconciler.ports import ClusterInfo, ReadRequest, TopicPartition
 from tests.mirror.written import (
@@ -85,7 +86,7 @@ def test_a_groups_checkpoint_is_looked_for_behind_those_of_other_groups_up_to_th
     limit_reading(monkeypatch, least=20)
     write_checkpoints(log, (31, 21), group="readers")
     write_checkpoints(log, *((number, number) for number in range(others)))
-    mine, theirs = (Wanted(HERE, THERE, None, group) for group in ("readers", "others"))
+    mine, theirs = (Wanted(HERE, THERE, None, frozenset({group})) for group in ("readers", "others"))
     known = read_pairs(log, OwnTopics((), (CHECKPOINTS,)), [mine, theirs])
     assert any(each.group == "readers" for each in known.of(HERE, THERE).checkpoints) is is_found
     assert not known.doubt(theirs)
@@ -98,8 +99,15 @@ def test_a_groups_checkpoint_is_looked_for_behind_those_of_other_groups_up_to_th
 
 def test_a_group_without_a_checkpoint_in_a_topic_that_was_read_through_leaves_no_doubt(log: Counting) -> None:
     write_checkpoints(log, (31, 21))
-    asked = Wanted(HERE, THERE, None, "readers")
+    asked = Wanted(HERE, THERE, None, frozenset({"readers"}))
     assert not read_pairs(log, TOPICS, [asked]).doubt(asked)
+
+
+def test_a_checkpoint_counts_under_any_of_a_groups_names(log: Counting) -> None:
+    write_checkpoints(log, (31, 21), group="readers")
+    (number,) = of_any_mirror({THERE: 21}, frozenset({"readers", "a.readers"}), log, [(CHECKPOINTS,)])
+    assert number == THERE
+    assert not of_any_mirror({THERE: 21}, frozenset({"others"}), log, [(CHECKPOINTS,)])
 
 
 def test_records_of_an_unknown_format_are_counted(log: Counting) -> None:

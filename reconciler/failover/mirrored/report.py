@@ -111,7 +111,7 @@ def report(config: Config, jobs: Sequence[Job], outside: Outside, read_group: Gr
     ]
     heartbeat_ms, note = _heartbeat(reader, own.heartbeats, outside.now_ms())
     notes.append(note)
-    synced, note = _synced(known, [job.group for job in jobs], read_group)
+    synced, note = _synced(known, {name: job.group for job in jobs for name in job.group_names}, read_group)
     notes.append(note)
     groups = group_accounts(known.checkpoints, ends, synced or {})
     bare = unprepared(config, checked.jobs, known, outside, checked.plan.cluster_id)
@@ -175,16 +175,19 @@ def _heartbeat(reader: LogReader, names: Sequence[str], now_ms: int) -> tuple[in
 
 
 def _synced(
-    known: Known, first_groups: Sequence[str], read_group: GroupReader
+    known: Known, of_jobs: Mapping[str, str], read_group: GroupReader
 ) -> tuple[dict[tuple[str, TopicPartition], int] | None, str]:
-    """The offsets that groups with checkpoints have stored here themselves; None if the cluster did not list them."""
+    """The offsets that groups with checkpoints have stored here themselves; None if the cluster did not list them.
+
+    ``of_jobs``: the groups that are asked first, with their names here.
+    """
     there = {each.group for found in known.checkpoints.values() for each in found}
-    chosen = [*(group for group in dict.fromkeys(first_groups) if group in there), *sorted(there - {*first_groups})]
+    chosen = [*(group for group in of_jobs if group in there), *sorted(there - of_jobs.keys())]
     topics = sorted({place.topic for place in known.checkpoints})
     found: dict[tuple[str, TopicPartition], int] = {}
     for group in chosen[:MOST_GROUPS]:
         try:
-            rows = read_group(group, topics)
+            rows = read_group(of_jobs.get(group, group), topics)
         except ReconcilerError as error:
             return None, f"groups could not be read: {error.message.rstrip('.')}"
         found.update({(group, row.key): row.stored.offset for row in rows if row.malformed is None})
@@ -196,13 +199,13 @@ def _grades(checked: Checked, known: Known, reader: LogReader) -> dict[tuple[str
     """MirrorMaker's offsets of the jobs' groups against the proven ones."""
     rows = {(job.name, row.key): row for job in checked.plan.jobs for row in job.partitions}
     rows = {key: row for key, row in rows.items() if row.position != Position.END}
-    found = {}
+    found: dict[tuple[str, TopicPartition], Grade] = {}
     for job in checked.jobs:
         asked = {}
         for at in (at for at in job.places if at.key in rows):
-            own = [each for each in known.checkpoints.get(at.destination, ()) if each.group == job.job.group]
+            own = [each for each in known.checkpoints.get(at.destination, ()) if each.group in job.job.group_names]
             if (graded := wanted(rows[at.key], handed_out(at, own))) is not None:
                 asked[at.destination] = graded
         for place, grade in grades(reader, job.job.identity, asked).items():
-            found[job.job.group, place] = grade
+            found |= {(group, place): grade for group in job.job.group_names}
     return found

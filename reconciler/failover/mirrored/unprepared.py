@@ -66,7 +66,7 @@ def unprepared(
     numbers: dict[Key, tuple[JobPartition, int]] = {}
     unknown = []
     for at in (at for job in jobs for at in job.places if at.exists):
-        own = [each for each in known.checkpoints.get(at.destination, ()) if each.group == at.job.group]
+        own = [each for each in known.checkpoints.get(at.destination, ()) if each.group in at.job.group_names]
         offset = source_offset(at, own)
         if offset is None:
             unknown.append(at.key)

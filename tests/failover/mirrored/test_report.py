@@ -57,6 +57,22 @@ def test_with_syncs_here_an_unprepared_job_is_exact(lost: Memory) -> None:
     assert found.grades[GROUP, THERE].replay == 4
 
 
+def test_a_group_that_the_mirror_renames_is_looked_for_under_its_name_here(lost: Memory) -> None:
+    write_syncs(lost.log, (BASE, 0), (BASE + 9, 9))
+    write_checkpoints(lost.log, (BASE + 5, 1), group="theirs")
+    config, asked = lost.config(), []
+    job = replace(config.jobs[0], groups={"a": "theirs", "b": GROUP})
+
+    def rows(group: str, topics: Sequence[str]) -> list[Row]:
+        asked.append(group)
+        return [Row(THERE, StoredOffset(1), "")]
+
+    found = report(replace(config, jobs=(job,)), (job,), lost.outside, rows)
+    assert asked == [GROUP]
+    assert [(each.group, each.synced) for each in found.groups] == [("theirs", 1)]
+    assert found.grades["theirs", THERE].replay == 4
+
+
 @pytest.mark.parametrize("topic", ["mirrormaker2-cluster-offsets", "connect-offsets"])
 def test_the_positions_of_another_worker_are_found_by_its_usual_topic(lost: Memory, topic: str) -> None:
     positions(lost.log, 5, topic="mm2-offsets.a.internal", alias="z")
