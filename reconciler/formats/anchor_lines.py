@@ -13,8 +13,9 @@ key is an error.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from reconciler.core.anchors import StoredOffset, TopicPartition
 from reconciler.core.errors import ConfigError
@@ -22,6 +23,7 @@ from reconciler.formats import anchor_fields, json_fields
 from reconciler.formats.anchor_fields import LONG
 from reconciler.formats.json_fields import FieldError
 
+T = TypeVar("T")
 FORMAT = "reconciler.anchors/1"
 
 LONGEST_LINE = 4 * 1024 * 1024
@@ -60,22 +62,41 @@ def load_lines(lines: Iterable[str]) -> Iterator[AnchorLine]:
     second of two lines for the same group, topic and partition.
     """
     seen: dict[tuple[str, str, int], int] = {}
-    for number, text in enumerate(lines, start=1):
-        if len(text) > LONGEST_LINE:
-            raise _error(number, f"it has more than {LONGEST_LINE:,} characters")
-        if number > MOST_LINES:
-            raise _error(number, f"more than {MOST_LINES:,} lines are not read at once")
-        if not text.strip():
-            continue
-        try:
-            line = line_of(json_fields.json_object(text))
-        except FieldError as err:
-            raise _error(number, err.sentence) from err
+    for number, line in objects_in(lines, line_of, longest=LONGEST_LINE):
         first = seen.setdefault((line.group, line.topic, line.partition), number)
         if first != number:
             row = f"{line.key} of group {line.group!r}"
-            raise _error(number, f"repeats {row}, which line {first} has already")
+            raise _wrong_line(number, f"repeats {row}, which line {first} has already")
         yield line
+
+
+def objects_in(
+    lines: Iterable[str], read: Callable[[Mapping[str, Any]], T], *, longest: int
+) -> Iterator[tuple[int, T]]:
+    """What ``read`` makes of the JSON object in each line, with the line's number; blank lines are skipped.
+
+    ``longest``: characters, including the line break. Raises ConfigError naming the line where it is longer, has no
+    object, or ``read`` raises FieldError; and after ``MOST_LINES``.
+    """
+    for number, text in enumerate(lines, start=1):
+        if len(text) > longest:
+            raise _wrong_line(number, f"it has more than {longest:,} characters")
+        if number > MOST_LINES:
+            raise _wrong_line(number, f"more than {MOST_LINES:,} lines are not read at once")
+        if not text.strip():
+            continue
+        try:
+            found = read(json_fields.json_object(text))
+        except FieldError as error:
+            raise _wrong_line(number, error.sentence) from error
+        yield number, found
+
+
+def _wrong_line(number: int, problem: str) -> ConfigError:
+    return ConfigError(
+        f"Line {number} of the anchor lines: {problem}.",
+        hint=f"Correct the line; the format is {FORMAT}, one JSON object a line.",
+    )
 
 
 def line_json(line: AnchorLine) -> dict[str, object]:
@@ -91,13 +112,6 @@ def line_json(line: AnchorLine) -> dict[str, object]:
     if line.stored.anchor is None and line.stored.written_at_ms is not None:
         content["written_at_ms"] = line.stored.written_at_ms
     return content
-
-
-def _error(number: int, problem: str) -> ConfigError:
-    return ConfigError(
-        f"Line {number} of the anchor lines: {problem}.",
-        hint=f"Correct the line; the format is {FORMAT}, one JSON object a line.",
-    )
 
 
 def line_of(content: Mapping[str, object]) -> AnchorLine:

@@ -20,15 +20,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor
-from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.errors import Changed
 from reconciler.core.visible import command
-from reconciler.formats import anchor_fields, json_fields
+from reconciler.formats import anchor_fields, anchor_lines, json_fields
 from reconciler.formats.anchor_fields import LONG
+from reconciler.formats.anchor_lines import FORMAT
 from reconciler.formats.json_fields import FieldError
 from reconciler.state import journal, locations, plans
 from reconciler.state.jobs import JobState
@@ -38,10 +40,8 @@ from reconciler.state.plans import Numbers
 from reconciler.state.store import FIRST
 from reconciler.state.stored import Known
 
-FORMAT = "reconciler.anchors/1"
 LONGEST_LINE = 16 * 1024 * 1024
 """Characters, including the line break: a plan is one line."""
-MOST_LINES = 500_000
 
 
 @dataclass(slots=True)
@@ -186,28 +186,12 @@ def load(texts: Iterable[str]) -> dict[str, JobLines]:
     Raises ConfigError naming the line and the field at the first one that is not of this format, or repeats another.
     """
     found: dict[str, JobLines] = {}
-    for number, text in enumerate(texts, start=1):
-        if len(text) > LONGEST_LINE:
-            raise _wrong(number, f"it has more than {LONGEST_LINE:,} characters")
-        if number > MOST_LINES:
-            raise _wrong(number, f"more than {MOST_LINES:,} lines are not read at once")
-        if not text.strip():
-            continue
-        try:
-            _take(json_fields.json_object(text), found)
-        except FieldError as error:
-            raise _wrong(number, error.sentence) from error
+    for _ in anchor_lines.objects_in(texts, partial(_take, found), longest=LONGEST_LINE):
+        pass  # each was put into ``found``
     return found
 
 
-def _wrong(number: int, problem: str) -> ConfigError:
-    return ConfigError(
-        f"Line {number} of the anchor lines: {problem}.",
-        hint=f"Correct the line; the format is {FORMAT}, one JSON object a line.",
-    )
-
-
-def _take(content: Mapping[str, Any], found: dict[str, JobLines]) -> None:
+def _take(found: dict[str, JobLines], content: Mapping[str, Any]) -> None:
     # The format comes first: in a file of another format, every other complaint would mislead.
     if content.get("format") != FORMAT:
         raise FieldError("format", f"is not {FORMAT!r}")
