@@ -372,5 +372,5 @@ def _merged(config: Config, jobs: Sequence[Job], outside: Outside, each: _Each, 
     not_judged = [NotJudged(name, KNOWN.redacted(str(error))) for name, error in failed.items()]
     found = tuple(gathered[name] for name in order)
     plan = plan_of(config, outside.now_ms(), cluster_id, found, [plans[name] for name in order], not_judged)
-    to_write, to_anchor = (part.to_write for part in each.parts), (part.to_anchor for part in each.parts)
-    return Checked(plan, frozenset().union(*to_write), found, failed, frozenset().union(*to_anchor))
+    to_write, to_reanchor = (part.to_write for part in each.parts), (part.to_reanchor for part in each.parts)
+    return Checked(plan, frozenset().union(*to_write), found, failed, frozenset().union(*to_reanchor))

@@ -56,7 +56,7 @@ TAIL_LEAST = 100
 class Checked:
     """A plan, the (job name, destination partition) of every row that must be written first, and what was stored.
 
-    ``failed`` has the jobs that could not be judged (``apart.check_each``), each with its cause. ``to_anchor``: rows
+    ``failed`` has the jobs that could not be judged (``apart.check_each``), each with its cause. ``to_reanchor``: rows
     that are right, that no start waits for, and whose anchor a move replaces with the destination's.
     """
 
@@ -64,7 +64,7 @@ class Checked:
     to_write: frozenset[Key]
     jobs: tuple[GatheredJob, ...] = ()
     failed: Mapping[str, ReconcilerError] = field(default_factory=dict)
-    to_anchor: frozenset[Key] = frozenset()
+    to_reanchor: frozenset[Key] = frozenset()
 
     def stopped(self, policy: StartPolicy) -> list[PartitionPlan | SinkRow]:
         """The partitions that need a decision before their job may start, and the sinks that forbid it."""
@@ -132,13 +132,13 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
         ends = _search(config, [job for job, _ in ending], outside, lacking).plans
         furthest = {job.name: uneven for job, uneven in ending}
         plans |= {job.name: positions.with_end_rows(plans[job.name], job, furthest[job.name]) for job in ends}
-    to_write, to_anchor = _to_write(plans, starts, config)
+    to_write, to_reanchor = _to_write(plans, starts, config)
     if any(config.chosen(name)[0].sinks for name in plans):
         from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms
 
         plans = with_sinks(config, plans, (name for name, _ in to_write))
     plan = plan_of(config, outside.now_ms(), starts.cluster_id, starts.gathered, [plans[job.name] for job in jobs])
-    return Checked(plan, to_write, tuple(starts.gathered), to_anchor=to_anchor)
+    return Checked(plan, to_write, tuple(starts.gathered), to_reanchor=to_reanchor)
 
 
 def plan_of(
@@ -243,20 +243,20 @@ def _to_write(plans: Mapping[str, JobPlan], starts: _Searched, config: Config) -
     """The rows of starts that are corrected, and those that came with a batch: a copy leaves out what is missing.
 
     The end of a batch needs no look of its own: it is corrected with the batch's start, if that is not numbered here.
-    Second, the rows of ``Checked.to_anchor``.
+    Second, the rows of ``Checked.to_reanchor``.
     """
     selected = {at.key: at.selected for job in starts.gathered for at in job.places}
     made = {job.job.name: Corrections.of(config, job.job, starts.cluster_id) for job in starts.gathered}
     found: set[Key] = set()
-    to_anchor: set[Key] = set()
+    to_reanchor: set[Key] = set()
     for name, job in plans.items():
         keyed = [((name, row.key), row) for row in job.partitions]
         rows = [(key, row) for key, row in keyed if row.position != Position.END and key in selected]
         written = {key for key, row in rows if made[name].include(row, selected[key])}
         right = [(row, selected[key]) for key, row in rows if key not in written]
-        to_anchor |= {(name, row.key) for row, _ in made[name].completing(right)} - written
+        to_reanchor |= {(name, row.key) for row, _ in made[name].rows_to_reanchor(right)} - written
         found |= written | {key for key, _ in keyed if key not in selected}
-    return frozenset(found), frozenset(to_anchor)
+    return frozenset(found), frozenset(to_reanchor)
 
 
 def _limits(config: Config, partitions: int) -> Limits:

@@ -24,14 +24,14 @@ class Corrections:
     ``new``: a row for a new partition, since the job may start it elsewhere without one. A job that starts at the
     earliest needs none: it starts there without one, also after retention has moved the earliest. A consumer group does
     not know that policy. ``in_copy``: a copy of the job's checkpoint, whose manifest names the cluster of its numbers.
-    ``anchors_right``: a move gives a row that is right the destination's anchor. Not in a consumer group, which takes
+    ``reanchors``: a move gives a row that is right the destination's anchor. Not in a consumer group, which takes
     no commit of others once its consumers have started.
     """
 
     cluster_id: str
     new: bool
     in_copy: bool
-    anchors_right: bool
+    reanchors: bool
     by_job: bool = False
     """Only the job writes there: until it has, what the last plan recorded is its number."""
 
@@ -69,15 +69,15 @@ class Corrections:
             return not speaks.stored.anchor.is_bare  # the job has processed nothing, and starts there without a row
         return not row.is_right or held is None or held.malformed is not None or held.stored.offset != row.resume_offset
 
-    def completing(self, rows: Iterable[Planned]) -> list[Planned]:
-        """The rows whose offset is right and whose anchor a move replaces: it is in another cluster's numbering."""
+    def rows_to_reanchor(self, rows: Iterable[Planned]) -> list[Planned]:
+        """Rows whose offset is right and whose anchor must be replaced: it is in another cluster's numbering."""
         return [each for each in rows if self._is_numbered_elsewhere(*each)]
 
     def _is_numbered_elsewhere(self, row: PartitionPlan, selected: Selected) -> bool:
         """True if a row that is right as it is has the anchor of another cluster, or of the topic before it was
         recreated: range batches read from no such row."""
         anchor = selected.row.stored.anchor if selected.row is not None else None
-        if not self.anchors_right or anchor is None or anchor.cluster_id is None:
+        if not self.reanchors or anchor is None or anchor.cluster_id is None:
             return False
         return row.is_right and not anchor.numbered_by(self.cluster_id, row.topic_id)
 

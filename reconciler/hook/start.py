@@ -105,8 +105,8 @@ class Start:
             location, path = self._move(checked, plan, files, outside)
         else:
             log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
-            if checked.to_anchor and not trust.waits_for_person(self.config.trust, self.key):
-                self._anchor(plan, files, outside)
+            if checked.to_reanchor and not trust.waits_for_person(self.config.trust, self.key):
+                location = self._reanchor(plan, files, outside)
         assert location is not None, "only a first start has none, and that is not checked"
         start = self._start(location, offsets, {key.topic for key in offsets})
         names = self._handed_over(files, replace(start, cluster_id=plan.cluster_id), path)
@@ -231,13 +231,20 @@ class Start:
         by_person = partial(trust.by_person, path, self.config_file)
         trust.require_signature(self.config.trust, plan, path, self.key, by_person)
 
-    def _anchor(self, plan: Plan, files: KeptFiles, outside: Outside) -> None:
-        """Give rows that are right the destination's anchors. Without them the job starts as well."""
+    def _reanchor(self, plan: Plan, files: KeptFiles, outside: Outside) -> Location | None:
+        """Give rows that are right the destination's anchors; the location afterwards, since that begins a stay.
+
+        Without them the job starts as well, unless they are half written.
+        """
         try:
             self._require_signature(plan, files.plan)
-            self._apply(plan, files, outside)
+            return self._apply(plan, files, outside)
         except Unreachable as error:
+            now = self.state.location()
+            if now is None or now.phase is not Phase.LIVES:
+                raise
             log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
+            return now
 
     def _apply(self, plan: Plan, files: KeptFiles, outside: Outside) -> Location | None:
         """Write the numbers; the location afterwards."""

@@ -18,9 +18,9 @@ from tests.in_memory import GROUP, Memory, stored, write_all
 
 SOURCE, DESTINATION = TopicPartition("events", 0), TopicPartition("a.events", 0)
 HERE, THERE = "cluster-b", "cluster-a"
-CORRECTIONS = Corrections(HERE, new=False, in_copy=False, anchors_right=True)
+CORRECTIONS = Corrections(HERE, new=False, in_copy=False, reanchors=True)
 NEEDING_ROWS = replace(CORRECTIONS, new=True)
-IN_COPY = Corrections(HERE, new=False, in_copy=True, anchors_right=False)
+IN_COPY = Corrections(HERE, new=False, in_copy=True, reanchors=False)
 
 
 def row(

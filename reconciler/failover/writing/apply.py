@@ -212,7 +212,7 @@ def _compare(planned: Iterable[PartitionPlan], stored: JobRows, corrections: Cor
             found.writing.append((row, selected))
         elif row.resume_offset is not None:
             found.left.append((row, selected))
-    late = corrections.completing(each for each in found.left if each[0].is_right)
+    late = corrections.rows_to_reanchor(each for each in found.left if each[0].is_right)
     begins = bool(found.writing or late) or not job.moved
     if begins and not corrections.in_copy:  # its place gets all of the stay's numbers
         late += [each for each in found.left if each not in late and not _is_in_place(*each)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from reconciler.spark.ranges.planning import LogEdges, OffsetRange
 from reconciler.spark.ranges.planning import plan as plan_ranges
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Phase
-from tests.in_memory import GROUP, NOW, Memory, anchor, found
+from tests.in_memory import GROUP, NOW, Memory, anchor, found, stored
 from tests.starting import moved, start_of, state_in_memory
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'
@@ -64,7 +65,7 @@ def test_check_has_nothing_to_correct_and_tells_what_a_move_would_anchor(level: 
     checked = level.check(ONE_NAME)
     assert [found(row) for row in checked.plan.jobs[0].partitions] == [(Verdict.EXACT, 5), (Verdict.EXACT, 8)]
     assert not checked.to_write
-    assert checked.to_anchor == {("clicks", TopicPartition("events", partition)) for partition in range(2)}
+    assert checked.to_reanchor == {("clicks", TopicPartition("events", partition)) for partition in range(2)}
 
 
 def test_plan_names_apply_for_such_rows_also_beside_a_job_that_a_command_of_its_own_corrects(level: Memory) -> None:
@@ -85,7 +86,7 @@ def test_apply_gives_rows_that_are_right_the_destinations_anchors(level: Memory)
     level.apply(ONE_NAME)
     assert (clusters(level), offsets(level)) == ({"b"}, {0: 5, 1: 8})
     checked, config = level.check(ONE_NAME), level.config(ONE_NAME)
-    assert not checked.to_write | checked.to_anchor
+    assert not checked.to_write | checked.to_reanchor
     (again,) = prepare(checked.plan, config, level.outside)
     assert not again.intended
 
@@ -146,6 +147,20 @@ def test_the_hook_gives_rows_that_are_right_the_destinations_anchors(
     caplog.clear()
     assert run.start()
     assert "rollback" not in caplog.text
+
+
+def test_a_job_whose_anchors_are_replaced_where_it_lives_starts_in_the_stay_that_this_begins(memory: Memory) -> None:
+    """Its topic was made anew, and has the same records under the same offsets."""
+    memory.deliver(range(10))
+    memory.save({0: stored(4)})
+    run = HookRun(memory, extra="")
+    run.start()
+    own = memory.own(6)
+    memory.save({0: replace(own, anchor=replace(own.anchor, topic_id="b/earlier"))}, topic="a.events")
+    started = json.loads(Path(run.start()["RECONCILER_START"]).read_text())
+    assert run.state is not None
+    lives = [each.stay for each in run.state.history() if each.phase is Phase.LIVES]
+    assert lives == [1, 2, started["stay"]]
 
 
 def test_a_move_that_may_not_write_has_not_begun(level: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,8 +120,8 @@ def steps_after(checked: Checked, files: Files) -> list[str]:
     steps = job_commands([job for job in checked.plan.jobs if job.name in names], files)
     lines = [f"{'Next' if number == 0 else 'Also'}: {step}" for number, step in enumerate(steps)]
     apply = apply_command(files)
-    if checked.to_anchor and apply not in steps:
-        rows = counted(len(checked.to_anchor), "row")
+    if checked.to_reanchor and apply not in steps:
+        rows = counted(len(checked.to_reanchor), "row")
         which = "Also, range" if steps else "Nothing to correct. Range"
         lines += [f"{which} batches need {rows} with the destination's anchor too, which apply writes:", apply]
     return lines or ["Nothing to apply: every offset is right where the job will look."]
