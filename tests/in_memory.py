@@ -154,7 +154,7 @@ def on_disk(plan: Plan, path: Path) -> Path:
 
 
 def found(row: PartitionPlan) -> tuple[Verdict, int | None]:
-    return row.verdict, row.resume_offset
+    return row.finding, row.resume_offset
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def refuse_undecided(job: JobPlan, policy: StartPolicy) -> None:
             why = "it has no offset: choose one with --set TOPIC:PARTITION=OFFSET"
         if why is not None:
             raise NeedsPerson(
-                f"{row.key} of job {job.name} must not start ({row.verdict.value}): {why}.",
+                f"{row.key} of job {job.name} must not start ({row.finding.value}): {why}.",
                 hint="Nothing was copied. Decide, then make a new plan.",
             )
 

@@ -161,7 +161,7 @@ def whole_or_empty(
 
 def _stopping_anyway(job: JobPlan) -> Iterable[PartitionPlan]:
     """The rows that decide also where the ends do not count."""
-    return (row for row in job.partitions if row.position != END or row.verdict in STOPS)
+    return (row for row in job.partitions if row.position != END or row.finding in STOPS)
 
 
 def _lacks(row: SinkRow, batch: int) -> bool:
@@ -173,7 +173,7 @@ def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Itera
 
     Those of the partitions that a person has ``decided`` do not count.
     """
-    ends = [row for row in job.partitions if row.position == END and row.verdict is Verdict.EXACT]
+    ends = [row for row in job.partitions if row.position == END and row.finding is Verdict.EXACT]
     proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}
     sources = (*moved.sources, *moved.later)
     starts: dict[tuple[str, tuple[str, int]], int] = {}

@@ -332,7 +332,7 @@ def _lacks_rows(places: Sequence[JobPartition], found: Mapping[Key, Found]) -> b
 def _without_rows(at: JobPartition, row: PartitionPlan) -> PartitionPlan:
     # It stops unless a person says that the job is new: "starts" would contradict that.
     detail = row.detail.replace(NO_OFFSET, at.no_rows, 1).replace(": starts at", ": would start at", 1)
-    return replace(row, no_rows=row.verdict is Verdict.NEW, detail=detail)  # not where its records cannot be read
+    return replace(row, no_rows=row.finding is Verdict.NEW, detail=detail)  # not where its records cannot be read
 
 
 def _missing(at: JobPartition, near: NearTopics) -> Found:

@@ -57,7 +57,7 @@ class Corrections:
         """
         if row.resume_offset is None:
             return False
-        if row.verdict is Verdict.NEW and not row.set_by_hand:
+        if row.finding is Verdict.NEW and not row.set_by_hand:
             return self.new or row.stored_offset == 0
         speaks = selected.row
         if speaks is None or speaks.key.topic != row.topic or self._leaves_unclear(speaks):

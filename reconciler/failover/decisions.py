@@ -63,4 +63,4 @@ def is_placed(row: PartitionPlan) -> bool:
 
 
 def _has_accepted(job: JobPlan, verdict: Verdict) -> bool:
-    return any(row.verdict is verdict and row.set_by_hand and not is_placed(row) for row in job.partitions)
+    return any(row.finding is verdict and row.set_by_hand and not is_placed(row) for row in job.partitions)

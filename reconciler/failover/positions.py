@@ -95,7 +95,7 @@ def with_end_rows(starts: JobPlan, ends: JobPlan, furthest: Furthest = NO_UNEVEN
         rows.append(replace(row, position=Position.START))
         if row.key in end_of:
             rows.append(_end(row, end_of.pop(row.key)))
-    rows += [row for row in end_of.values() if row.verdict in STOPS and row.source_topic in topics]
+    rows += [row for row in end_of.values() if row.finding in STOPS and row.source_topic in topics]
     return without_uneven_ends(replace(starts, partitions=tuple(rows)), furthest)
 
 
@@ -111,13 +111,13 @@ def records_again_after_end(row: PartitionPlan) -> int:
 
     0 for all rows but such an end: a batch without a proven one is repeated empty.
     """
-    counts = row.position == Position.END and row.verdict is Verdict.EXACT and not row.set_by_hand
+    counts = row.position == Position.END and row.finding is Verdict.EXACT and not row.set_by_hand
     return (row.replay_at_most or 0) if counts else 0
 
 
 def records_of_empty_batch(row: PartitionPlan) -> int:
     """The most records that a batch without a proven end may have put out before it stopped; 0 for other rows."""
-    is_proven = row.position != Position.END or row.verdict is Verdict.EXACT or row.set_by_hand
+    is_proven = row.position != Position.END or row.finding is Verdict.EXACT or row.set_by_hand
     return 0 if is_proven else row.replay_at_most or 0
 
 
@@ -138,12 +138,12 @@ def _end(start: PartitionPlan, end: PartitionPlan) -> PartitionPlan:
 
     The start, too, for a partition that the batch had no records of: it is new here, or was empty at the source.
     """
-    if start.resume_offset is not None and end.verdict is Verdict.NEW:
+    if start.resume_offset is not None and end.finding is Verdict.NEW:
         return _without_records(start, end)
     if (
         start.resume_offset is not None
         and not is_placed(start)
-        and end.verdict not in STOPS
+        and end.finding not in STOPS
         and end.resume_offset is not None
         and end.resume_offset >= start.resume_offset
     ):
@@ -162,7 +162,7 @@ def _empty(start: PartitionPlan, end: PartitionPlan, at: int | None) -> Partitio
     most = None if at is None else max(0, at - (start.stored_offset or 0))
     return replace(
         _at_start(start, end),
-        verdict=start.verdict if start.resume_offset is None else Verdict.EARLY,
+        finding=start.finding if start.resume_offset is None else Verdict.EARLY,
         replay_at_most=most,
         replay_exact=None,
         matched_by=None,

@@ -104,19 +104,19 @@ def repeated(job: JobPlan) -> Repeated:
     - Of the batches before it: the records from the offset at which the query starts. They do not count if a person set
       that offset or accepted the finding. Such a decision does not cover the batch.
     """
-    rows = [row for row in job.partitions if row.verdict is not Verdict.NEW]
+    rows = [row for row in job.partitions if row.finding is not Verdict.NEW]
     starts = {row.key: row for row in rows if row.position == Position.START}
     ends = sum(_of_end(row, starts.get(row.key)) for row in rows if row.position == Position.END)
     before = [row for row in rows if row.position != Position.END and row.replay_at_most and not row.set_by_hand]
-    accepting = " ".join(f"--accept {verdict.value}" for verdict in sorted({row.verdict for row in before}))
+    accepting = " ".join(f"--accept {verdict.value}" for verdict in sorted({row.finding for row in before}))
     return Repeated(ends, sum(row.replay_at_most or 0 for row in before), accepting)
 
 
 def _of_end(row: PartitionPlan, start: PartitionPlan | None) -> int:
-    if start is not None and (start.skips is not None or (is_placed(start) and start.verdict is Verdict.UNRESOLVED)):
+    if start is not None and (start.skips is not None or (is_placed(start) and start.finding is Verdict.UNRESOLVED)):
         return 0
     began = (start.stored_offset or 0) if start is not None else 0
-    of_batch = 0 if row.verdict is Verdict.EXACT else (row.stored_offset or 0) - began
+    of_batch = 0 if row.finding is Verdict.EXACT else (row.stored_offset or 0) - began
     return max(row.replay_at_most or 0, of_batch)
 
 

@@ -82,8 +82,8 @@ class JobPlan:
     lives: str = ""
 
     @property
-    def verdict(self) -> Verdict:
-        return max((row.verdict for row in self.partitions), default=Verdict.EXACT)
+    def finding(self) -> Verdict:
+        return max((row.finding for row in self.partitions), default=Verdict.EXACT)
 
     @property
     def starts(self) -> JobPlan:
@@ -108,7 +108,7 @@ class JobPlan:
             "group": self.group,
             "store": self.store,
             "lives": self.lives,
-            "finding": self.verdict.value,
+            "finding": self.finding.value,
             "partitions": [],
         }
         if self.sinks:  # the field is absent where no sink is configured
@@ -134,7 +134,7 @@ class JobPlan:
         sinks = tuple(SinkRow.from_json(row, f"{where}.sinks[{number}]") for number, row in listed)
         name, lives = fields.text("name"), fields.any_text("lives")
         job = cls(name, fields.text("group"), fields.text("store"), rows, sinks, lives)
-        if fields.member("finding", Verdict) is not job.verdict:
+        if fields.member("finding", Verdict) is not job.finding:
             raise FieldError(fields.place("finding"), "is not the worst of its partitions")
         return job
 
@@ -175,8 +175,8 @@ class Plan:
     policy: StartPolicy = DEFAULT_POLICY
 
     @property
-    def verdict(self) -> Verdict:
-        return max((job.verdict for job in self.jobs), default=Verdict.EXACT)
+    def finding(self) -> Verdict:
+        return max((job.finding for job in self.jobs), default=Verdict.EXACT)
 
     def job(self, name: str | None = None) -> JobPlan:
         """The job of that name, or the only one there is: a job that was not judged counts, too."""
@@ -330,23 +330,23 @@ def why_stopped(row: PartitionPlan, policy: StartPolicy) -> str | None:
         return _why_skips(row, row.skips)
     if row.set_by_hand:
         return None
-    if row.verdict in STOPS:
-        return _NOT_THERE if row.absent else _ADVICE[row.verdict]
+    if row.finding in STOPS:
+        return _NOT_THERE if row.absent else _ADVICE[row.finding]
     if row.no_rows:
         return _NO_ROWS
-    if row.verdict is Verdict.EARLY and (row.replay_at_most or 0) > policy.max_replay:
+    if row.finding is Verdict.EARLY and (row.replay_at_most or 0) > policy.max_replay:
         return (
             f"up to {counted(row.replay_at_most or 0, 'record')} would be read again, more than max_replay = "
             f"{policy.max_replay}: raise max_replay or scan_records{_or_accept(row)}"
         )
-    if row.verdict is Verdict.BEHIND and policy.behind is not Behind.START:
+    if row.finding is Verdict.BEHIND and policy.behind is not Behind.START:
         return f'the mirror has not delivered the anchor (behind = "{policy.behind}"): hook --wait{_or_accept(row)}'
     return None
 
 
 def _or_accept(row: PartitionPlan) -> str:
     """The only decision on the end of a batch is that it may be missing."""
-    return "" if row.position == Position.END else f", or --accept {row.verdict.value}"
+    return "" if row.position == Position.END else f", or --accept {row.finding.value}"
 
 
 def skips_words(skips: Skips) -> str:
@@ -358,7 +358,7 @@ def skips_words(skips: Skips) -> str:
 
 
 def _why_skips(row: PartitionPlan, skips: Skips) -> str:
-    if row.verdict is Verdict.UNRESOLVED:
+    if row.finding is Verdict.UNRESOLVED:
         what = f"nothing was proven, so how many unprocessed records that offset skips is unknown: {skips_words(skips)}"
         return f"{what}; choose an earlier offset, or add --accept skips"
     whose = "has not processed" if skips.at_least == skips.at_most else "may not have processed"

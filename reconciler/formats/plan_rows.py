@@ -84,7 +84,7 @@ class PartitionPlan:
     partition: int
     stored_offset: int | None
     anchor: PlanAnchor | None
-    verdict: Verdict
+    finding: Verdict
     resume_offset: int | None
     replay_at_most: int | None
     replay_exact: int | None
@@ -127,7 +127,7 @@ class PartitionPlan:
             partition=key.partition,
             stored_offset=stored.offset if stored else None,
             anchor=PlanAnchor.of(stored.anchor) if stored else None,
-            verdict=finding.verdict,
+            finding=finding.verdict,
             resume_offset=finding.resume_offset,
             replay_at_most=finding.replay_at_most,
             replay_exact=finding.replay_exact,
@@ -158,7 +158,7 @@ class PartitionPlan:
     @property
     def is_right(self) -> bool:
         """True if the stored offset is right as it is."""
-        return self.verdict is Verdict.EXACT and self.resume_offset == self.stored_offset
+        return self.finding is Verdict.EXACT and self.resume_offset == self.stored_offset
 
     def sees(self, stored: StoredOffset | None) -> bool:
         """True if a row that a store holds now is the one this row was planned from."""
@@ -183,7 +183,7 @@ class PartitionPlan:
             "position": self.position,
             "stored_offset": self.stored_offset,
             "anchor": None if self.anchor is None else self.anchor.to_json(),
-            "finding": self.verdict.value,
+            "finding": self.finding.value,
             "resume_offset": self.resume_offset,
             "replay": {"at_most": self.replay_at_most, "exact": self.replay_exact},
             "evidence": {
@@ -218,7 +218,7 @@ class PartitionPlan:
             position=fields.member("position", Position),
             stored_offset=fields.number_or_null("stored_offset", INT64_MIN),
             anchor=None if anchor is None else PlanAnchor.from_json(anchor, fields.place("anchor")),
-            verdict=fields.member("finding", Verdict),
+            finding=fields.member("finding", Verdict),
             resume_offset=fields.number_or_null("resume_offset"),
             replay_at_most=replay.number_or_null("at_most"),
             replay_exact=replay.number_or_null("exact"),
@@ -245,7 +245,7 @@ class PartitionPlan:
     def _check(self) -> None:
         """Raise ``ValueError`` for a combination of values that no check of this product finds."""
         Finding(
-            verdict=self.verdict,
+            verdict=self.finding,
             resume_offset=self.resume_offset,
             replay_at_most=self.replay_at_most,
             replay_exact=self.replay_exact,
@@ -254,9 +254,9 @@ class PartitionPlan:
         )
         if self.anchor is not None and self.stored_offset is None:
             raise ValueError("an anchor belongs to a stored offset")
-        if self.absent and (self.verdict is not Verdict.UNRESOLVED or self.resume_offset is not None):
+        if self.absent and (self.finding is not Verdict.UNRESOLVED or self.resume_offset is not None):
             raise ValueError("a partition that is not there has no resume offset")
-        if self.no_rows and (self.verdict is not Verdict.NEW or self.stored_offset is not None):
+        if self.no_rows and (self.finding is not Verdict.NEW or self.stored_offset is not None):
             raise ValueError("only a new partition has no rows")
         names_record = self.anchor is not None and not self.anchor.is_bare
         if self.by_row_time and (names_record or self.stored_offset is None):

@@ -32,7 +32,7 @@ def stop_sentences(rows: Sequence[PartitionPlan], policy: StartPolicy, most: int
         if why := why_stopped(row, policy):
             reason = (row.detail, why)
             names.setdefault(reason, []).append(place_name(row))
-            kinds.setdefault((row.verdict, row.no_rows, row.skips is None), reason)
+            kinds.setdefault((row.finding, row.no_rows, row.skips is None), reason)
     reasons = list(names)
     if most is not None and len(reasons) > most:
         reasons = list(dict.fromkeys([*kinds.values(), *reasons]))[:most]

@@ -97,7 +97,7 @@ def _require_startable(job: JobPlan, policy: StartPolicy) -> None:
             f"By the plan, job {job.name} may not start: {why_sink_stops(sink)}.",
             hint="Then make a new plan.",
         )
-    undecided = [f"{row.key} ({row.verdict.value})" for row in job.partitions if not _may_start(row, policy)]
+    undecided = [f"{row.key} ({row.finding.value})" for row in job.partitions if not _may_start(row, policy)]
     if undecided:
         raise NeedsPerson(
             f"By the plan, job {job.name} may not start. Partitions that need a decision, {len(undecided):,} of "

@@ -287,7 +287,7 @@ def _absolute(store: str) -> str:
 def nothing_to_correct(job: JobPlan) -> str:
     """Why nothing is written: a partition without a stored offset is not right, it is new."""
     rows = [row for row in job.partitions if row.position != Position.END]
-    new = sum(row.verdict is Verdict.NEW for row in rows)
+    new = sum(row.finding is Verdict.NEW for row in rows)
     if not new:
         return "every offset is right"
     those, start = counted(new, "partition"), "starts as new" if new == 1 else "start as new"

@@ -45,7 +45,7 @@ class Waiting:
 
 def behind(checked: Checked) -> list[PartitionPlan]:
     """The partitions whose anchor has not been delivered, and about which no person has decided."""
-    return [row for row in checked.deciding if row.verdict is Verdict.BEHIND and not row.set_by_hand]
+    return [row for row in checked.deciding if row.finding is Verdict.BEHIND and not row.set_by_hand]
 
 
 def check_or_wait(

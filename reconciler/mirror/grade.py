@@ -59,10 +59,10 @@ def wanted(row: PartitionPlan, own: int | None) -> Graded | None:
         or resume is None
         or row.set_by_hand
         or row.spread
-        or row.verdict not in (Verdict.EXACT, Verdict.EARLY)
+        or row.finding not in (Verdict.EXACT, Verdict.EARLY)
     ):
         return None
-    lag = 0 if row.verdict is Verdict.EXACT else row.replay_at_most or 0
+    lag = 0 if row.finding is Verdict.EXACT else row.replay_at_most or 0
     return Graded(resume, resume + lag, own)
 
 

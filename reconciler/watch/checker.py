@@ -195,7 +195,7 @@ class JobChecker:
         results = {}
         for each in checked.jobs:
             plan = checked.decided(plans[each.job.name])
-            behind = [row for row in plan.partitions if row.verdict is Verdict.BEHIND]
+            behind = [row for row in plan.partitions if row.finding is Verdict.BEHIND]
             results[each.job.name] = figures_of(
                 plan,
                 each,

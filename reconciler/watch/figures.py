@@ -129,15 +129,15 @@ def _topic(
     lags_ms: Mapping[TopicPartition, int],
 ) -> TopicFigures:
     """The figures of one topic; ``partitions`` has the rows of each, one for every position."""
-    verdicts = [max(row.verdict for row in rows) for rows in partitions]
+    verdicts = [max(row.finding for row in rows) for rows in partitions]
     every = [row for rows in partitions for row in rows]
     here = [row for row in every if row.key in own]
     stopped = [row for row in every if why_stopped(row, policy) is not None]
-    behind = [row for row in every if row.verdict is Verdict.BEHIND]
+    behind = [row for row in every if row.finding is Verdict.BEHIND]
     return TopicFigures(
         {verdict: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts},
         own=_partitions(here),
-        mismatched=_partitions(row for row in here if not (row.is_right or row.verdict is Verdict.NEW)),
+        mismatched=_partitions(row for row in here if not (row.is_right or row.finding is Verdict.NEW)),
         blocked=_partitions(stopped),
         shortfall=_partitions(behind),
         replay=sum(max(row.replay_at_most or 0 for row in rows) for rows in partitions),

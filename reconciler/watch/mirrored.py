@@ -96,7 +96,7 @@ class MirrorWatch:
             own = handed_out(at, self._checkpoints.of(gathered.job.group_names, at.destination))
             if (graded := wanted(row, own)) is not None:
                 asked[at.destination] = graded
-            elif own is not None and row.verdict is not Verdict.BEHIND:
+            elif own is not None and row.finding is not Verdict.BEHIND:
                 unproven.add(row.topic)
         found: dict[str, Grade] = {}
         for place, grade in grades(reader, gathered.job.identity, asked).items():

@@ -99,7 +99,7 @@ def row(
         partition=partition,
         stored_offset=stored,
         anchor=anchor,
-        verdict=verdict,
+        finding=verdict,
         resume_offset=resume,
         replay_at_most=replay,
         replay_exact=replay,

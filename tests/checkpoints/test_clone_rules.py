@@ -210,7 +210,7 @@ def test_a_plan_that_check_made_is_cloned_with_its_configuration(below: Files) -
     # From then on the copy is the job's, and a check finds every offset right:
     (of_copy,) = (replace(job, store=f"checkpoint:{new(below)}", moved=True) for job in config.jobs)
     rows = check(replace(config, jobs=(of_copy,)), [of_copy], world).plan.jobs[0].partitions
-    assert [(each.verdict, each.stored_offset, each.resume_offset) for each in rows] == [
+    assert [(each.finding, each.stored_offset, each.resume_offset) for each in rows] == [
         (Verdict.EXACT, 3, 3),
         (Verdict.EXACT, 4, 4),
     ]
@@ -290,7 +290,7 @@ def test_a_batch_that_has_records_of_one_source_alone_is_not_taken_for_a_whole_o
     world = world_of(config, there)
     known = check(config, config.jobs, world).plan
     end = next(row for row in known.job().partitions if (row.partition, row.position) == (0, "end"))
-    assert (end.verdict, end.resume_offset, end.replay_at_most) == (Verdict.EARLY, 3, 8)
+    assert (end.finding, end.resume_offset, end.replay_at_most) == (Verdict.EARLY, 3, 8)
     made = clone(below.path, new(below), known, config=config, outside=world)
     assert (made.repeats_empty, made.repeated_at_most) == (True, 8)
 

@@ -168,8 +168,8 @@ def test_a_stored_partition_that_the_destination_lacks_is_missing(wide: Memory) 
     rows: dict[int, StoredOffset] = {partition: stored(2, partition) for partition in range(3)}
     wide.save({**rows, 7: StoredOffset(12)})  # bare: no time to remap by
     job = wide.job()
-    assert [(row.partition, row.verdict) for row in job.partitions][-1] == (7, Verdict.UNRESOLVED)
-    assert job.verdict is Verdict.UNRESOLVED
+    assert [(row.partition, row.finding) for row in job.partitions][-1] == (7, Verdict.UNRESOLVED)
+    assert job.finding is Verdict.UNRESOLVED
 
 
 def test_a_topic_that_the_destination_lacks_is_missing(memory: Memory) -> None:
@@ -186,7 +186,7 @@ def test_a_topic_of_which_nothing_was_read_is_missing_too(memory: Memory, unread
     memory.log.partitions.clear()
     memory.log.topic_ids.clear()
     memory.save({0: unread, 1: unread})
-    assert [row.verdict for row in memory.job().partitions] == [Verdict.UNRESOLVED] * 2
+    assert [row.finding for row in memory.job().partitions] == [Verdict.UNRESOLVED] * 2
 
 
 def test_a_topic_that_is_not_there_is_told_with_the_names_like_it(memory: Memory) -> None:
@@ -239,7 +239,7 @@ def test_a_partition_made_by_hand_for_one_that_was_never_mirrored_spares_the_oth
     memory.deliver(range(10))
     memory.save({0: stored(8), 1: stored(2, 1)})
     (row,) = memory.job().partitions
-    assert row.verdict is Verdict.EARLY
+    assert row.finding is Verdict.EARLY
     assert row.resume_offset is not None
     assert row.resume_offset < 9
     memory.log.create("a.events", 2)
@@ -258,7 +258,7 @@ def test_a_gap_where_an_anchor_may_have_been_does_not_prove_that_records_were_sp
     wide.log.partition("a.events", 1).compact([4])
     wide.log.partition("a.events", 1).delete_before(1)
     wide.log.partition("a.events", 0).delete_before(6)
-    assert [row.verdict for row in wide.job().partitions] == [Verdict.LOST, Verdict.LOST, Verdict.EARLY]
+    assert [row.finding for row in wide.job().partitions] == [Verdict.LOST, Verdict.LOST, Verdict.EARLY]
 
 
 def test_a_job_that_was_remapped_goes_on_from_where_it_is(memory: Memory) -> None:
@@ -325,7 +325,7 @@ def test_a_row_of_the_sources_name_is_the_sources_though_both_clusters_report_on
     memory.save({0: replace(stored(4), anchor=replace(anchor(4, cluster="b"), topic_id=topic_id))})
     assert found(memory.row()) == (Verdict.EXACT, 2)
     memory.apply()
-    assert memory.row().verdict is Verdict.EXACT
+    assert memory.row().finding is Verdict.EXACT
 
 
 def test_a_destination_that_reports_the_anchors_cluster_id_and_lacks_the_topic_may_be_the_source(
@@ -368,7 +368,7 @@ def test_every_search_runs_on_the_callers_engine_and_its_probes_are_counted(wide
     wide.save({0: stored(8), 1: stored(9, 1)})
     config = wide.config()
     (job,) = check(config, config.jobs, replace(wide.outside, run=run, on_probes=counted.append)).plan.jobs
-    assert {row.verdict for row in job.partitions} == {Verdict.EARLY}
+    assert {row.finding for row in job.partitions} == {Verdict.EARLY}
     own, elsewhere, *later = asked
     assert (own, elsewhere) == (3, 2), "one anchor is not in its partition, and is looked for in the two others"
     assert probes[1]["Read"] > 0

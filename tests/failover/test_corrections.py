@@ -138,5 +138,5 @@ def test_a_consumer_group_gets_a_commit_for_a_new_partition_once(wide: Memory) -
     assert [(row.key.partition, row.stored.offset) for row in wide.rows()] == [(0, 6), (1, 0), (2, 4)]
     wide.moved = True
     again = check(wide.config(jobs=job), wide.config(jobs=job).jobs, wide.outside)
-    assert [row.verdict for row in again.plan.jobs[0].partitions] == [Verdict.EXACT] * 3
+    assert [row.finding for row in again.plan.jobs[0].partitions] == [Verdict.EXACT] * 3
     assert not again.to_write

@@ -133,27 +133,27 @@ def test_a_malformed_row_is_unresolved_by_its_name_and_hides_no_other(damaged, c
     checked = damaged.checked()
     clicks, other = checked.plan.jobs
     bad = clicks.partitions[1]
-    assert (bad.verdict, bad.resume_offset, bad.stored_offset) == (Verdict.UNRESOLVED, None, None)
+    assert (bad.finding, bad.resume_offset, bad.stored_offset) == (Verdict.UNRESOLVED, None, None)
     for part in (problem, GROUP, "'events-1'", str(damaged.path), "Correct or delete the row"):
         assert part in bad.detail
-    assert [row.verdict for row in clicks.partitions] == [Verdict.EXACT, Verdict.UNRESOLVED, Verdict.EXACT]
-    assert {row.verdict for row in other.partitions} == {Verdict.EXACT}
+    assert [row.finding for row in clicks.partitions] == [Verdict.EXACT, Verdict.UNRESOLVED, Verdict.EXACT]
+    assert {row.finding for row in other.partitions} == {Verdict.EXACT}
     assert not checked.failed
 
 
 @pytest.mark.parametrize(("cell", "value"), [("partition", "one"), ("partition", 1.5), ("partition", -4)])
 def test_where_a_partition_cannot_be_read_those_without_a_row_are_in_doubt(damaged, cell, value):
     damaged.damage(cell, value)
-    verdicts = {number: row.verdict for number, row in damaged.rows().items()}
+    verdicts = {number: row.finding for number, row in damaged.rows().items()}
     assert verdicts == {0: Verdict.EXACT, 1: Verdict.UNRESOLVED, 2: Verdict.EXACT}
-    assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.EXACT}
+    assert {row.finding for row in damaged.rows(job="other").values()} == {Verdict.EXACT}
 
 
 @pytest.mark.parametrize("cell", ["topic", "grp"])
 def test_a_name_stored_as_bytes_is_not_taken_for_no_row(damaged, cell):
     damaged.damage(cell, (GROUP if cell == "grp" else "events").encode())
     row = damaged.rows()[1]
-    assert row.verdict is Verdict.UNRESOLVED
+    assert row.finding is Verdict.UNRESOLVED
     assert "stored as bytes, not as text" in row.detail
 
 
@@ -168,14 +168,14 @@ def test_no_cell_whatever_it_holds_is_a_bug_or_hides_another(damaged):
                 continue  # the file's own rules refuse it
             checked = damaged.checked()
             *clicks_too, other = checked.plan.jobs
-            assert {row.verdict for row in other.partitions} == {Verdict.EXACT}, (cell, value)
+            assert {row.finding for row in other.partitions} == {Verdict.EXACT}, (cell, value)
             if checked.failed:
                 assert cell in ("topic", "stay"), "a later stay than the job's stops it"
                 words = "does not list that topic" if cell == "topic" else "stored in stay"
                 assert words in str(checked.failed["clicks"])
                 continue
             (clicks,) = clicks_too
-            assert [clicks.partitions[n].verdict for n in (0, 2)] == [Verdict.EXACT] * 2, (cell, value)
+            assert [clicks.partitions[n].finding for n in (0, 2)] == [Verdict.EXACT] * 2, (cell, value)
 
 
 def test_a_persons_offset_goes_beside_a_malformed_row_and_never_over_it(damaged):
@@ -184,9 +184,9 @@ def test_a_persons_offset_goes_beside_a_malformed_row_and_never_over_it(damaged)
     assert damaged.rows(by_hand)[1].resume_offset == 5
     damaged.apply(by_hand)
     rows = damaged.rows()
-    assert (rows[1].verdict, rows[1].stored_offset) == (Verdict.EXACT, 5), "the job's own row speaks from now on"
+    assert (rows[1].finding, rows[1].stored_offset) == (Verdict.EXACT, 5), "the job's own row speaks from now on"
     damaged.damage("anchor_offset", 1.5, topic="a.events")
-    assert damaged.rows()[1].verdict is Verdict.UNRESOLVED
+    assert damaged.rows()[1].finding is Verdict.UNRESOLVED
     with pytest.raises(WrongDecision, match=r"cannot be read.*An offset set by hand would be written over it"):
         damaged.rows(by_hand)
 
@@ -210,7 +210,7 @@ def test_a_row_that_became_malformed_after_the_plan_stops_its_job_alone(damaged,
     assert damaged.path.read_bytes() == before
     write_all(changes, plan, config, damaged.outside)
     damaged.memory.moved = True
-    assert {row.verdict for row in damaged.rows(job="other").values()} == {Verdict.EXACT}
+    assert {row.finding for row in damaged.rows(job="other").values()} == {Verdict.EXACT}
 
 
 def test_a_copy_of_a_checkpoint_whose_anchor_became_malformed_is_refused(damaged):
@@ -227,7 +227,7 @@ def test_partitions_that_do_not_correspond_are_not_bounded_by_the_rows_that_can_
     for partition in range(2):
         damaged.memory.deliver(range(40), partition)
     damaged.damage("timestamp_ms", 1.5, partition=0)
-    assert {row.verdict for row in damaged.rows().values()} <= {Verdict.UNRESOLVED, Verdict.UNRESOLVED}
+    assert {row.finding for row in damaged.rows().values()} <= {Verdict.UNRESOLVED, Verdict.UNRESOLVED}
 
 
 @pytest.mark.parametrize("replace", [[], ["--replace"]])

@@ -157,7 +157,7 @@ def test_a_partition_whose_records_cannot_be_read_is_unresolved_and_the_plan_can
     monkeypatch.setattr(filled.log, "read", withheld)
     config, made = checked(filled, job("raeders"), '[policy]\nnew = "latest"')
     rows = made.plan.jobs[0].partitions
-    assert [(row.verdict, row.no_rows) for row in rows] == [
+    assert [(row.finding, row.no_rows) for row in rows] == [
         (Verdict.NEW, True), (Verdict.NEW, True), (Verdict.UNRESOLVED, False)
     ]  # fmt: skip
     assert rows[2].detail == "a.events-2 could not be read from offset 3. Raise memory_mib"

@@ -41,7 +41,7 @@ def memory_sent_again(memory: Memory) -> Memory:
 
 def test_the_plan_steps_over_where_ids_are_said_to_be_unique(memory_sent_again: Memory) -> None:
     (row,) = checked(memory_sent_again, UNIQUE).plan.jobs[0].partitions
-    assert (row.verdict, row.resume_offset, row.replay_exact, row.record_offset) == (Verdict.EXACT, 13, 0, 12)
+    assert (row.finding, row.resume_offset, row.replay_exact, row.record_offset) == (Verdict.EXACT, 13, 0, 12)
     (row,) = checked(memory_sent_again, JOB).plan.jobs[0].partitions
     assert (row.resume_offset, row.replay_at_most) == (10, 3)
 
@@ -52,4 +52,4 @@ def test_apply_writes_it_and_the_next_check_changes_nothing(memory_sent_again: M
     write_all(prepare(plan, config, memory.outside), plan, config, memory.outside)
     memory.moved = True
     (row,) = checked(memory, UNIQUE).plan.jobs[0].partitions
-    assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.EXACT, 13, 0)
+    assert (row.finding, row.resume_offset, row.replay_exact) == (Verdict.EXACT, 13, 0)

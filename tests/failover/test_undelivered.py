@@ -92,7 +92,7 @@ def world(tmp_path: Path) -> World:
 
 
 def resumed(row: PartitionPlan) -> tuple[Verdict, int | None, int | None, int | None]:
-    return row.verdict, row.resume_offset, row.replay_at_most, row.record_offset
+    return row.finding, row.resume_offset, row.replay_at_most, row.record_offset
 
 
 def test_the_job_resumes_at_the_first_record_that_the_other_cluster_never_got(world: World) -> None:
@@ -129,7 +129,7 @@ def test_without_such_records_nothing_comes_again(world: World, copied: Iterable
     world.a = logged("a")
     world.write(world.a, [*range(12), *copied])
     row = world.back()
-    assert row.verdict is Verdict.EXACT
+    assert row.finding is Verdict.EXACT
     assert (row.resume_offset, row.replay_at_most) == (world.at(world.a).end, 0)
 
 

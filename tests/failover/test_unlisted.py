@@ -36,7 +36,7 @@ def two(memory: Memory) -> Memory:
 def verdicts(memory: Memory, *jobs: str, extra: str = "") -> dict[str, list[Verdict]]:
     config = memory.config(extra, "".join(jobs))
     plan = check(config, config.jobs[:1], memory.outside).plan
-    return {each.name: [row.verdict for row in each.partitions] for each in plan.jobs}
+    return {each.name: [row.finding for row in each.partitions] for each in plan.jobs}
 
 
 def test_a_topic_that_no_job_lists_needs_a_decision(two: Memory) -> None:

@@ -79,7 +79,7 @@ def partition_plans(draw: st.DrawFn) -> PartitionPlan:
             st.none()
             | st.builds(PlanAnchor, st.none() | OFFSETS, st.none() | OFFSETS, st.none() | FINGERPRINTS, ID_HASHES)
         ),
-        verdict=verdict,
+        finding=verdict,
         resume_offset=resume,
         replay_at_most=at_most,
         replay_exact=draw(st.sampled_from([None, at_most])),
@@ -201,8 +201,8 @@ def test_a_plans_row_detects_a_changed_stored_offset() -> None:
 
 
 def test_verdicts_are_the_worst_of_their_parts() -> None:
-    assert plan_of().verdict is Verdict.EXACT
-    assert plan_of(part(Verdict.EXACT), part(Verdict.LOST), part(Verdict.EARLY)).verdict is Verdict.LOST
+    assert plan_of().finding is Verdict.EXACT
+    assert plan_of(part(Verdict.EXACT), part(Verdict.LOST), part(Verdict.EARLY)).finding is Verdict.LOST
 
 
 def test_a_job_is_found_by_name_or_alone() -> None:
@@ -262,11 +262,11 @@ def test_a_row_that_may_not_start_gives_advice(row: PartitionPlan, policy: Start
 def test_of_the_end_of_a_batch_no_verdict_is_to_be_accepted_that_decides_nothing(
     row: PartitionPlan, policy: StartPolicy
 ) -> None:
-    assert f"or --accept {row.verdict.value}" in (why_stopped(row, policy) or "")
+    assert f"or --accept {row.finding.value}" in (why_stopped(row, policy) or "")
     of_end = why_stopped(replace(row, position=Position.END), policy)
     assert of_end
     assert "--accept" not in of_end
 
 
 def test_the_table_names_every_verdict() -> None:
-    assert {row.verdict for row, _ in STARTS} | {row.verdict for row, _, _ in STOPPED} == set(Verdict)
+    assert {row.finding for row, _ in STARTS} | {row.finding for row, _, _ in STOPPED} == set(Verdict)

@@ -184,7 +184,7 @@ def exact_plan() -> str:
         partition=0,
         stored_offset=4_514,
         anchor=known,
-        verdict=Verdict.EXACT,
+        finding=Verdict.EXACT,
         resume_offset=3_679,
         replay_at_most=0,
         replay_exact=0,
@@ -198,7 +198,7 @@ def exact_plan() -> str:
         moved,
         partition=1,
         anchor=None,
-        verdict=Verdict.UNRESOLVED,
+        finding=Verdict.UNRESOLVED,
         resume_offset=None,
         replay_at_most=None,
         replay_exact=None,
@@ -206,7 +206,7 @@ def exact_plan() -> str:
         record_offset=None,
         detail="fixed prose",
     )
-    by_hand = replace(stopped, partition=2, verdict=Verdict.LOST, resume_offset=9, replay_at_most=0, set_by_hand=True)
+    by_hand = replace(stopped, partition=2, finding=Verdict.LOST, resume_offset=9, replay_at_most=0, set_by_hand=True)
     halves = (replace(moved, position="start"), replace(moved, position="end", resume_offset=3_700, replay_exact=None))
     jobs = (
         JobPlan("clicks", "readers", "sqlite:////srv/clicks/offsets.db", (moved, stopped, by_hand)),

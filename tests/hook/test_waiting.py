@@ -185,5 +185,5 @@ def test_other_partitions_verdicts_are_those_of_the_last_check(wide: Memory) -> 
         wide.deliver(range(4), partition)
     wide.save({0: stored(6), 1: StoredOffset(3), 2: stored(2, 2)})
     wait = Wait(wide, CountingLog(wide.log), happens={1: lambda: wide.deliver(range(4, 8))})
-    verdicts = [row.verdict for row in wait.begin(60).plan.jobs[0].partitions]
+    verdicts = [row.finding for row in wait.begin(60).plan.jobs[0].partitions]
     assert verdicts == [Verdict.EXACT, Verdict.UNRESOLVED, Verdict.EXACT]

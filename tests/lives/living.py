@@ -181,7 +181,7 @@ class Living:
         shown = row.replay_at_most or 0
         if len(again) > shown and not self._was_in_resent(number, left):
             raise AssertionError(self.story(f"partition {number}: {shown} shown, and read again: {again}\n{row}"))
-        if row.verdict in (Verdict.LOST, Verdict.NEW):
+        if row.finding in (Verdict.LOST, Verdict.NEW):
             everything = set(range(self.clusters.produced))
             self.given_up |= everything - self.processed - {*behind}
 

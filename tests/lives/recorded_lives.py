@@ -72,15 +72,15 @@ class Life(Living):
     def to_accept(self, ended: Ended, plan: Plan) -> list[str]:
         """What a person accepts when a command has stopped: what is lost. For anything else the life ends."""
         stops = [row for row in plan.job().partitions if why_stopped(row, POLICY)]
-        self.say(f"stops: {[(row.partition, row.verdict.value, row.detail) for row in stops]}")
+        self.say(f"stops: {[(row.partition, row.finding.value, row.detail) for row in stops]}")
         assert stops, self.story(f"stopped without a reason\n{ended.text}")
         for row in stops:
             assert row.detail, self.story(f"stopped without a reason\n{ended.text}")
-            assert row.verdict is Verdict.LOST or row.no_rows or row.verdict is Verdict.UNRESOLVED, self.story("?")
-            self.tally[row.verdict.value] += 1
-        if any(row.verdict is Verdict.UNRESOLVED for row in stops):
+            assert row.finding is Verdict.LOST or row.no_rows or row.finding is Verdict.UNRESOLVED, self.story("?")
+            self.tally[row.finding.value] += 1
+        if any(row.finding is Verdict.UNRESOLVED for row in stops):
             raise Stopped
-        return [word for verdict in {row.verdict for row in stops} for word in ("--accept", verdict.value)]
+        return [word for verdict in {row.finding for row in stops} for word in ("--accept", verdict.value)]
 
     def started(self, ended: Ended) -> Offsets:
         """Where the hook starts the job."""
@@ -132,7 +132,7 @@ class Life(Living):
         plan = by(destination)
         if plan is None:
             return
-        self.tally.update(row.verdict.value for row in plan.job().partitions)
+        self.tally.update(row.finding.value for row in plan.job().partitions)
         left, self.side = self.side, destination
         self.judge_move(plan, left)
         self.begin()

@@ -125,7 +125,7 @@ def test_a_killed_batch_whose_end_the_mirror_has_yet_to_deliver_would_be_doubled
     query.put_out(range(3, 4))
     query.keep_anchor(3, of_end=True)
     (job,) = query.check().plan.jobs
-    assert [row.verdict for row in job.partitions if row.position == "end"] == [Verdict.BEHIND]
+    assert [row.finding for row in job.partitions if row.position == "end"] == [Verdict.BEHIND]
     assert [row.outcome for row in job.sinks] == [SinkOutcome.DOUBLES]
     assert "at most 10 of its records would be put out again" in job.sinks[0].detail
     with pytest.raises(NeedsPerson, match="whose end is not proven"):

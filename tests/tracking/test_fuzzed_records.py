@@ -109,7 +109,7 @@ def test_among_any_records_the_anchor_is_found_and_nothing_is_skipped(memory: Me
         memory.save({0: StoredOffset(704, anchor(3))})
         (row,) = check(configs[which], configs[which].jobs, memory.outside).plan.jobs[0].partitions
         alike = any((each.key, each.value) == content(3)[1:] for each in (*before, *behind))
-        assert alike or (row.verdict, row.resume_offset) == (Verdict.EXACT, len(before) + 4)
+        assert alike or (row.finding, row.resume_offset) == (Verdict.EXACT, len(before) + 4)
 
     fuzz(runs, st.tuples(st.integers(0, 2), st.lists(RECORDS, max_size=3), st.lists(RECORDS, max_size=3)), claim)
 

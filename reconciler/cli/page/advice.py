@@ -49,7 +49,7 @@ def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:
     The end of a batch has one option: it may be missing. All others are about the start.
     """
     check = ("reconciler", "check", "-c", files.config, "--job", job.name)
-    accept = ("--accept", row.verdict.value)
+    accept = ("--accept", row.finding.value)
     if row.absent:
         return [NextStep("Leave out every partition of this job that is not there:", command(*check, *accept))]
     if row.position == Position.END:
@@ -57,9 +57,9 @@ def row_steps(row: PartitionPlan, job: JobPlan, files: Files) -> list[NextStep]:
     if row.skips is not None:
         return [NextStep("Skip these records:", command(*check, "--set", _set(row), "--accept", "skips"))]
     this_one = NextStep("Set this one's offset:", command(*check, "--set", _set(row)))
-    if row.verdict is Verdict.UNRESOLVED:
+    if row.finding is Verdict.UNRESOLVED:
         return [this_one]
-    return [NextStep(f"Accept every {row.verdict.value} partition of this job:", command(*check, *accept)), this_one]
+    return [NextStep(f"Accept every {row.finding.value} partition of this job:", command(*check, *accept)), this_one]
 
 
 def _set(row: PartitionPlan) -> str:
@@ -98,7 +98,7 @@ def _why_forbidden(job: JobPlan, policy: StartPolicy) -> str | None:
     stopped = [(row, why) for row in job.partitions if (why := why_stopped(row, policy)) is not None]
     if any(row.position != Position.END for row, _ in stopped):
         return None
-    return next((f"{place_name(row)} is {row.verdict.value}: {why}" for row, why in stopped), None)
+    return next((f"{place_name(row)} is {row.finding.value}: {why}" for row, why in stopped), None)
 
 
 def _to_write(jobs: Sequence[JobPlan], files: Files, *, is_all: bool) -> list[NextStep]:
@@ -140,9 +140,9 @@ def clone_command(job: JobPlan, files: Files) -> str:
 
 def _to_decide(plan: Plan, stopped: Sequence[tuple[JobPlan, PartitionPlan, str]], files: Files) -> list[NextStep]:
     """One reason for each finding and kind of decision, then each job's commands."""
-    steps, counts = [], Counter((row.verdict, row.skips is not None) for _, row, _ in stopped)
+    steps, counts = [], Counter((row.finding, row.skips is not None) for _, row, _ in stopped)
     worst_last = sorted(stopped, key=lambda each: each[1].replay_at_most or 0)
-    reasons = {(row.verdict, row.skips is not None): why for _, row, why in worst_last}
+    reasons = {(row.finding, row.skips is not None): why for _, row, why in worst_last}
     for kind in sorted(counts, reverse=True):
         steps.append(NextStep(f"{counted(counts[kind], 'partition')} {kind[0].value}: {reasons[kind]}."))
     jobs = [job for job in plan.jobs if any(each is job for each, _, _ in stopped)]
@@ -176,13 +176,13 @@ def path_for_job(path: Path, job: str) -> Path:
 
 
 def _needs_offset(row: PartitionPlan) -> bool:
-    return row.verdict is Verdict.UNRESOLVED and not row.absent and not row.set_by_hand
+    return row.finding is Verdict.UNRESOLVED and not row.absent and not row.set_by_hand
 
 
 def _decisions(rows: Sequence[PartitionPlan]) -> list[tuple[str, str]]:
     """The options that decide all of these: --accept per finding and for skips, --set per unresolved partition."""
     decided = [row for row in rows if row.position != Position.END or row.absent]
-    verdicts = {row.verdict for row in decided if not _needs_offset(row) and row.skips is None}
+    verdicts = {row.finding for row in decided if not _needs_offset(row) and row.skips is None}
     unresolved = dict.fromkeys(_set(row) for row in rows if _needs_offset(row))
     return _options(verdicts, list(unresolved)[:MOST_SETS], skips=any(row.skips for row in rows))
 
@@ -191,7 +191,7 @@ def _earlier(job: JobPlan) -> list[tuple[str, str]]:
     """The decisions recorded for this job: without them a new plan would ask again."""
     rows = [row for row in job.partitions if row.set_by_hand and row.position != Position.END]
     placed = [row for row in rows if is_placed(row) and row.resume_offset is not None]
-    accepted = {row.verdict for row in rows if row not in placed}
+    accepted = {row.finding for row in rows if row not in placed}
     return _options(accepted, map(_set, placed), skips=any(row.skips_accepted for row in rows))
 
 

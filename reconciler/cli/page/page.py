@@ -94,9 +94,9 @@ def _next(plan: Plan, policy: StartPolicy, files: Files) -> dict[str, Markup]:
 
 def _kinds(entries: Sequence[PageRow]) -> dict[str, Markup]:
     """What each finding means, and a filter for it, which works by script only and is hidden until it runs."""
-    counts = Counter(each.row.verdict for each in entries)
+    counts = Counter(each.row.finding for each in entries)
     present = [
-        {"verdict": each.value, "meaning": FINDINGS[each], "badness": each.badness, "count": f"{counts[each]:,}"}
+        {"finding": each.value, "meaning": FINDINGS[each], "badness": each.badness, "count": f"{counts[each]:,}"}
         for each in sorted(counts, reverse=True)
     ]
     return {"meanings": fill_each("meaning", present), "chips": fill_each("chip", present)}

@@ -42,7 +42,7 @@ def entries_of(jobs: Sequence[JobPlan], policy: StartPolicy) -> list[PageRow]:
     rows = [
         PageRow(row, job, why_stopped(row, policy) or by_sink.get(job.name)) for job in jobs for row in job.partitions
     ]
-    return sorted(rows, key=lambda each: (each.stopped is None, -each.row.verdict.badness))
+    return sorted(rows, key=lambda each: (each.stopped is None, -each.row.finding.badness))
 
 
 def table_rows(entries: Sequence[PageRow], policy: StartPolicy, files: Files) -> Markup:
@@ -58,7 +58,7 @@ def _row(each: PageRow, files: Files, policy: StartPolicy, most: int, *, is_open
     return fill(
         "row",
         kind="p" if each.stopped else "",
-        badness=row.verdict.badness,
+        badness=row.finding.badness,
         data_stored=_number(row.stored_offset, "d", ""),
         data_resume=_number(row.resume_offset, "d", ""),
         data_replay=_number(row.replay_at_most, "d", ""),
@@ -67,7 +67,7 @@ def _row(each: PageRow, files: Files, policy: StartPolicy, most: int, *, is_open
         group=escaped(job.group, 80),
         store=escaped(job.store, LONGEST_NAME),
         tone=tone_of(row, policy),
-        verdict=row.verdict.value,
+        finding=row.finding.value,
         by_hand=fill("by_hand", words=words) if words else "",
         stored=_number(row.stored_offset),
         resume=_number(row.resume_offset),

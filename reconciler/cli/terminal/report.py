@@ -55,7 +55,7 @@ def plan_text(
 
 
 def _urgency(row: PartitionPlan, policy: StartPolicy) -> tuple[bool, bool, int]:
-    return why_stopped(row, policy) is None, row.skips is None, -row.verdict.badness
+    return why_stopped(row, policy) is None, row.skips is None, -row.finding.badness
 
 
 def not_judged_text(plan: Plan) -> str:
@@ -93,14 +93,14 @@ def _table(
 
 
 def _headline(job: JobPlan, columns: int | None) -> Shown:
-    counts = Counter(row.verdict for row in job.partitions)
+    counts = Counter(row.finding for row in job.partitions)
     verdicts = ", ".join(f"{counts[verdict]:,} {verdict.value}" for verdict in sorted(counts))
     name = f"job {job.name} · group {job.group} · {job.store}"
     return wrap("", name, verdicts or "no partitions", columns=columns)
 
 
 def _legend(plan: Plan, columns: int | None) -> Shown:
-    text = legend((row.verdict for job in plan.jobs for row in job.partitions), columns)
+    text = legend((row.finding for job in plan.jobs for row in job.partitions), columns)
     return stack(line(""), text) if text else text
 
 
@@ -118,12 +118,12 @@ def _cells(row: PartitionPlan, policy: StartPolicy) -> tuple[Cell, ...]:
 
 def verdict_text(row: PartitionPlan) -> str:
     """The finding, and whether a person decided."""
-    return f"{row.verdict.value} (by hand)" if row.set_by_hand else row.verdict.value
+    return f"{row.finding.value} (by hand)" if row.set_by_hand else row.finding.value
 
 
 def tone_of(row: PartitionPlan, policy: StartPolicy) -> str:
     """bad: must not start; warn: may start, and is worth a look; good."""
-    return "bad" if why_stopped(row, policy) else _TONES.get(row.verdict, "warn")
+    return "bad" if why_stopped(row, policy) else _TONES.get(row.finding, "warn")
 
 
 def replay_text(row: PartitionPlan) -> str:
@@ -138,7 +138,7 @@ def skips_text(row: PartitionPlan) -> str:
     if row.skips is None:
         return "-"
     bound = short_count(skips_words(row.skips))
-    return f"unknown, {bound}" if row.verdict is Verdict.UNRESOLVED else bound
+    return f"unknown, {bound}" if row.finding is Verdict.UNRESOLVED else bound
 
 
 def short_count(records: str) -> str:
@@ -170,4 +170,4 @@ def numbers_alone(rows: Sequence[PartitionPlan]) -> list[str]:
 def _is_by_number(row: PartitionPlan) -> bool:
     """Not so offset 0: nothing is in front of it in any topic."""
     found = row.anchor is None and bool(row.stored_offset) and row.resume_offset is not None
-    return found and row.verdict in _BY_NUMBER and not row.set_by_hand and not row.by_row_time
+    return found and row.finding in _BY_NUMBER and not row.set_by_hand and not row.by_row_time

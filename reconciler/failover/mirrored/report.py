@@ -146,9 +146,9 @@ def _ways_back(checked: Checked) -> list[str]:
     back = {each.job.name for each in checked.jobs if each.job.left}
     found = []
     for job in (each for each in checked.plan.jobs if each.name in back):
-        early = [row for row in job.partitions if row.verdict is not Verdict.EXACT]
+        early = [row for row in job.partitions if row.finding is not Verdict.EXACT]
         for row in early[:MOST_TOLD]:
-            found.append(f"job {job.name} comes back to {row.key} {row.verdict.value}: {row.detail}")
+            found.append(f"job {job.name} comes back to {row.key} {row.finding.value}: {row.detail}")
         if len(early) > MOST_TOLD:
             found.append(
                 f"job {job.name} comes back so to {len(early) - MOST_TOLD:,} more partitions (move shows them)"

@@ -211,7 +211,7 @@ def rests_on(row: PartitionPlan, record: Record) -> bool:
     That is the one right before its resume offset, or further before it where the stored offset is right.
     """
     matched = row.is_right and row.matched_by is not None
-    found = matched or (row.verdict is Verdict.EXACT and row.resume_offset == record.offset + 1)
+    found = matched or (row.finding is Verdict.EXACT and row.resume_offset == record.offset + 1)
     return found and not row.set_by_hand
 
 

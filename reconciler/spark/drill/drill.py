@@ -254,7 +254,7 @@ def _judged(
         return "", f"the record at {row.record_offset} is not the one that the plan rests on"
     between = sum(row.record_offset < record.offset < where.start for record in records)
     stays = row.is_right  # the anchor may be older than the offset that the job has stored here
-    if between and not stays and row.verdict is Verdict.EXACT and identity.id_order is not IdOrder.INCREASING:
+    if between and not stays and row.finding is Verdict.EXACT and identity.id_order is not IdOrder.INCREASING:
         return "", f"{between} records lie between the anchor, {row.record_offset}, and the batch"
     more = f" and {between:,} more" if between and stays else ""
     if _is_old(row, where):
@@ -268,7 +268,7 @@ def _is_anchor(row: PartitionPlan, identity: Identity, record: Record) -> bool:
     anchor, same = row.anchor, row.names(record)
     if same is not None:
         return same
-    if anchor is None or row.set_by_hand or row.verdict is not Verdict.EXACT:
+    if anchor is None or row.set_by_hand or row.finding is not Verdict.EXACT:
         return True
     if row.matched_by == MatchedBy.ID and anchor.id_hash is not None and identity.id_of is not None:
         if identity.id_order is IdOrder.INCREASING:

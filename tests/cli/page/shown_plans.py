@@ -45,7 +45,7 @@ def row(
         partition=partition,
         stored_offset=stored,
         anchor=known,
-        verdict=verdict,
+        finding=verdict,
         resume_offset=resume,
         replay_at_most=at_most if resume is not None else None,
         replay_exact=exact if exact is not None else (0 if at_most == 0 and resume is not None else None),

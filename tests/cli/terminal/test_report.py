@@ -21,7 +21,7 @@ def stops(rows: Sequence[PartitionPlan], most: int | None = None) -> list[str]:
 
 
 def gone(number: int, detail: str = "the destination has no such topic") -> PartitionPlan:
-    return replace(part(), partition=number, verdict=Verdict.UNRESOLVED, resume_offset=None, detail=detail)
+    return replace(part(), partition=number, finding=Verdict.UNRESOLVED, resume_offset=None, detail=detail)
 
 
 def test_partitions_that_stop_for_one_reason_share_a_sentence() -> None:
@@ -38,26 +38,26 @@ def test_of_many_partitions_the_sentence_names_the_first() -> None:
 
 
 def over_budget(number: int = 0) -> PartitionPlan:
-    bound = replace(part(), topic="a.orders", source_topic="orders", partition=number, verdict=Verdict.EARLY)
+    bound = replace(part(), topic="a.orders", source_topic="orders", partition=number, finding=Verdict.EARLY)
     return replace(bound, replay_at_most=5_000_000, replay_exact=None, detail="only a bound")
 
 
 def test_partitions_without_rows_are_said_after_many_worse_verdicts_that_may_start() -> None:
-    behind = [replace(part(), partition=n, verdict=Verdict.BEHIND, detail="the mirror is behind") for n in range(MOST)]
-    new = replace(part(), topic="a.orders", source_topic="orders", verdict=Verdict.NEW, stored_offset=None, anchor=None)
+    behind = [replace(part(), partition=n, finding=Verdict.BEHIND, detail="the mirror is behind") for n in range(MOST)]
+    new = replace(part(), topic="a.orders", source_topic="orders", finding=Verdict.NEW, stored_offset=None, anchor=None)
     without = replace(new, no_rows=True, detail="the store has no row of this topic")
     (said,) = stops([*behind, without], MOST)
     assert "a.orders-0 must not start: the store has no row of this topic." in said
 
 
 def test_a_partition_over_the_budget_is_said_after_many_that_were_accepted() -> None:
-    accepted = [replace(part(), partition=n, verdict=Verdict.LOST, set_by_hand=True) for n in range(MOST)]
+    accepted = [replace(part(), partition=n, finding=Verdict.LOST, set_by_hand=True) for n in range(MOST)]
     (said,) = stops([*accepted, over_budget()], MOST)
     assert said.startswith("a.orders-0 must not start: only a bound.")
 
 
 def test_a_shortened_table_shows_the_rows_that_must_not_start_before_all_others() -> None:
-    accepted = [replace(part(), partition=n, verdict=Verdict.LOST, set_by_hand=True) for n in range(MOST)]
+    accepted = [replace(part(), partition=n, finding=Verdict.LOST, set_by_hand=True) for n in range(MOST)]
     plan = plan_of(*accepted, over_budget())
     _, _, _, heads, first, *_ = str(plan_text(plan, StartPolicy(), columns=1_000, colour=False, most=MOST)).split("\n")
     assert heads.startswith("PARTITION")
@@ -83,19 +83,19 @@ def numbers_said(*rows: PartitionPlan) -> list[str]:
 
 
 def test_what_is_assumed_of_numbers_without_anchors_is_said_once() -> None:
-    bare = replace(part(), anchor=None, verdict=Verdict.EXACT)
+    bare = replace(part(), anchor=None, finding=Verdict.EXACT)
     assumed = "right if the source's topic was not recreated meanwhile."
     assert numbers_said(bare) == [f"1 partition is placed by its number alone, without an anchor: {assumed}"]
-    several = numbers_said(bare, replace(bare, partition=1, verdict=Verdict.EARLY), replace(part(), partition=2))
+    several = numbers_said(bare, replace(bare, partition=1, finding=Verdict.EARLY), replace(part(), partition=2))
     assert several == [f"2 partitions are placed by their numbers alone, without an anchor: {assumed}"]
 
 
 def test_nothing_is_assumed_of_other_rows() -> None:
-    bare = replace(part(), anchor=None, verdict=Verdict.EXACT)
+    bare = replace(part(), anchor=None, finding=Verdict.EXACT)
     assert not numbers_said(
         part(),
-        replace(bare, partition=1, verdict=Verdict.NEW),
-        replace(bare, partition=2, verdict=Verdict.EARLY, by_row_time=True),
+        replace(bare, partition=1, finding=Verdict.NEW),
+        replace(bare, partition=2, finding=Verdict.EARLY, by_row_time=True),
         replace(bare, partition=3, set_by_hand=True),
-        replace(bare, partition=4, verdict=Verdict.UNRESOLVED, resume_offset=None),
+        replace(bare, partition=4, finding=Verdict.UNRESOLVED, resume_offset=None),
     )

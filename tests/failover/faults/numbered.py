@@ -174,7 +174,7 @@ def wrong(row: PartitionPlan, start: int, numbers: Iterable[int]) -> str | None:
     there = dict(enumerate(numbers))
     left = {offset: number for offset, number in there.items() if offset >= start}
     if row.resume_offset is None:
-        return None if row.verdict in (Verdict.LOST, Verdict.UNRESOLVED) else "no offset"
+        return None if row.finding in (Verdict.LOST, Verdict.UNRESOLVED) else "no offset"
     skipped = [number for offset, number in left.items() if number > LAST and offset < row.resume_offset]
     if skipped:
         return f"skips {skipped}"
@@ -182,6 +182,6 @@ def wrong(row: PartitionPlan, start: int, numbers: Iterable[int]) -> str | None:
     if row.replay_at_most is None or again > row.replay_at_most:
         return f"reads {again} again, and says {row.replay_at_most}"
     gone = [number for offset, number in there.items() if number > LAST and offset < start]
-    if gone and row.resume_offset >= start and row.verdict is not Verdict.LOST:
-        return f"{gone} are gone, and it says {row.verdict.value}"
+    if gone and row.resume_offset >= start and row.finding is not Verdict.LOST:
+        return f"{gone} are gone, and it says {row.finding.value}"
     return None

@@ -86,7 +86,7 @@ def all_right(rows: Sequence[tuple[str, PartitionPlan]]) -> bool:
     exact = [
         (job, row)
         for job, row in rows
-        if (row.verdict, row.resume_offset, row.replay_exact) != (wanted[job], LAST + 1, 0)
+        if (row.finding, row.resume_offset, row.replay_exact) != (wanted[job], LAST + 1, 0)
     ]
     assert not exact
     return len(rows) == 2 * PARTITIONS
@@ -172,14 +172,14 @@ def test_a_log_that_an_unclean_election_cut_is_never_a_match_for_what_was_read_b
         whole = look(reader, range(COUNT))
         during = look(Acting(reader, {"read": cut}), range(REPLICATED))
     own = "in the destination's numbers"
-    assert (whole[own].verdict, whole[own].resume_offset) == (Verdict.EXACT, LAST + 1)
-    assert (during[own].verdict, during[own].resume_offset) == (Verdict.BEHIND, REPLICATED)
+    assert (whole[own].finding, whole[own].resume_offset) == (Verdict.EXACT, LAST + 1)
+    assert (during[own].finding, during[own].resume_offset) == (Verdict.BEHIND, REPLICATED)
     assert cluster.end_offsets(topic) == {0: REPLICATED}
 
     write(cluster, topic, OTHERS, acks="1")
     with closing(trio.reader()) as reader:
         after = look(reader, [*range(REPLICATED), *OTHERS])
-    assert after[own].verdict is not Verdict.EXACT
+    assert after[own].finding is not Verdict.EXACT
     assert after[own].resume_offset == REPLICATED
 
     cluster.restart_broker(1)

@@ -73,7 +73,7 @@ def named(*words: str) -> tuple[Kind, ...]:
 def faults(rows: Iterable[tuple[str, PartitionPlan]], starts: Sequence[int], numbers: Sequence[int]) -> list[str]:
     """The faults of the rows of jobs, in words. ``starts``: where each partition's log begins."""
     found = [(job, row, wrong(row, starts[row.partition], numbers)) for job, row in rows]
-    return [f"{job}-{row.partition}: {row.verdict.value} {row.resume_offset} {why}" for job, row, why in found if why]
+    return [f"{job}-{row.partition}: {row.finding.value} {row.resume_offset} {why}" for job, row, why in found if why]
 
 
 def rows_of(jobs: Iterable[JobPlan]) -> list[tuple[str, PartitionPlan]]:

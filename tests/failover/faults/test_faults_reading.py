@@ -65,7 +65,7 @@ def checked(jobs: Jobs, reader: Any) -> list[PartitionPlan]:
 
 def all_right(rows: list[PartitionPlan]) -> bool:
     """True if every partition of both jobs was found to the record."""
-    found = {(row.verdict, row.resume_offset, row.replay_exact) for row in rows}
+    found = {(row.finding, row.resume_offset, row.replay_exact) for row in rows}
     assert found == {(Verdict.EXACT, LAST + 1, 0), (Verdict.EXACT, LAST + 1, 0)}
     return len(rows) == 2 * PARTITIONS
 
@@ -230,4 +230,4 @@ def test_batches_larger_than_a_fetch_are_searched_all_the_same(clusters, topic_n
         rows = checked(jobs, reader)
     assert len(rows) == count * len(kinds)
     assert not [row for row in rows if wrong(row, 0, range(COUNT))]
-    assert {row.verdict for row in rows} == {Verdict.EXACT, Verdict.EARLY}
+    assert {row.finding for row in rows} == {Verdict.EXACT, Verdict.EARLY}

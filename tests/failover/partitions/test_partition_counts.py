@@ -111,7 +111,7 @@ class Estate:
         assert stored == resumes
         again = self.memory.check()
         assert not again.to_write
-        assert {row.verdict.value for row in again.plan.jobs[0].partitions} <= {"exact", "new"}
+        assert {row.finding.value for row in again.plan.jobs[0].partitions} <= {"exact", "new"}
 
     def is_noticed(self, rows: Iterable[int], job: Stopped) -> bool:
         """True if an anchor of these rows is not in the partition of its own number: nothing else tells."""

@@ -29,7 +29,7 @@ def test_a_topic_recreated_with_more_partitions_is_spread_anew_also_for_a_job_th
     for number in range(40):
         memory.deliver(range(number, number + 1), number * 7 // 3 % 4, origin=number % 2)
     rows = memory.job().partitions
-    assert [row.verdict for row in rows] == [Verdict.EARLY] * 4
+    assert [row.finding for row in rows] == [Verdict.EARLY] * 4
     unread = {content(number)[1] for number in range(11, 40) if number % 2 == 0 or number > 35}
     resume = {row.partition: row.resume_offset or 0 for row in rows}
     read = {
@@ -49,5 +49,5 @@ def test_where_records_were_spread_anew_an_offset_behind_its_own_anchor_gives_no
             memory.deliver(range(number, number + 1), (number + origin) % 2, origin=origin)
     memory.save({0: StoredOffset(BASE + 2, anchor(20)), 1: stored(20, 1), 2: stored(20, 2)})
     rows = memory.job().partitions
-    assert [row.verdict for row in rows] == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.UNRESOLVED]
+    assert [row.finding for row in rows] == [Verdict.UNRESOLVED, Verdict.UNRESOLVED, Verdict.UNRESOLVED]
     assert "a stored offset lies before its own anchor" in rows[0].detail

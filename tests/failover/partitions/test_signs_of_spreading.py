@@ -35,7 +35,7 @@ def test_an_anchor_that_lags_counts_as_replay_whether_its_partition_is_there_or_
     rows = {partition: stored(4, partition) for partition in range(3)}
     memory.save(rows | {lagging: StoredOffset(BASE + 25, anchor(4, lagging))})
     job = memory.job()
-    assert {row.verdict for row in job.partitions} == {Verdict.EARLY}
+    assert {row.finding for row in job.partitions} == {Verdict.EARLY}
     for row in job.partitions:
         end = memory.log.partition("a.events", row.partition).end
         assert row.resume_offset is not None
@@ -46,7 +46,7 @@ def test_a_brokers_own_times_do_not_show_that_a_partition_is_new(memory: Memory)
     """Where the destination stamps records when they arrive, all of them look newer than the anchors."""
     spread(memory, 3, later=True)
     memory.save({0: stored(20), 1: stored(21, 1)})
-    assert Verdict.NEW not in {row.verdict for row in memory.job().partitions}
+    assert Verdict.NEW not in {row.finding for row in memory.job().partitions}
 
 
 def test_an_anchor_in_a_partition_of_another_number_shows_it_where_the_added_ones_hold_newer_records(
@@ -58,7 +58,7 @@ def test_an_anchor_in_a_partition_of_another_number_shows_it_where_the_added_one
         wide.deliver(range(number, number + 1), 0 if number < 6 else 1, origin=1)
     wide.deliver(range(20, 25), 2)
     wide.save({0: stored(4), 1: stored(5, 1)})
-    assert {row.verdict for row in wide.job().partitions} == {Verdict.EARLY}
+    assert {row.finding for row in wide.job().partitions} == {Verdict.EARLY}
 
 
 @pytest.mark.parametrize("lag", [0, 3])
@@ -78,7 +78,7 @@ def test_a_log_that_is_written_again_is_no_longer_the_one_that_a_remapped_offset
     spread(memory, 2, sources=3)
     memory.save({partition: stored(10 + partition, partition) for partition in range(3)})
     checked, config = memory.check(), memory.config()
-    assert {row.verdict for row in checked.plan.jobs[0].partitions} == {Verdict.EARLY}
+    assert {row.finding for row in checked.plan.jobs[0].partitions} == {Verdict.EARLY}
     prepare(checked.plan, config, memory.outside)
     memory.log = MemoryLog("b", {"a.events": 2})
     spread(memory, 2, sources=2, until=50)

@@ -41,7 +41,7 @@ def test_the_job_resumes_at_the_next_record_whatever_the_policy_for_rows_without
     carrying: Memory, policy: str
 ) -> None:
     (row,) = checked(carrying, f'[policy]\nno_anchor = "{policy}"').plan.jobs[0].partitions
-    assert (row.verdict, row.resume_offset, row.replay_exact) == (Verdict.EXACT, 4, 0)
+    assert (row.finding, row.resume_offset, row.replay_exact) == (Verdict.EXACT, 4, 0)
 
 
 def test_apply_writes_the_place_with_an_anchor_and_the_next_check_changes_nothing(carrying: Memory) -> None:
@@ -49,7 +49,7 @@ def test_apply_writes_the_place_with_an_anchor_and_the_next_check_changes_nothin
     write_all(prepare(plan, config, carrying.outside), plan, config, carrying.outside)
     carrying.moved = True
     (row,) = checked(carrying).plan.jobs[0].partitions
-    assert (row.verdict, row.resume_offset, row.matched_by) == (Verdict.EXACT, 4, "fingerprint")
+    assert (row.finding, row.resume_offset, row.matched_by) == (Verdict.EXACT, 4, "fingerprint")
 
 
 def test_a_row_that_was_numbered_by_a_destination_before_this_one_is_not_compared_with_what_records_carry(
@@ -61,7 +61,7 @@ def test_a_row_that_was_numbered_by_a_destination_before_this_one_is_not_compare
     carrying.save({0: StoredOffset(32, own, NOW)}, topic="a.events")
     carrying.moved = True
     (row,) = checked(carrying).plan.jobs[0].partitions
-    assert (row.verdict, row.resume_offset) == (Verdict.EXACT, 5)
+    assert (row.finding, row.resume_offset) == (Verdict.EXACT, 5)
 
 
 def test_numbers_that_every_partition_carries_do_not_show_that_records_were_spread(wide: Memory) -> None:
@@ -75,4 +75,4 @@ def test_numbers_that_every_partition_carries_do_not_show_that_records_were_spre
     wide.save({0: StoredOffset(BASE + 10), 1: StoredOffset(BASE + 12)})
     rows = checked(wide).plan.jobs[0].partitions
     expected = [(Verdict.LOST, 20), (Verdict.EXACT, 12), (Verdict.NEW, 0)]
-    assert [(row.verdict, row.resume_offset) for row in rows] == expected
+    assert [(row.finding, row.resume_offset) for row in rows] == expected

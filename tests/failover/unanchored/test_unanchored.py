@@ -87,7 +87,7 @@ def test_topics_of_other_names_are_configured(lost: Memory) -> None:
     lost.log.partition("own-syncs", 0).records.extend(lost.log.partition("mm2-offset-syncs.a.internal", 0).records)
     lost.log.partition("own-syncs", 0).end = 1
     lost.log.delete("mm2-offset-syncs.a.internal")
-    assert lost.row().verdict is Verdict.UNRESOLVED
+    assert lost.row().finding is Verdict.UNRESOLVED
     assert found(lost.row('[mirror]\noffset_syncs_topic = "own-syncs"')) == (Verdict.EXACT, 5)
 
 

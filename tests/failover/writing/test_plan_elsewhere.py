@@ -201,12 +201,12 @@ def test_a_row_that_the_destination_does_not_bear_out_is_refused(
 def test_no_verdict_lets_records_be_skipped_that_the_plan_does_not_rest_on(planned: Memory, by_hand: bool) -> None:
     plan = planned.check().plan
     for verdict in (Verdict.EARLY, Verdict.EARLY, Verdict.EARLY, Verdict.BEHIND, Verdict.EXACT):
-        skipping = with_row(plan, verdict=verdict, resume_offset=10, set_by_hand=by_hand)
+        skipping = with_row(plan, finding=verdict, resume_offset=10, set_by_hand=by_hand)
         assert "a record is at 7" in refused(planned, skipping)
 
 
 def test_a_gap_in_front_of_the_offset_is_no_record(planned: Memory) -> None:
-    (change,) = apply(planned, with_row(planned.check().plan, verdict=Verdict.EARLY, resume_offset=7))
+    (change,) = apply(planned, with_row(planned.check().plan, finding=Verdict.EARLY, resume_offset=7))
     assert [item.new.offset for item in change.intended] == [7]
 
 

@@ -341,7 +341,7 @@ class Life(Operated):
 
 
 def _short(row: dict[str, Any]) -> tuple[object, ...]:
-    names = ("topic", "partition", "position", "verdict", "stored_offset", "resume_offset")
+    names = ("topic", "partition", "position", "finding", "stored_offset", "resume_offset")
     return (*(row.get(name) for name in names), row["replay"]["at_most"])
 
 

@@ -36,7 +36,7 @@ def test_a_partition_that_came_with_the_batch_has_a_row_and_stops_the_job(begun:
     else:
         (begun.output / "_spark_metadata" / "3").unlink(missing_ok=True)
     checked = begun.check()
-    rows = [(row.partition, row.position, row.verdict) for row in checked.plan.job().partitions]
+    rows = [(row.partition, row.position, row.finding) for row in checked.plan.job().partitions]
     assert (1, "end", Verdict.UNRESOLVED) in rows
     assert judged_code(checked, begun.config().policy.start) is ExitCode.NEEDS_PERSON
     with pytest.raises(NeedsPerson, match=r"o-1 of job clicks must not start \(unresolved\)"):

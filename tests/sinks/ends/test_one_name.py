@@ -67,7 +67,7 @@ def test_a_batch_that_ends_elsewhere_is_repeated_in_a_copy_although_it_starts_at
 ) -> None:
     """On the original, the batch would bring four more records, and the sink would drop them with it."""
     checked = stopped.check()
-    rows = [(row.position, row.verdict, row.stored_offset, row.resume_offset) for row in checked.plan.job().partitions]
+    rows = [(row.position, row.finding, row.stored_offset, row.resume_offset) for row in checked.plan.job().partitions]
     assert rows == [("start", Verdict.EXACT, START, START), ("end", Verdict.EXACT, END, RIGHT)]
     assert checked.to_write == {("clicks", AT)}
     assert stopped.sink().outcome is SinkOutcome.TAKEN
@@ -84,7 +84,7 @@ def test_a_batch_that_ends_at_the_same_offset_too_is_repeated_in_a_copy(stopped:
     """It would be right where it is, and the numbers after it would be taken for the source's."""
     keep_end(stopped, END - BEFORE - 1)
     checked = stopped.check()
-    assert [row.verdict for row in checked.plan.job().partitions] == [Verdict.EXACT] * 2
+    assert [row.finding for row in checked.plan.job().partitions] == [Verdict.EXACT] * 2
     assert checked.to_write == {("clicks", AT)}
     stopped.start_at_destination()
     (position,) = read_checkpoint(stopped.copy).positions
@@ -96,7 +96,7 @@ def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_sk
     query = under_one_name(tmp_path, -BEFORE)
     checked = query.check()
     (row,) = checked.plan.job().partitions
-    assert (row.verdict, row.stored_offset, row.resume_offset) == (Verdict.EXACT, START, START)
+    assert (row.finding, row.stored_offset, row.resume_offset) == (Verdict.EXACT, START, START)
     (shown,) = summary(checked, query.config().policy.start, ByHand())
     assert shown.startswith("1 offset is right, and counts as the source's until that is done (exit code 3")
     query.start_at_destination()
@@ -114,7 +114,7 @@ def test_a_query_whose_offsets_are_right_goes_on_in_a_copy_so_that_a_failback_sk
         back.partition("o", 0).append(PLANNED + number, b"k%d" % number, b"v%d" % number)
     query.log = back
     (row,) = query.check(copy).plan.job().partitions
-    assert row.verdict is not Verdict.EXACT
+    assert row.finding is not Verdict.EXACT
     assert row.resume_offset is not None
     assert row.resume_offset <= START + between + PER_BATCH
     assert row.replay_at_most is not None
@@ -154,7 +154,7 @@ def test_a_batch_that_was_begun_at_the_destination_is_repeated_where_it_is(stopp
     stopped.lives_at_destination()
     stopped.record("o", Known(START, anchor(START - BEFORE - 1, START - 1, "b")))
     checked = stopped.check()
-    assert checked.plan.job().partitions[0].verdict is Verdict.EXACT
+    assert checked.plan.job().partitions[0].finding is Verdict.EXACT
     assert checked.to_write == frozenset()
     assert stopped.sink().outcome is SinkOutcome.TAKEN
     (change,) = prepare(checked.plan, stopped.config(), stopped.outside)

@@ -16,7 +16,7 @@ def row(
     names: tuple[str, str], partition: int, stored: int | None, resume: int | None, *, replay: int = 0, **more: Any
 ) -> PartitionPlan:
     """``names``: the topic's at the cluster that the job leaves, and at the other."""
-    given: dict[str, Any] = {"verdict": Verdict.EXACT, "topic_id": None, "anchor": None, "position": "next"}
+    given: dict[str, Any] = {"finding": Verdict.EXACT, "topic_id": None, "anchor": None, "position": "next"}
     given |= {"matched_by": "id", "record_offset": None, "replay_exact": None, "probes": 1, "rounds": 1, "detail": ""}
     given |= {"source_topic": names[0], "topic": names[1], "partition": partition, "stored_offset": stored}
     return PartitionPlan(resume_offset=resume, replay_at_most=replay, **{**given, **more})

@@ -135,7 +135,7 @@ def test_unread_records_are_not_lost_and_remapped_topics_are_compared_as_a_whole
     """Here the id is read in Python, as any function's; three records of each partition are older than ``since_ms``."""
     job = world.plan.jobs[0]
     rows = [
-        replace(row, verdict=Verdict.EARLY, spread=True) if row.source_topic == world.many else row
+        replace(row, finding=Verdict.EARLY, spread=True) if row.source_topic == world.many else row
         for row in job.partitions
     ]
     remapped = replace(world.plan, jobs=(replace(job, partitions=tuple(rows)),))

@@ -73,7 +73,7 @@ def test_a_partition_of_which_a_plan_is_silent_is_assumed_and_told() -> None:
 
 
 def test_a_topic_whose_partitions_do_not_correspond_is_one_unit() -> None:
-    spread = replace(row(THERE, 0, 4, 5, replay=1, verdict=Verdict.EARLY), spread=True)
+    spread = replace(row(THERE, 0, 4, 5, replay=1, finding=Verdict.EARLY), spread=True)
     found = stays([plan(1, "A", "B", spread, row(THERE, 1, 4, 5, replay=2), row(("more", "a.more"), 0, 1, 1))])
     assert found.announced == {Unit("events", None): 3, Unit("more", 0): 0}
 

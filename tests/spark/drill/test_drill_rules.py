@@ -95,7 +95,7 @@ def test_a_job_that_has_gone_on_here_since_its_anchor_starts_as_planned(tmp_path
     """As one whose anchors are tracked. ``check`` takes it for a match."""
     found = drilled_here(tmp_path, 6, ONCE, then=ONCE)
     (partition,) = found.partitions
-    assert (partition.row.verdict, partition.starts_at, found.faults) == (Verdict.EXACT, 6, ())
+    assert (partition.row.finding, partition.starts_at, found.faults) == (Verdict.EXACT, 6, ())
     assert partition.found == "after 3 and 2 more"
 
 
@@ -117,7 +117,7 @@ def test_what_lies_between_an_old_anchor_and_the_batch_is_not_read(
     monkeypatch.setattr(MemoryLog, "read", read)
     found = drilled_here(tmp_path, LONG.index("f"), LONG, then=LONG)
     (partition,) = found.partitions
-    assert (partition.row.verdict, partition.found, found.faults) == (Verdict.EXACT, "after 3 and up to 200 more", ())
+    assert (partition.row.finding, partition.found, found.faults) == (Verdict.EXACT, "after 3 and up to 200 more", ())
     assert asked == {3, 204, 205, 206}
 
 

@@ -264,7 +264,7 @@ def changes_text(changes: Sequence[JobChanges]) -> Shown:
             continue
         for row, why in change.refused[:MOST_REFUSED]:
             name = str(row.key)
-            lines.append(wrap(f"{change.job.name}: {name} ({row.verdict.value}) must not start: {why}."))
+            lines.append(wrap(f"{change.job.name}: {name} ({row.finding.value}) must not start: {why}."))
         if (more := len(change.refused) - MOST_REFUSED) > 0:
             lines.append(wrap(f"{change.job.name}: … and {more:,} more; `reconciler show PLAN` lists all."))
         skips = any(item.row.skips for item in change.intended)

@@ -166,7 +166,7 @@ def _judged(job: Job, here: Location | None, checked: Checked, config: Config, t
 def _why_not(plan: JobPlan, policy: StartPolicy) -> str | None:
     """Why the job must not start there. One that only has to wait for the mirror may go: its hook waits."""
     stopped = [(row, why) for row in plan.partitions if (why := why_stopped(row, policy)) is not None]
-    stopped = [(row, why) for row, why in stopped if row.verdict is not Verdict.BEHIND]
+    stopped = [(row, why) for row, why in stopped if row.finding is not Verdict.BEHIND]
     sinks = [sink for sink in plan.sinks if sink.stops]
     if sinks:
         return f"{sinks[0].sink}: {sinks[0].detail}"
@@ -174,13 +174,13 @@ def _why_not(plan: JobPlan, policy: StartPolicy) -> str | None:
         return None
     row, why = stopped[0]
     more = f" ({counted(len(stopped) - 1, 'more partition')} too)" if len(stopped) > 1 else ""
-    fact = row.detail if row.verdict in STOPS and not row.set_by_hand else why
-    return f"{row.key} ({row.verdict.value}): {fact}{more}"
+    fact = row.detail if row.finding in STOPS and not row.set_by_hand else why
+    return f"{row.key} ({row.finding.value}): {fact}{more}"
 
 
 def _starts(plan: JobPlan, policy: StartPolicy) -> str:
     again = f"{replay_sum(plan.partitions)} again"
-    behind = [row for row in plan.partitions if row.verdict is Verdict.BEHIND and not row.set_by_hand]
+    behind = [row for row in plan.partitions if row.finding is Verdict.BEHIND and not row.set_by_hand]
     if behind:
         waits = f"the mirror is behind in {counted(len(behind), 'partition')}: its hook waits for that (--wait)"
         must = any(why_stopped(row, policy) is not None for row in behind)

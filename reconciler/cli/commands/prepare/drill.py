@@ -151,7 +151,7 @@ def to_json(done: Drill, reader: str, config: Config) -> dict[str, Any]:
             {
                 "topic": each.row.topic,
                 "partition": each.row.partition,
-                "finding": each.row.verdict.value,
+                "finding": each.row.finding.value,
                 "resume_offset": each.row.resume_offset,
                 "replay": {"at_most": each.row.replay_at_most, "exact": each.row.replay_exact},
                 "stopped": each.stopped,
@@ -194,7 +194,7 @@ def _cells(each: Tried) -> tuple[Cell, ...]:
     at = stamp(first.timestamp_ms) if first is not None and first.timestamp_ms is not None else "-"
     return (
         partition_cell(row),
-        Cell(row.verdict.value, tone),
+        Cell(row.finding.value, tone),
         count_cell(row.resume_offset),
         Cell(replay_text(row)),
         count_cell(len(each.read)),
