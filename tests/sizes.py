@@ -59,7 +59,7 @@ SLOWEST = (
     "postgresql",
     "hdfs",
     "tests/documents/test_readme.py",
-    "tests/documents/test_tutorial.py",
+    "tests/documents/test_guide.py",
     "tests/failover/faults/test_faults_leaders.py",
     "tests/failover/faults/test_faults_reading.py",
     "tests/failover/writing/test_applied_at_once.py",

@@ -38,7 +38,7 @@ each partition."""
 PER_BATCH, BATCHES = 3_000, 5
 ONE_HOUR_MS = 3_600_000
 PORTS = {"a": 19_092, "b": 29_092}
-"""Where the clusters of a kept demo listen if nothing else does; the tutorial names these ports."""
+"""Where the clusters of a kept demo listen if nothing else does; the guide names these ports."""
 _REMEMBERS = {"log.initial.task.delay.ms": "100", "log.flush.start.offset.checkpoint.interval.ms": "500"}
 """Settings without which a broker that is killed in its first minutes forgets which records were deleted."""
 

@@ -116,7 +116,7 @@ def assert_proven(said: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_demo_proves_a_failover_and_leaves_nothing(tmp_path: Path) -> None:
-    """In every run the tutorial's test plays the demo, and keeps it."""
+    """In every run the guide's test plays the demo, and keeps it."""
     with demo(tmp_path / "demo") as running:
         said, _ = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, said

@@ -1,7 +1,7 @@
 """Parts of the reference that come from the code: each command's description and options, the exit codes,
 and the metrics.
 
-In a page, such a part is between ``<!-- NAME -->`` and ``<!-- end -->``; the rest of the page is written by hand.
+In a page, such a part is between ``<!--NAME-->`` and ``<!--end-->``; the rest of the page is written by hand.
 ``python -m tests.documents.generate`` writes all parts again.
 """
 
@@ -25,12 +25,12 @@ REFERENCE = ROOT / "docs" / "reference"
 DECISIONS = ("--set", "--set-time", "--accept")
 SHARED = ("--config", "--job", "--to", "--yes", *DECISIONS, "--engine", "--conf", "--per-task")
 """Options that ``commands.md`` explains once, unless a command's own words differ."""
-PART = re.compile(r"(?<=<!-- )(?P<name>(?!end )[\w -]+)(?P<text> -->\n.*?)(?=<!-- end -->)", re.DOTALL)
-SHOWN = ("--config", "--job", "--to", "--yes")
-"""Options that a usage line shows though they can be left out."""
+PART = re.compile(r"(?<=<!--)(?P<name>(?!end-)[\w-]+)-->\n.*?(?=<!--end-->)", re.DOTALL)
+SHOWN = ("--config",)
+"""What a usage line shows though it can be left out."""
 WIDTH = 118
-DIFFERENT = (ExitCode.NEEDS_PERSON, ExitCode.CHANGED)
-"""Exit codes that do not mean the same for every command."""
+DIFFERENT = (ExitCode.NEEDS_PERSON,)
+"""Exit codes whose causes differ most from command to command."""
 
 
 def parser_of(command: str) -> Parser:
@@ -88,7 +88,7 @@ def _row(option: argparse.Action) -> str:
     value = _value(option)
     text = " ".join((option.help or "").replace("%(default)s", str(option.default)).split())
     name = " ".join(filter(None, [names, value])).replace("|", "\\|")
-    return f"| `{name}` | {text} |"
+    return f"|`{name}`|{text}|"
 
 
 def command_part(command: str) -> str:
@@ -101,7 +101,7 @@ def command_part(command: str) -> str:
     description = help_of(command).description or ""
     lines += [f"{textwrap.fill(' '.join(part.split()), WIDTH)}\n" for part in description.strip().split("\n\n")]
     if rows:
-        lines += ["| | |", "|---|---|", *rows, ""]
+        lines += ["|||", "|---|---|", *rows, ""]
     return "\n".join(lines)
 
 
@@ -111,15 +111,15 @@ def exit_part() -> str:
     for command in COMMANDS:
         for code, text in help_of(command).exits.items():
             rows.setdefault((code, text or code.meaning), []).append(command)
-    lines = ["", "| code | command | what happened |", "|---|---|---|"]
+    lines = ["", "|code|command|what happened|", "|---|---|---|"]
     for (code, text), commands in sorted(rows.items(), key=lambda each: each[0][0]):
         if code in DIFFERENT:
-            lines.append(f"| {int(code)} | {', '.join(f'`{each}`' for each in commands)} | {text} |")
+            lines.append(f"|{int(code)}|{', '.join(f'`{each}`' for each in commands)}|{text}|")
     return "\n".join([*lines, ""])
 
 
 def parts() -> Mapping[str, str]:
-    return {**{name: command_part(name) for name in COMMANDS}, "exit codes": exit_part(), **metric_parts()}
+    return {**{name: command_part(name) for name in COMMANDS}, "exit-codes": exit_part(), **metric_parts()}
 
 
 def pages() -> list[Path]:
@@ -128,7 +128,7 @@ def pages() -> list[Path]:
 
 def filled(text: str, parts: Mapping[str, str]) -> str:
     """A page's text with its parts as the code has them. Raises KeyError for a part that nothing makes."""
-    return PART.sub(lambda part: f"{part['name']} -->\n{parts[part['name']]}\n", text)
+    return PART.sub(lambda part: f"{part['name']}-->\n{parts[part['name']]}\n", text)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,8 @@ def metrics() -> Iterator[Described]:
 
 
 def metric_parts() -> Mapping[str, str]:
-    """The tables by their names in the page, ``metrics of TABLE``."""
+    """The tables by their names in the page, ``metrics-of-TABLE``."""
     tables: dict[str, list[str]] = {}
     for each in metrics():
         tables.setdefault(each.table, ["", "|metric|meaning|", "|---|---|"]).append(each.row)
-    return {f"metrics of {table}": "\n".join([*rows, ""]) for table, rows in tables.items()}
+    return {f"metrics-of-{table}": "\n".join([*rows, ""]) for table, rows in tables.items()}

@@ -1,4 +1,4 @@
-"""The page that argues why each verdict is safe names code, tests and labels that are there."""
+"""The pages that explain the code name modules, functions, tests and labels that are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from tests import ROOT
 
 CORE = ROOT / "reconciler" / "core"
 PAGE = (ROOT / "docs" / "explanation" / "algorithm.md").read_text(encoding="utf-8")
+CALL = (ROOT / "docs" / "explanation" / "what-plan-does.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([\w./]+)`", PAGE)))
+IN_CALL = sorted(
+    {each for each in re.findall(r"`([\w./]+)`", CALL) if re.search(r"\w/\w|/$|\.py$", each) and each != "reconciler/"}
+)
 SOURCES = {path: path.read_text(encoding="utf-8") for path in CORE.rglob("*.py")}
 LABELS = {
     "anchored/search.py": ("F", "T", "W"),
@@ -22,6 +26,11 @@ LABELS = {
 def test_a_named_file_is_there(name: str) -> None:
     places = (ROOT, ROOT / "reconciler", CORE, CORE / "anchored", CORE / "unanchored")
     assert any((place / name).exists() for place in places)
+
+
+@pytest.mark.parametrize("name", IN_CALL)
+def test_a_module_that_the_call_goes_through_is_there(name: str) -> None:
+    assert (ROOT / "reconciler" / name).exists()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name.startswith("_")])

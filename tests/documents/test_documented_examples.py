@@ -1,18 +1,15 @@
-"""Examples in the documents that run without servers do what the documents say."""
+"""Programs that the documents name do what they say."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 
 from tests import ROOT
 
-DOCS = ROOT / "docs"
+PROGRAM = ROOT / "tests" / "core" / "search_in_memory.py"
 
 
-def test_the_search_in_memory_prints_what_its_page_says(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (DOCS / "how-to" / "try-the-search.md").read_text(encoding="utf-8")
-    program, printed = re.findall(r"^```(?:python)?\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    exec(compile(program, "try-the-search.md", "exec"), {})
-    assert capsys.readouterr().out == printed
+def test_the_search_in_memory_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = PROGRAM.read_text(encoding="utf-8")
+    exec(compile(text, PROGRAM.name, "exec"), {})
+    assert f"\n    {capsys.readouterr().out}\n" in text

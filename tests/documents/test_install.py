@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from tests import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = [block.strip() for block in re.findall(r"^```\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)]
+BLOCKS = [text.strip() for kind, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.M) if not kind]
 PACKAGE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -45,7 +45,7 @@ def test_what_the_first_command_installs_opens_every_store_that_the_demo_uses() 
 
 
 def test_every_extra_is_named_where_the_installation_is_described() -> None:
-    page = " ".join((ROOT / "docs/how-to/start.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs/how-to/install.md").read_text(encoding="utf-8").split())
     (named,) = re.findall(r"The \[extras\]\(\S+\) are ([^.]*)\.", page)
     assert {*re.findall(r"`(\w+)`", named)} == {*PACKAGE["optional-dependencies"]} - {"test"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests import ROOT
 
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "tests/bench/README.md"]
 COMMANDS = sorted(
     {found for page in PAGES for found in re.findall(r"python -m (tests\.[\w.]+[^\n`]*)", page.read_text("utf-8"))}
 )

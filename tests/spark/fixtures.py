@@ -21,7 +21,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 STREAMING = "org.apache.spark.sql.execution.streaming"
 FEW_PROCESSES = f"{STREAMING}{'.checkpointing' if PYSPARK >= (4, 1) else ''}.FileSystemBasedCheckpointFileManager"
 """Leaves the files that the default leaves, which runs ``readlink`` several times for each that it renames. Queries
-that are programs of their own have the default: those of README, tutorial and demo, and the sources of clones."""
+that are programs of their own have the default: those of README, guide and demo, and the sources of clones."""
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,7 @@ HELP = Help(
         ExitCode.UNKNOWN_OUTCOME: "it is unknown whether the finished copy has its name",
     },
     environment=OPTIONAL_CONFIG_ENVIRONMENT,
-    see_also=("reconciler plan", "docs/reference/checkpoint.md", "docs/how-to/stateful-failover.md"),
+    see_also=("reconciler plan", "docs/reference/checkpoint.md"),
 )
 
 NO_SINK = (

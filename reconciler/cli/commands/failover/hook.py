@@ -68,7 +68,7 @@ HELP = Help(
         "RECONCILER_PLANS": "the folder for plans, if there is no --plans",
         "XDG_STATE_HOME": "else plans go to its folder reconciler/plans (default: ~/.local/state)",
     },
-    see_also=("reconciler move", "docs/how-to/hand-off.md", "deploy/README.md"),
+    see_also=("reconciler move", "docs/how-to/hook.md", "deploy/README.md"),
 )
 START_VARIABLES = frozenset({PLAN_VARIABLE, OFFSETS_VARIABLE, START_VARIABLE, DIGEST_VARIABLE, CHECKPOINT_VARIABLE})
 """Removed from the environment first, so that nothing of an earlier start is inherited."""

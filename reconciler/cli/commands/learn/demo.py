@@ -40,7 +40,7 @@ HELP = Help(
         "RECONCILER_CACHE": "the folder for downloaded jars and for the demo (default: in XDG_CACHE_HOME)",
         "JAVA_HOME": "the Java installation",
     },
-    see_also=("docs/tutorial.md",),
+    see_also=("docs/guide.md",),
 )
 
 
@@ -166,7 +166,7 @@ Running now, with their data and logs in {folder}:
    a, the source       {demo.a.bootstrap}   {demo.a.log}
    b, the destination  {demo.b.bootstrap}   {demo.b.log}
    the mirror                            {demo.mirror.log}
-To look at what was done, and to go on by hand (docs/tutorial.md, part 2):
+To look at what was done, and to go on by hand (docs/guide.md, part 3):
    {command("reconciler", "show", demo.stage.plan("clicks"))}
    {command("reconciler", "check", "-c", demo.stage.config)}
 To lose the source and the mirror: {command("reconciler", "demo", "stop", "--source", *own)}

@@ -61,7 +61,7 @@ HELP = Help(
     },
     environment=CONFIG_ENVIRONMENT,
     files={"PATH.partial": "an export that lacks rows, which could not be read; PATH then stays as it was"},
-    see_also=("docs/reference/formats.md", "docs/how-to/record-anchors.md"),
+    see_also=("docs/reference/formats.md", "docs/how-to/track-anchors.md"),
 )
 
 log = logging.getLogger(__name__)

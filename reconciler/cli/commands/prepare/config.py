@@ -43,7 +43,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "a cluster or store could not be reached, or refused; the configuration may be right",
     },
     environment=CONFIG_ENVIRONMENT,
-    see_also=("reconciler init", "reconciler check", "docs/how-to/start.md", "docs/reference/configuration.md"),
+    see_also=("reconciler init", "reconciler check", "docs/guide.md", "docs/reference/configuration.md"),
 )
 _COLOURS = {Level.OK: "32", Level.WARN: "33", Level.FAIL: "31"}
 _INDENT = "      "

@@ -75,7 +75,7 @@ HELP = Help(
         ExitCode.UNREACHABLE: "the cluster or the store could not be reached, or refused: nothing was written",
     },
     files={"reconciler.toml": "the configuration (see --output)"},
-    see_also=("reconciler config check", "docs/how-to/start.md", "docs/reference/configuration.md"),
+    see_also=("reconciler config check", "docs/guide.md", "docs/reference/configuration.md"),
 )
 RECORDS = 200
 STORE_VARIABLE = "RECONCILER_STORE_PASSWORD"

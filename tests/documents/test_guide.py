@@ -1,4 +1,4 @@
-"""The tutorial by hand: its files and its commands, as they stand on the page, from the first to the last."""
+"""The guide by hand: its files and its commands, as they are on the page, from the demo to its end."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from tests.waiting import LIMIT_S, wait_until
 pytestmark = pytest.mark.system
 RECORDS, PER_BATCH = 24_000, 4_000
 DEMO_S = 900
-WHOLE_PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-PAGE = WHOLE_PAGE.partition("## Part 2")[2]
+PAGE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").partition("## 2.")[2]
 COMMANDS = re.findall(r"^    (\S.*)$", re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.M), re.M)
 FILES = {name: text for text, name in re.findall(r"^```\w+\n(# ([\w.]+)\n.*?)^```$", PAGE, re.DOTALL | re.M)}
 
@@ -111,17 +110,18 @@ def reader(tmp_path: Path, kafka_jars: Path) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("with_a_job", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_the_tutorials_commands_fail_over(reader: Reader, with_a_job: bool) -> None:
+def test_the_guides_commands_fail_over(reader: Reader, with_a_job: bool) -> None:
     """The README's job is another that fails over, in every run."""
-    init, track, drill, run_on_a, look, lose, check, plan, apply, again, hook, move, run_on_b, stop = COMMANDS
-    assert "    reconciler demo --keep\n" in WHOLE_PAGE
-    said = reader.runs("reconciler demo --keep", patience_s=DEMO_S)
-    print(said)  # for README and tutorial, with -s
+    demo, init, tried, track, first, *later = COMMANDS
+    run_on_a, look, lose, check, plan, apply, again, hook, move, run_on_b, status, stop = later
+    said = reader.runs(demo, patience_s=DEMO_S)
+    print(said)  # for README and guide, with -s
     assert_proven(said)
     reader.saves_the_files(said)
     reader.runs(init)
+    assert "4 stored offsets have no anchor" in reader.runs(tried)
     assert " 4  " in reader.runs(track)
-    shown = reader.runs(drill, code=3)
+    shown = reader.runs(first, code=3)
     assert "4 exact" in shown
     if with_a_job:
         with reader.starts(run_on_a) as job:
@@ -145,4 +145,5 @@ def test_the_tutorials_commands_fail_over(reader: Reader, with_a_job: bool) -> N
         assert len(before) < RECORDS
         again_read = len(before) + len(reader.processed("output-b")) - RECORDS
         assert 0 <= again_read <= PER_BATCH, "only of the batch that was interrupted"
+        assert "on b" in reader.runs(status)
     assert "is deleted" in reader.runs(stop)
