@@ -26,8 +26,6 @@ DECISIONS = ("--set", "--set-time", "--accept")
 SHARED = ("--config", "--job", "--to", "--yes", *DECISIONS, "--engine", "--conf", "--per-task")
 """Options that ``commands.md`` explains once, unless a command's own words differ."""
 PART = re.compile(r"(?<=<!--)(?P<name>(?!end-)[\w-]+)-->\n.*?(?=<!--end-->)", re.DOTALL)
-SHOWN = ("--config",)
-"""What a usage line shows though it can be left out."""
 WIDTH = 118
 DIFFERENT = (ExitCode.NEEDS_PERSON,)
 """Exit codes whose causes differ most from command to command."""
@@ -60,6 +58,22 @@ def options_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [each for each in parser._actions if each.help != argparse.SUPPRESS and not isinstance(each, hidden)]
 
 
+def usage(name: str, parser: argparse.ArgumentParser) -> str:
+    """The command's usage line: the options that it must have, then its arguments; the table has the others."""
+    needed, arguments, others = [f"reconciler {name}"], [], []
+    for option in options_of(parser):
+        if not option.option_strings:
+            more = " …" if option.nargs in ("+", "*") else ""
+            is_needed = option.required and option.nargs != "*"
+            arguments.append(f"{_value(option)}{more}" if is_needed else f"[{_value(option)}{more}]")
+        elif option.required or "./reconciler.toml" in str(option.help):  # with -c, where the tests run decides
+            more = " …" if isinstance(option, argparse._AppendAction) else ""
+            needed.append(f"{option.option_strings[0]} {_value(option)}{more}")
+        elif not others:
+            others.append("[OPTION …]")
+    return " ".join([*needed, *others, *arguments])
+
+
 def _is_shared(option: argparse.Action) -> bool:
     return bool({*option.option_strings} & {*SHARED})
 
@@ -68,19 +82,6 @@ def _value(option: argparse.Action) -> str:
     if option.choices is not None and option.metavar is None:
         return "|".join(map(str, option.choices))
     return str(option.metavar or option.dest.upper()) if option.nargs != 0 else ""
-
-
-def usage(name: str, parser: argparse.ArgumentParser) -> str:
-    """The command's usage line: its arguments, the options that it must have, and those that commands share."""
-    words, others = [f"reconciler {name}"], False
-    for option in sorted(options_of(parser), key=lambda each: bool(each.option_strings)):
-        if option.option_strings and not option.required and option.option_strings[-1] not in SHOWN:
-            others = True
-            continue
-        word = " ".join(filter(None, [option.option_strings[0] if option.option_strings else "", _value(option)]))
-        word += " …" if option.nargs in ("+", argparse.REMAINDER) or isinstance(option, argparse._AppendAction) else ""
-        words.append(word if option.required else f"[{word}]")
-    return " ".join([*words, "[OPTION …]"] if others else words)
 
 
 def _row(option: argparse.Action) -> str:
@@ -92,16 +93,14 @@ def _row(option: argparse.Action) -> str:
 
 
 def command_part(command: str) -> str:
-    """A command's usage, its description, and the options that are its own."""
-    lines, rows = [""], dict[str, None]()
-    for name, parser in parsers_of(command):
-        lines.append(f"    {usage(name, parser)}")
-        rows |= dict.fromkeys(_row(each) for each in options_of(parser) if not _is_shared(each))
-    lines.append("")
+    """A command's usage, its description, and the options that are its own, in a table for each action."""
+    parsers = dict(parsers_of(command))
     description = help_of(command).description or ""
+    lines = ["", *(f"    {usage(name, parser)}" for name, parser in parsers.items()), ""]
     lines += [f"{textwrap.fill(' '.join(part.split()), WIDTH)}\n" for part in description.strip().split("\n\n")]
-    if rows:
-        lines += ["|||", "|---|---|", *rows, ""]
+    for name, parser in parsers.items():
+        if rows := [_row(each) for each in options_of(parser) if not _is_shared(each)]:
+            lines += [f"|{name.removeprefix(command).strip()}||", "|---|---|", *rows, ""]
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
-"""Writes a plan's offsets into the jobs' stores. It first checks the destination and the stores again, shows each
-stored offset beside the new one, and asks. Then it writes one job after the other: it keeps the job's plan in the state
-store, writes each row only if it is still as it was read, reads all of them back, and records where the job lives. It
-is safe to repeat: it finishes what a run was killed at, and a job that the plan has moved is left alone.
+"""Writes a plan's offsets into the jobs' stores. It checks the destination and the stores again, shows each stored
+offset beside the new one, and asks. Then it writes one job after the other: it keeps the job's plan in the state store,
+writes each row only if it has not changed, reads all rows back, and records where the job lives. It is safe to repeat:
+it finishes a run that was killed, and skips a job that the plan has moved.
 """
 
 from __future__ import annotations

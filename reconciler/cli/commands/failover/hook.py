@@ -1,11 +1,10 @@
-"""Runs before a job's command at every start, on either cluster, and replaces itself with the command, which finds
-in its environment which cluster it reads, and from which offsets.
+"""Runs before a job's command at every start, on either cluster, and replaces itself with the command. The command
+finds in its environment which cluster it reads, and from which offsets.
 
-Where the job lives is recorded in the state store. One that was never moved starts with its own stored offsets, and
-nothing is contacted for it. One that was moved is checked against the cluster where it lives, and offsets that need it
-are corrected. One that is moving (reconciler move --to) is checked against the cluster that it moves to; its offsets
-are written there, and it lives there from then on. If a partition needs a decision, the command is not run. So the hook
-is safe before every start, and it never moves a job by itself.
+The state store records where the job lives. A job that was never moved starts with its own stored offsets, and no
+cluster is contacted. A job that was moved is checked where it lives, and wrong offsets are corrected. A job that is
+moving (reconciler move --to) is checked on the cluster that it moves to; its offsets are written there, and it lives
+there from then on. If a partition needs a decision, the command is not run. The hook moves no job by itself.
 """
 
 from __future__ import annotations

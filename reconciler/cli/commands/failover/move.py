@@ -1,9 +1,9 @@
 """Moves jobs to another cluster: checks all of them there, shows one line a job, asks, and records which may go. Each
 job's hook then moves it at its next start. A job that must not start there is not moved: decide with --set or --accept,
-and give its hook the same once. The way back is the same command. --cancel takes back a move that has not ended:
-offsets that are written already are put back.
+and give its hook the same once. The way back is the same command. --cancel takes back a move that has not ended, and
+puts back offsets that are written already.
 
-For jobs that have run before this product knew them, --to HOME says once that they live at home, and shows whether
+For jobs that ran before this product was installed, --to HOME records once that they live at home, and shows whether
 their offsets hold there.
 """
 

@@ -1,7 +1,7 @@
-"""Gives back the offsets that jobs had before their last move, or correction, as long as a job has processed nothing
-since. It shows, for each partition, the offset now and the one before, and what is read again or skipped; then it asks,
-and begins a new stay. A job that has gone on is left as it is: move it instead. A move that has not ended is taken back
-by reconciler move --cancel.
+"""Gives back the offsets that jobs had before their last move or correction, if they have processed nothing since. It
+shows, for each partition, the offset now and the one before, and what is read again or skipped. Then it asks, and
+begins a new stay. A job that has processed records since is not changed: move it instead. To take back a move that has
+not ended: reconciler move --cancel.
 """
 
 from __future__ import annotations

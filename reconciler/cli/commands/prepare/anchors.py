@@ -1,7 +1,7 @@
-"""Moves stored offsets with their anchors, and what the [state] store records of the jobs, as JSON lines: export prints
-the rows of a job's store, where the job lives, its plans, and the newest numbers of its journal; import writes rows
-into any writable store, and the rest into a state store that lacks it. Without PATH the lines go to stdout, or come
-from stdin. Neither reads the destination's log.
+"""Moves stored offsets with their anchors, and the jobs' entries of the [state] store, as JSON lines. export prints the
+rows of a job's store, where the job lives, its plans, and the newest numbers of its journal. import writes rows into
+any writable store, and the rest into a state store that lacks it. Without PATH the lines go to stdout, or come from
+stdin. Neither reads the destination's log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes a configuration whose comments give the origin of each line. MirrorMaker's own topics on the destination
-give the source's name and the naming of topics; groups with offsets of mirrored topics in the store become jobs;
-and a sample of each topic's records shows what identifies them.
+give the source's name and the naming of topics. Groups with offsets of mirrored topics become jobs. A sample of each
+topic's records shows what identifies them.
 
 On a terminal it asks, and offers its findings as defaults; with --yes it accepts them. It only reads, and connects
 to the destination and the store, never to the source. Passwords are not written: the file names environment

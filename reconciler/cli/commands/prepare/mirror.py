@@ -1,8 +1,8 @@
-"""Reports what MirrorMaker 2 says of itself at the destination: for every partition of the jobs' topics the last
-source offset and the age of what was delivered, its offset syncs, gaps and records that were sent again; for every
-group with checkpoints, how far it is behind, and what a start at MirrorMaker's own offset would read again and
-skip; what a failover would find now if the jobs had no anchors; and the one property of MirrorMaker to set
-first. It writes nothing, and needs nothing from the source.
+"""Reports what MirrorMaker 2 has recorded of itself at the destination. For each partition: the last source offset,
+the age of the newest record, offset syncs, gaps, and records that were sent again. For each group with checkpoints: how
+far it is behind, and what a start at MirrorMaker's own offset would read again and skip. Then: what a failover would
+find if the jobs had no anchors, and the one property of MirrorMaker to set first. It writes nothing, and needs nothing
+from the source.
 """
 
 from __future__ import annotations

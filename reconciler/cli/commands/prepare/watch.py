@@ -1,6 +1,6 @@
-"""Checks every job repeatedly, read-only, and serves the results as metrics for Prometheus: while a job runs on the
-source, what a failover would find; while it runs on the watched cluster, mismatches. SIGHUP reloads the
-configuration; SIGTERM and SIGINT stop it.
+"""Checks every job repeatedly, read-only, and serves the results as metrics for Prometheus: what a move to the other
+cluster would find, and on a watched cluster where a job lives, mismatches. SIGHUP reloads the configuration; SIGTERM
+and SIGINT stop it.
 """
 
 from __future__ import annotations
