@@ -12,6 +12,7 @@ from reconciler.cli.main import COMMANDS, module_of
 from reconciler.config.file import load_config
 from reconciler.config.settings import MEANINGS
 from reconciler.config.table import Table
+from reconciler.core.verdicts import Verdict
 from tests import ROOT
 from tests.documents import generate, metrics_page
 
@@ -84,6 +85,11 @@ def test_every_command_is_in_the_reference() -> None:
     pages = [path.read_text("utf-8") for path in (DOCS / "reference" / "commands").glob("*.md")]
     heads = [head for text in pages for head in re.findall(r"^## ([a-z-]+)\n\n<!--\1-->$", text, re.MULTILINE)]
     assert sorted(heads) == sorted(COMMANDS)
+
+
+def test_the_findings_are_listed_from_best_to_worst() -> None:
+    rows = page("reference/findings.md").partition("| finding |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE) == [each.value for each in sorted(Verdict)]
 
 
 def test_details_that_a_page_explains_are_details() -> None:

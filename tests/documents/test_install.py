@@ -28,6 +28,11 @@ def test_the_first_command_installs_for_a_user_and_runs_the_demo() -> None:
     assert demo == ".venv/bin/reconciler demo"
 
 
+def test_the_guide_installs_as_the_readme_does() -> None:
+    section = (ROOT / "docs/guide.md").read_text(encoding="utf-8").partition("## 1.")[2].partition("\n## ")[0]
+    assert re.findall(r"^    (pip .*)", section, re.MULTILINE) == ["pip install ."]
+
+
 def test_what_the_first_command_installs_opens_every_store_that_the_demo_uses() -> None:
     """The tests' own environment has all extras: their packages are hidden here."""
     extras = [needs for name, needs in PACKAGE["optional-dependencies"].items() if name not in ("all", "test")]
