@@ -1,4 +1,4 @@
-"""Tests, in the same rooms as the product: ``tests/stores/hbase`` tests ``reconciler/stores/hbase``, and so on."""
+"""Tests, in the same rooms as the product: ``tests/places/hbase`` tests ``reconciler/places/hbase``, and so on."""
 
 from pathlib import Path
 

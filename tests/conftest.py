@@ -27,8 +27,8 @@ from reconciler.core.errors import ConfigError, Unreachable
 from tests.spark.archived import share_classes
 
 if TYPE_CHECKING:
-    from tests.lab.kafka import KafkaCluster
-    from tests.lab.real_clusters import Clusters
+    from tests.demo.lab.kafka import KafkaCluster
+    from tests.demo.lab.real_clusters import Clusters
     from tests.world import World
 
 pytest_plugins = (
@@ -37,15 +37,15 @@ pytest_plugins = (
     "tests.in_memory",
     "tests.kafka.security.fixtures",
     "tests.spark.fixtures",
-    "tests.stores.files.fixtures",
-    "tests.stores.hbase.fixtures",
-    "tests.stores.postgresql.fixtures",
-    "tests.stores.zookeeper.fixtures",
+    "tests.places.files.fixtures",
+    "tests.places.hbase.fixtures",
+    "tests.places.postgresql.fixtures",
+    "tests.places.zookeeper.fixtures",
 )
 """Fixtures that tests of several rooms use. Importing these modules starts nothing and loads no client."""
 
-# Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start, too.
-# As ``reconciler.lab.broker.QUICK_JVM``, which is not imported for fast tests. Spark runs chmod for every file that it
+# Spark lives for seconds here, again and again: a JVM that is quick to start, in every process that tests start.
+# As ``demo.lab.broker.QUICK_JVM``, which is not imported for fast tests. Spark runs chmod for every file that it
 # writes: VFORK saves the helper program that would start each.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
@@ -117,7 +117,7 @@ def _cannot(reason: str) -> NoReturn:
 def kafka_jars() -> Path:
     """The cached jars of Kafka; fetched when they are not there. The first run on a machine archives their classes."""
     from reconciler import artifacts
-    from tests.lab.archives import archive_kafka
+    from tests.demo.lab.archives import archive_kafka
 
     try:
         artifacts.java_executable()
@@ -134,7 +134,7 @@ def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
     Mirrors into the shared destination need a ``connect`` name each.
     """
-    from tests.lab.real_clusters import SharedClusters, chosen
+    from tests.demo.lab.real_clusters import SharedClusters, chosen
 
     home = tmp_path_factory.getbasetemp()
     folder = (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home) / "shared-clusters"

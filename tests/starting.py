@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 from reconciler.config.file import Config, Job, load_config
-from reconciler.hook.start import Start
-from reconciler.hook.where import place_of
+from reconciler.jobs.hook.start import Start
+from reconciler.jobs.hook.where import place_of
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase, Stamp

@@ -21,10 +21,10 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, Row, TopicPartition
-from reconciler.stores.registry import open_store
 from tests import ROOT
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 from tests.starting import with_empty_state, with_state
 from tests.waiting import LIMIT_S
 

@@ -23,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.core.errors import ReconcilerError
 from reconciler.demo import proof
 from reconciler.demo.job import IDS, KILLED, Query, Work, run
-from reconciler.lab import traffic
-from reconciler.lab.in_use import ClusterAt
+from reconciler.demo.lab import traffic
+from reconciler.demo.lab.in_use import ClusterAt
 from reconciler.state.start import START_VARIABLE
 
 TOPIC, MIRRORED, PARTITIONS = "events", "a.events", 4

@@ -2,7 +2,7 @@
 # jars.sh kafka|hbase|spark: puts that set of jars into /out with the product's own fetcher.
 #
 # The product defines the sets of Kafka and Spark; the tests define that of HBase, which only they start
-# (tests/lab/servers/jars.py, which the Dockerfile copies as server_jars).
+# (tests/demo/lab/servers/jars.py, which the Dockerfile copies as server_jars).
 # A set that is already in /jars is used unchanged. Otherwise Maven is installed; MAVEN_MIRROR replaces Maven Central.
 set -euo pipefail
 case $1 in

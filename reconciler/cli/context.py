@@ -18,16 +18,16 @@ from reconciler.cli.terminal.progress import CopyDisplay
 from reconciler.config.file import Config, Job, load_config
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.engine import Progress
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.fileio import read_regular, why
-from reconciler.formats.plan import Plan, parse_plan
+from reconciler.kafka.engine import Progress
+from reconciler.plan.document import Plan, parse_plan
 
 if TYPE_CHECKING:
     from reconciler.failover.check import Checked
-    from reconciler.trust.ed25519 import PrivateKey
+    from reconciler.plan.ed25519 import PrivateKey
 
 PASSPHRASE = "RECONCILER_KEY_PASSPHRASE"
 _MAKE_ONE = "Make one with: reconciler plan -c FILE -o PLAN"
@@ -115,7 +115,7 @@ def private_key(path: Path) -> PrivateKey:
 
     Raises ConfigError for an unusable key, and for a missing passphrase if stdin is not a terminal.
     """
-    from reconciler.trust import signing
+    from reconciler.plan import signing
 
     return signing.private_key(path, partial(_passphrase, path))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from reconciler.fileio import FileKind
-from reconciler.formats import anchor_lines, plan
+from reconciler.plan import document as plan
+from reconciler.state import anchor_lines
 
 PLAN = FileKind.of_json("a plan", plan.FORMAT)
 ANCHORS = FileKind.of_json("an export of anchors", anchor_lines.FORMAT)

@@ -24,6 +24,7 @@ from reconciler.config.addresses import (
     scheme_of,
     shared_brokers,
 )
+from reconciler.config.identity import IdentitySettings, identity_from_settings
 from reconciler.config.ownership import Doubt, doubt_about, refuse_unlisted
 from reconciler.config.places import place_of
 from reconciler.config.secrets import fill, hidden
@@ -49,8 +50,7 @@ from reconciler.core.errors import ConfigError, together
 from reconciler.core.policies import Behind, NoAnchor, StartPlace
 from reconciler.core.question import StartAt
 from reconciler.fileio import why
-from reconciler.formats.plan import StartPolicy
-from reconciler.identity import IdentitySettings, identity_from_settings
+from reconciler.plan.document import StartPolicy
 
 __all__ = [
     "Cluster",

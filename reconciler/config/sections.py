@@ -11,12 +11,12 @@ from reconciler.config.settings import (
     MetricsSettings,
     MirrorSettings,
     SearchSettings,
-    TrustSettings,
     WatchSettings,
 )
 from reconciler.config.streams import Naming, Stream
 from reconciler.config.table import Faults, Table, Unknown
 from reconciler.core.policies import TOPIC_NAME, TopicPolicy, TopicTemplate
+from reconciler.plan.signing import TrustSettings
 
 S = TypeVar("S", MetricsSettings, MirrorSettings)
 _ONE_RULE = 'One rule for all topics is written like policy = "{topic}.replica".'

@@ -11,8 +11,9 @@ from reconciler.core.anchors import Anchor, Identity, TopicPartition
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.core.policies import NoAnchor, TopicTemplate
 from reconciler.core.question import StartAt
-from reconciler.formats.plan import StartPolicy
 from reconciler.near import known_names
+from reconciler.plan.document import StartPolicy
+from reconciler.plan.signing import TrustSettings
 
 DAY_MS = 86_400_000
 
@@ -218,20 +219,6 @@ class Job:
     def has_pattern_of(self, topic: str) -> bool:
         """Whether a pattern of the job matches a topic's name at its origin."""
         return topic not in self.ignore_topics and any(fnmatchcase(topic, each) for each in self.patterns)
-
-
-@dataclass(frozen=True, slots=True)
-class TrustSettings:
-    """``[trust]``: whose plans may be applied.
-
-    ``trusted_keys`` are Ed25519 public keys (PEM), by path or as text; where a signature is required, one of them must
-    have signed. ``signing_key`` is the path of the private key with which ``hook`` signs the plans that it applies.
-    """
-
-    require_signature: bool = False
-    trusted_keys: tuple[str, ...] = ()
-    signing_key: str | None = None
-    signing_passphrase: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

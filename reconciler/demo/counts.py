@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.lab.traffic import Event, user_of
+from reconciler.demo.lab.traffic import Event, user_of
 
 WINDOW_MINUTES = 4
 WINDOW_MS = WINDOW_MINUTES * 60_000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from reconciler.demo.counts import WINDOW_MINUTES
-from reconciler.lab.traffic import ID_HEADER
+from reconciler.demo.lab.traffic import ID_HEADER
 from reconciler.spark.started import Job, job
 from reconciler.state.start import load
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from reconciler.lab.in_use import ClusterInUse
-from reconciler.lab.traffic import ID_HEADER
+from reconciler.demo.lab.in_use import ClusterInUse
+from reconciler.demo.lab.traffic import ID_HEADER
 
 
 @dataclass(frozen=True, slots=True)

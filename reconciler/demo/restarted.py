@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.clock import clock_ms
+from reconciler.demo.lab import traffic
+from reconciler.demo.lab.in_use import ClusterInUse
+from reconciler.demo.lab.mirror import MirrorMaker
 from reconciler.demo.proof import Alternative, alternative, copies
 from reconciler.demo.stage import Stage
-from reconciler.formats.plan import parse_plan
+from reconciler.kafka.mirror.reading import OwnTopics, Wanted, read_pairs
+from reconciler.kafka.mirror.topics import checkpoints_topic
 from reconciler.kafka.reader import KafkaLogReader
-from reconciler.lab import traffic
-from reconciler.lab.in_use import ClusterInUse
-from reconciler.lab.mirror import MirrorMaker
-from reconciler.mirror.reading import OwnTopics, Wanted, read_pairs
-from reconciler.mirror.topics import checkpoints_topic
+from reconciler.plan.document import parse_plan
 from reconciler.ports import TopicPartition
 
-log = logging.getLogger("reconciler.lab.traffic")  # librdkafka's own lines, which only --debug shows
+log = logging.getLogger("reconciler.demo.lab.traffic")  # librdkafka's own lines, which only --debug shows
 
 BEST = {"emit.checkpoints.interval.seconds": "1", "sync.group.offsets.interval.seconds": "1", "offset.lag.max": "0"}
 """MirrorMaker's settings for the closest offsets that it can sync. The last one notes the offset of every record."""

@@ -14,6 +14,9 @@ from reconciler.clock import clock_ms
 from reconciler.demo import proof, restarted, stateful
 from reconciler.demo.counts import WINDOW_MS
 from reconciler.demo.job import IDS, Query, Work
+from reconciler.demo.lab import traffic
+from reconciler.demo.lab.kafka import Broker
+from reconciler.demo.lab.mirror import MirrorMaker
 from reconciler.demo.restarted import BEST, BILLING, REPORTS, Restarted, RestartedMirror, read_and_commit
 from reconciler.demo.stage import (
     COUNTS_JOB,
@@ -26,10 +29,7 @@ from reconciler.demo.stage import (
     TOPIC,
     Stage,
 )
-from reconciler.formats.plan import parse_plan
-from reconciler.lab import traffic
-from reconciler.lab.kafka import Broker
-from reconciler.lab.mirror import MirrorMaker
+from reconciler.plan.document import parse_plan
 from reconciler.state.start import CHECKPOINT_VARIABLE, START_VARIABLE
 
 DELETED, PRODUCED, LATER, REPORTED = 3_000, 22_000, 2_000, 2_000

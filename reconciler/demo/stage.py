@@ -14,9 +14,9 @@ from pathlib import Path
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.demo.job import KILLED, Work
+from reconciler.demo.lab.kafka import QUICK_JVM
+from reconciler.demo.lab.processes import Child, kill_all
 from reconciler.fileio import making
-from reconciler.lab.kafka import QUICK_JVM
-from reconciler.lab.processes import Child, kill_all
 from reconciler.state.start import PLAN_VARIABLE
 
 TOPIC, GROUP, PARTITIONS = "events", "clicks", 4

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from reconciler.demo.counts import Comparison, compare, counts_in, plain_counts
 from reconciler.demo.job import COUNTS, Query
+from reconciler.demo.lab.traffic import Event
 from reconciler.demo.stage import COUNTS_BACK, COUNTS_JOB, COUNTS_ON_A, COUNTS_ON_B, MIRRORED, TOPIC, Stage
-from reconciler.formats.plan import parse_plan
-from reconciler.formats.start_offsets import planned_text
-from reconciler.lab.traffic import Event
+from reconciler.plan.document import parse_plan
+from reconciler.plan.start_offsets import planned_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, together
-from reconciler.stores.registry import open_store
+from reconciler.places.registry import open_store
 
 log = logging.getLogger("reconciler.check")
 
@@ -23,7 +23,7 @@ def refuse_wrong(config: Config, jobs: Sequence[Job], *, sinks: bool = False) ->
         try:
             _open(config, job.store)
             if sinks and job.sinks:
-                from reconciler.sinks.registry import open_sink  # noqa: PLC0415 (others need no sinks)
+                from reconciler.failover.sinks.registry import open_sink  # noqa: PLC0415 (others need no sinks)
 
                 for sink in job.sinks:
                     open_sink(sink)

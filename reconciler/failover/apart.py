@@ -25,10 +25,10 @@ from reconciler.failover.decisions import refuse_several_places
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import ByHand, Outside, StoreOpener, WrongDecision
 from reconciler.failover.unlisted import UnlistedTopics, find_unlisted, refuse_unlisted
-from reconciler.formats.plan import NotJudged
+from reconciler.places.common import ReadOnlyStore
+from reconciler.places.registry import traits
+from reconciler.plan.document import NotJudged
 from reconciler.ports import Capabilities, OffsetStore, Row
-from reconciler.stores.common import ReadOnlyStore
-from reconciler.stores.registry import traits
 
 STORE_FAILURES = 2
 """Jobs in a row that a store must fail before its other jobs are not waited for: one job alone may be the cause."""

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from reconciler import __version__, engine
+from reconciler import __version__
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import Changed, ReconcilerError
 from reconciler.core.question import Limits
 from reconciler.core.reconcile import NO_OFFSET
 from reconciler.core.verdicts import Finding, Position, Verdict
-from reconciler.engine import EngineSettings
 from reconciler.failover import positions
 from reconciler.failover.corrections import Corrections
 from reconciler.failover.decisions import accepts, refuse_several_places, refuse_several_verdicts
@@ -34,7 +33,10 @@ from reconciler.failover.numbers import JobRows, read_rows
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.passes import Found, Passes, is_handed_over, unresolved
 from reconciler.failover.unanchored import mirror_evidence
-from reconciler.formats.plan import (
+from reconciler.kafka import engine
+from reconciler.kafka.engine import EngineSettings
+from reconciler.near import NearTopics
+from reconciler.plan.document import (
     JobPlan,
     NotJudged,
     PartitionPlan,
@@ -42,8 +44,7 @@ from reconciler.formats.plan import (
     StartPolicy,
     why_stopped,
 )
-from reconciler.formats.plan_sinks import SinkRow
-from reconciler.near import NearTopics
+from reconciler.plan.sinks import SinkRow
 from reconciler.ports import ClusterInfo, LogReader, apart
 from reconciler.waits import beside
 
@@ -134,7 +135,9 @@ def check(config: Config, jobs: Sequence[Job], outside: Outside, by_hand: ByHand
         plans |= {job.name: positions.with_end_rows(plans[job.name], job, furthest[job.name]) for job in ends}
     to_write, to_reanchor = _to_write(plans, starts, config)
     if any(config.chosen(name)[0].sinks for name in plans):
-        from reconciler.failover.sinks import with_sinks  # jobs without sinks start without these rooms
+        from reconciler.failover.sinks.judging import (
+            with_sinks,  # jobs without sinks start without these rooms
+        )
 
         plans = with_sinks(config, plans, (name for name, _ in to_write))
     plan = plan_of(config, outside.now_ms(), starts.cluster_id, starts.gathered, [plans[job.name] for job in jobs])

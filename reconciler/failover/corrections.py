@@ -9,9 +9,9 @@ from reconciler.config.file import Config, Job
 from reconciler.core.policies import StartPlace
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.stored import Selected
-from reconciler.formats.plan import PartitionPlan
+from reconciler.places.registry import traits
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row
-from reconciler.stores.registry import traits
 
 Planned = tuple[PartitionPlan, Selected]
 """A plan's row, and the stored rows that it is about."""

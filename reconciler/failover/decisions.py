@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from reconciler.config.file import Config, Job
+from reconciler.core.decimal_text import some
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import job_topics
 from reconciler.failover.outside import ByHand, WrongDecision
-from reconciler.formats.decimal_text import some
-from reconciler.formats.plan import JobPlan, PartitionPlan
+from reconciler.plan.document import JobPlan, PartitionPlan
 
 MOST_NAMES = 20
 PLACED = "set by hand"

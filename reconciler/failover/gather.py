@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from reconciler.config.file import Config, Job
 from reconciler.config.settings import Left
 from reconciler.core.anchors import StoredOffset
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import NoAnchor
 from reconciler.core.question import Limits, Question, StartAt, latest_possible_ms
 from reconciler.core.verdicts import Finding, Verdict
 from reconciler.failover.numbers import JobRows
 from reconciler.failover.stored import Selected, is_unread
-from reconciler.formats.decimal_text import counted
 from reconciler.near import NearTopics
+from reconciler.places.registry import is_end_of_batch
 from reconciler.ports import UNKNOWN_PARTITION, ClusterInfo, Malformed, Row, TopicPartition
-from reconciler.stores.registry import is_end_of_batch
 
 if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence

@@ -21,7 +21,7 @@ from reconciler.failover.outside import Outside, StoreOpener, connect, nothing_r
 
 if TYPE_CHECKING:
     from reconciler.config.streams import Stream
-    from reconciler.formats.plan import Plan
+    from reconciler.plan.document import Plan
     from reconciler.state.jobs import JobState
     from reconciler.state.locations import Location, Stamp
     from reconciler.state.plans import Numbers
@@ -162,7 +162,7 @@ def who() -> str:
 
 def stores(config: Config, client: Mapping[str, str] | None = None, **more: Any) -> StoreOpener:
     """Opens stores by address. Groups are those of the destination, or of the cluster of ``client``."""
-    from reconciler.stores.registry import open_store
+    from reconciler.places.registry import open_store
 
     client = config.destination.client if client is None else client
     return partial(open_store, kafka_client=client, timeout_s=config.search.request_timeout_s, **more)

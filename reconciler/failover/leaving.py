@@ -32,7 +32,7 @@ def groups_of(config: Config) -> CommitsLeft:
     source = config.source
 
     def opened() -> OffsetStore:
-        from reconciler.stores.registry import open_store
+        from reconciler.places.registry import open_store
 
         if source is None:
             raise Unreachable(NO_CLUSTER)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reconciler.config.file import Config
+from reconciler.core.decimal_text import some
 from reconciler.core.visible import command
-from reconciler.formats.decimal_text import some
-from reconciler.formats.plan import JobPlan
-from reconciler.stores.registry import traits
+from reconciler.places.registry import traits
+from reconciler.plan.document import JobPlan
 
 
 def begin_anew(config: Config, jobs: Iterable[JobPlan], corrected: Iterable[str]) -> list[JobPlan]:

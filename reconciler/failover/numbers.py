@@ -21,12 +21,12 @@ from reconciler.failover.recorded import JobPlace, Recorded, Undecided
 from reconciler.failover.stored import Selected, of_mirror, of_record
 from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
 from reconciler.failover.whereabouts import numbers_on
-from reconciler.mirror.commits import mirrors_to, of_any_mirror
+from reconciler.kafka.mirror.commits import mirrors_to, of_any_mirror
+from reconciler.places.registry import is_end_of_batch, traits
 from reconciler.ports import UNKNOWN_PARTITION, OffsetStore, Row, TopicPartition, by_key
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry
 from reconciler.state.locations import Location, Phase, Stamp, first
-from reconciler.stores.registry import is_end_of_batch, traits
 
 Numbers = Mapping[TopicPartition, Recorded | Undecided]
 """By the keys where the job lives."""

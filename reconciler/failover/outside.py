@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from reconciler import engine
 from reconciler.clock import clock_ms
 from reconciler.config.file import SearchSettings
 from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
-from reconciler.kafka import import_client
+from reconciler.kafka import engine, import_client
+from reconciler.kafka.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka.patient import PatientReader
 from reconciler.near import NearTopics
 from reconciler.ports import LogReader, OffsetStore, Row
@@ -130,7 +129,7 @@ def connect(client: Mapping[str, str], *, timeout_s: float, memory: int) -> Iter
     import_client()
     from reconciler.kafka.apart import open_log
     from reconciler.kafka.requests import topics_of
-    from reconciler.stores.registry import open_store
+    from reconciler.places.registry import open_store
 
     with closing(open_log(client, timeout_s=timeout_s, memory=memory)) as reader:
         opener = partial(open_store, kafka_client=client, timeout_s=timeout_s)

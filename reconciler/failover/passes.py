@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from reconciler import engine
 from reconciler.clock import stamp
 from reconciler.core.anchors import IdOrder, StoredOffset
 from reconciler.core.question import Question, possible_time_ms
 from reconciler.core.reconcile import place, place_at_time, reconcile, unresolved_if_unread
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.repartition import (
@@ -31,6 +29,8 @@ from reconciler.failover.repartition import (
     not_newer_than,
     span_of,
 )
+from reconciler.kafka import engine
+from reconciler.kafka.engine import EngineSettings, Inquiry
 from reconciler.ports import LogReader, TopicPartition
 
 MOST_PAIRS = 64

@@ -14,7 +14,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.settings import job_on
 from reconciler.config.streams import Stream
 from reconciler.core.errors import ConfigError, NotCreated, ReconcilerError
-from reconciler.mirror.topics import is_internal
+from reconciler.kafka.mirror.topics import is_internal
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.verdicts import STOPS, Position, Verdict
 from reconciler.failover.decisions import is_placed
 from reconciler.failover.numbers import job_topics
-from reconciler.formats.plan import JobPlan, PartitionPlan
-from reconciler.stores.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
+from reconciler.places.registry import checkpoint_path, end_of_batch, is_end_of_batch, traits
+from reconciler.plan.document import JobPlan, PartitionPlan
 
 if TYPE_CHECKING:
-    from reconciler.checkpoints.restart import Checkpoint
+    from reconciler.places.checkpoint.restart import Checkpoint
 
 Furthest = Mapping[tuple[str, int], int]
 """By topic (as in the checkpoint) and partition: the furthest end of a batch that its sources end differently."""
@@ -40,7 +40,7 @@ def end_jobs(config: Config, jobs: Sequence[Job]) -> list[tuple[Job, Furthest]]:
     repeating = [job for job in jobs if traits(job.store).corrected_in_copy and not is_end_of_batch(job.store)]
     if not repeating:
         return []
-    from reconciler.checkpoints.reading import read_checkpoint
+    from reconciler.places.checkpoint.reading import read_checkpoint
 
     found = [(job, read_checkpoint(checkpoint_path(job.store))) for job in repeating]
     for job, checkpoint in found:
@@ -77,7 +77,7 @@ def end_job(job: Job) -> Job:
 
 def uneven_ends(found: Checkpoint) -> Furthest:
     """The partitions that a repeated batch's sources read up to different offsets, as a self-join's may."""
-    from reconciler.checkpoints.log import by_partition
+    from reconciler.places.checkpoint.log import by_partition
 
     ends = by_partition(each.end for each in found.positions)
     return {(at.topic, at.partition): max(offsets) for at, offsets in ends.items() if len(set(offsets)) > 1}

@@ -29,6 +29,7 @@ from reconciler.config.file import Config, Job
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Names
 from reconciler.core.errors import NotCreated, Refused, Unreachable
+from reconciler.places.registry import traits as traits_of
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, OffsetReader, Row, TopicPartition, Traits
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition, known_of
@@ -36,7 +37,6 @@ from reconciler.state.locations import Location, Phase
 from reconciler.state.moving import refuse_later
 from reconciler.state.plans import Numbers
 from reconciler.state.stored import Doubt, Found, Known, PlanRow, Stored, from_entry, newest, read_number
-from reconciler.stores.registry import traits as traits_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.core.anchors import Anchor, Names, StoredOffset
 from reconciler.failover.recorded import Basis, Recorded, Undecided
+from reconciler.places.common import noted
 from reconciler.ports import Malformed, Row, TopicPartition
 from reconciler.state.stored import Stored
-from reconciler.stores.common import noted
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from reconciler.core.errors import ConfigError
 from reconciler.failover import leaving, patterns
 from reconciler.failover.whereabouts import direction_of
 from reconciler.kafka.requests import topics_of
+from reconciler.places.registry import open_store, traits
 from reconciler.ports import topic_counts
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location
-from reconciler.stores.registry import open_store, traits
 
 
 def expanded(

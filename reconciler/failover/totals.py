@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from reconciler.core.decimal_text import counted
 from reconciler.core.verdicts import Position, Skips
 from reconciler.failover import positions
-from reconciler.formats.decimal_text import counted
-from reconciler.formats.plan import PartitionPlan, Plan, skips_words
+from reconciler.plan.document import PartitionPlan, Plan, skips_words
 
 
 def replay_total(plan: Plan) -> str:

@@ -18,7 +18,7 @@ from reconciler.ports import LogReader
 
 if TYPE_CHECKING:
     from reconciler.core.mirror_pairs import MirrorEvidence
-    from reconciler.mirror.reading import Known, OwnTopics, Wanted
+    from reconciler.kafka.mirror.reading import Known, OwnTopics, Wanted
 
 OWN_COPY = "the checkpoint is a copy that was made for the destination, so its offsets are the destination's already"
 NOT_SYNCED = "no checkpoint of the group names this offset, so MirrorMaker did not put it there"
@@ -32,7 +32,7 @@ def mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogR
         bare = [each for each in bare if each[0].job.identity.source_value_of is not None and not each[0].translated]
     if not bare:
         return {}
-    from reconciler.mirror.reading import Known, read_pairs
+    from reconciler.kafka.mirror.reading import Known, read_pairs
 
     asked = [(at, offset) for at, offset in bare if not (stops or at.numbered_here)]
     known = Known()
@@ -44,7 +44,7 @@ def mirror_evidence(config: Config, places: Sequence[JobPartition], reader: LogR
 
 def _wanted(at: JobPartition, offset: int) -> Wanted:
     """The pairs to read for a place. Only checkpoints know the source's number of a translated one."""
-    from reconciler.mirror.reading import Wanted
+    from reconciler.kafka.mirror.reading import Wanted
 
     if at.translated:
         return Wanted(at.source, at.destination, None, at.job.group_names)
@@ -53,7 +53,7 @@ def _wanted(at: JobPartition, offset: int) -> Wanted:
 
 def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
     """``known`` with the positions that Connect committed, if they may show whose the offset syncs are."""
-    from reconciler.mirror.positions import read_positions
+    from reconciler.kafka.mirror.positions import read_positions
 
     alias = config.topics.alias
     if not known.syncs or known.is_one_way:
@@ -63,9 +63,9 @@ def with_positions(config: Config, known: Known, reader: LogReader) -> Known:
 
 def own_topics(config: Config) -> OwnTopics:
     """MirrorMaker's own topics here, as configured; else by the names that it gives them."""
-    from reconciler.mirror.positions import usual_topics
-    from reconciler.mirror.reading import OwnTopics
-    from reconciler.mirror.topics import USUAL_SEPARATORS, checkpoints_topic, own_names
+    from reconciler.kafka.mirror.positions import usual_topics
+    from reconciler.kafka.mirror.reading import OwnTopics
+    from reconciler.kafka.mirror.topics import USUAL_SEPARATORS, checkpoints_topic, own_names
 
     alias, marks = config.topics.alias, dict.fromkeys((config.topics.separator, "."))
     usual = [own_names(alias, mark) for mark in marks]

@@ -23,22 +23,22 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
-from reconciler import engine
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import Anchor, Identity, Record, StoredOffset, fingerprint
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import NotRead, ReconcilerError
 from reconciler.core.probes import Search, ask_edges, ask_read
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import JobPartition, Key
 from reconciler.failover.leaving import LIMIT_S
 from reconciler.failover.outside import Outside
 from reconciler.failover.passes import Found
 from reconciler.failover.repartition import holds_anchor
-from reconciler.formats.decimal_text import counted
+from reconciler.kafka import engine
+from reconciler.kafka.engine import EngineSettings, Inquiry
 from reconciler.ports import ClusterInfo, LogReader
 
 MOST = 10_000

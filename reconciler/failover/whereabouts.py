@@ -14,11 +14,11 @@ from reconciler.config.settings import Left
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import ConfigError
+from reconciler.places.registry import checkpoint_at, traits
 from reconciler.ports import TopicPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
 from reconciler.state.stored import Stored
-from reconciler.stores.registry import checkpoint_at, traits
 
 Locations = Mapping[str, Location | None]
 """The newest location of each job, by its name."""

@@ -10,14 +10,14 @@ from contextlib import closing
 from dataclasses import replace
 
 from reconciler.config.file import Cluster, Config, Job
+from reconciler.config.identity import settings_of
 from reconciler.core.anchors import Record, real_topic_id
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError, NotRead, ReconcilerError
 from reconciler.core.unanchored.spelling import reader_of
 from reconciler.failover.unanchored import own_topics
-from reconciler.formats.decimal_text import counted
-from reconciler.identity import settings_of
-from reconciler.mirror.account import LOCATION
-from reconciler.mirror.reading import Wanted, read_pairs
+from reconciler.kafka.mirror.account import LOCATION
+from reconciler.kafka.mirror.reading import Wanted, read_pairs
 from reconciler.near import near_topics
 from reconciler.ports import Capabilities, ClusterInfo, LogReader, ReadRequest, TopicInfo, TopicPartition
 from reconciler.preflight.identity import are_framed

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from reconciler.config.identity import identity_from_spec, json_step
 from reconciler.core.anchors import FRAME_BYTES, Record, fingerprint, is_framed, order_key, unframed
-from reconciler.identity import identity_from_spec, json_step
 from reconciler.ports import TopicPartition
 
 MOST_FIELDS = 40

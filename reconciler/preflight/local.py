@@ -15,13 +15,13 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode
 from reconciler.core.visible import command
+from reconciler.jobs.watch.listener import ListenAddress, check_tls
 from reconciler.near import near_names
+from reconciler.plan import signing
 from reconciler.preflight.results import Trials
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location
 from reconciler.state.opening import open_state
-from reconciler.trust import signing
-from reconciler.watch.listener import ListenAddress, check_tls
 
 GATEWAY_S = 5.0
 """Seconds to wait for a push gateway."""

@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.config.file import Config, Job
 from reconciler.config.streams import Stream
+from reconciler.core.decimal_text import counted, some
 from reconciler.core.errors import NotCreated, ReconcilerError, Refused
 from reconciler.core.policies import NoAnchor
 from reconciler.failover.numbers import job_topics
+from reconciler.failover.sinks.registry import open_sink
 from reconciler.failover.unlisted import find_unlisted, offsets_of
-from reconciler.formats.decimal_text import counted, some
+from reconciler.places.checkpoint.reading import read_checkpoint
+from reconciler.places.numbers import suspicious_name
+from reconciler.places.registry import checkpoint_path, traits
 from reconciler.ports import Capabilities, ClusterInfo, OffsetStore, Row, TopicPartition
 from reconciler.preflight.results import Trials, World
-from reconciler.sinks.registry import open_sink
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp, first
 from reconciler.state.opening import open_state
-from reconciler.stores.numbers import suspicious_name
-from reconciler.stores.registry import checkpoint_path, traits
 
 
 def abilities(config: Config, jobs: Sequence[Job], world: World, trials: Trials) -> dict[str, Capabilities]:

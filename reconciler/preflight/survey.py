@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from reconciler.config.places import has_groups
 from reconciler.core.anchors import Record
+from reconciler.core.decimal_text import counted, some
 from reconciler.core.errors import ConfigError
 from reconciler.core.probes import Withheld
 from reconciler.failover.no_rows import no_rows, topics_of
-from reconciler.formats.decimal_text import counted, some
-from reconciler.mirror.topics import Mirror
+from reconciler.kafka.mirror.topics import Mirror
 from reconciler.ports import Capabilities, LogReader, OffsetStore, ReadRequest, Row, TopicPartition, groups_of
 
 MOST_PARTITIONS = 20

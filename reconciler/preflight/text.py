@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from reconciler.config.settings import MEANINGS
+from reconciler.core.decimal_text import some
 from reconciler.core.policies import TopicPolicy
 from reconciler.core.visible import is_hidden
-from reconciler.formats.decimal_text import some
-from reconciler.mirror.topics import Mirror
+from reconciler.kafka.mirror.topics import Mirror
+from reconciler.places.numbers import is_undecided
 from reconciler.preflight.identity import NONE, Proposal
-from reconciler.stores.numbers import is_undecided
 
 COLUMNS = 100
 UNNAMED_HOME = "home"

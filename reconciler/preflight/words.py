@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 
 from reconciler.config.addresses import without_secrets
 from reconciler.config.file import Cluster, Config, Job
+from reconciler.config.identity import IdentitySettings, settings_of
 from reconciler.config.settings import MEANINGS
 from reconciler.core.policies import StartPlace
-from reconciler.identity import IdentitySettings, settings_of
+from reconciler.places.numbers import number_of
+from reconciler.places.registry import traits
 from reconciler.ports import Capabilities
-from reconciler.stores.numbers import number_of
-from reconciler.stores.registry import traits
 
 MOST_TOPICS = 12
 _ADDRESSES = ("state.store", "metrics.pushgateway")

@@ -16,8 +16,8 @@ from reconciler.core.anchors import real_topic_id
 from reconciler.core.errors import ConfigError, NeedsPerson, ReconcilerError
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
-from reconciler.formats.start_offsets import EARLIEST, LATEST
 from reconciler.near import MOST_NAMES, near_topics
+from reconciler.plan.start_offsets import EARLIEST, LATEST
 from reconciler.ports import ClusterInfo, LogReader, TopicPartition
 from reconciler.state.start import Start
 

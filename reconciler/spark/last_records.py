@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from time import monotonic
 
 from reconciler.core.anchors import Record
-from reconciler.engine import EngineSettings, Inquiry, run
+from reconciler.jobs.tracking.lookback import last_in
+from reconciler.kafka.engine import EngineSettings, Inquiry, run
 from reconciler.ports import LogReader, TopicPartition
-from reconciler.tracking.lookback import last_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class Job:
 
         Raises as ``require_here`` and ``complete``, and ConfigError for an option that the start decides.
         """
-        from reconciler.identity import identity_from_settings, may_read_headers
+        from reconciler.config.identity import identity_from_settings, may_read_headers
         from reconciler.spark.completing import complete
 
         self.require_here()
@@ -157,9 +157,9 @@ class Job:
         A query that cannot be recorded here goes on, and the log says why. Raises ConfigError for a second query of one
         job and above 10,000 partitions; and NeedsPerson for a query with another checkpoint, which it stops.
         """
+        from reconciler.jobs.tracking.recorder import refuse_many
         from reconciler.spark.tracking.query import SparkQuery
         from reconciler.spark.tracking.watching import Tracking, another
-        from reconciler.tracking.recorder import refuse_many
 
         here = (self.start.store_id, self.start.job)
         if here in _tracked and _tracked[here].is_running:
@@ -176,8 +176,8 @@ class Job:
 
     def require_here(self) -> None:
         """Raise Changed if the job was moved since its start, NeedsPerson if this is another state store."""
+        from reconciler.jobs.tracking.recorder import moved_words
         from reconciler.state.locations import Phase
-        from reconciler.tracking.recorder import moved_words
 
         start, name = self.start, self.start.job
         here = self.state.location() if self.state.store.id == start.store_id else None
@@ -191,11 +191,11 @@ class Job:
             raise Changed(f'The start of job "{name}" is an earlier one: {moved_words(here)}.', hint=AGAIN)
 
     def _recorder(self, running: Any) -> Any:
-        from reconciler.identity import identity_from_settings
+        from reconciler.config.identity import identity_from_settings
+        from reconciler.jobs.tracking.recorder import StayRecorder
+        from reconciler.jobs.tracking.source import FROM_OUTSIDE, TIMEOUT_S, SourceLog
         from reconciler.kafka.reader import KafkaLogReader
         from reconciler.spark.tracking.query import unseen
-        from reconciler.tracking.recorder import StayRecorder
-        from reconciler.tracking.source import FROM_OUTSIDE, TIMEOUT_S, SourceLog
 
         start = self.start
         streams = {topic: start.topics[topic] for topic in running.topics_at(start.bootstrap_servers, start.topics)}
@@ -294,8 +294,8 @@ def _handed_over(env: Mapping[str, str]) -> Start:
 
 def _read(path: str) -> Any:
     """Where the query is, by partition; None where it has not written its checkpoint yet."""
-    from reconciler.checkpoints.reading import read_checkpoint
-    from reconciler.tracking.recorder import positions_of
+    from reconciler.jobs.tracking.recorder import positions_of
+    from reconciler.places.checkpoint.reading import read_checkpoint
 
     try:
         return positions_of(read_checkpoint(path))

@@ -17,10 +17,10 @@ import re
 import secrets
 from typing import Any
 
+from reconciler.core import json_fields
 from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
-from reconciler.folder import open_folder
-from reconciler.formats import json_fields
-from reconciler.formats.json_fields import FieldError
+from reconciler.core.json_fields import FieldError
+from reconciler.places.folder import open_folder
 from reconciler.state.start import Start
 
 NOTE = "_reconciler-stay.json"
@@ -37,7 +37,7 @@ def checkpoint_at(base: str | os.PathLike[str], start: Start) -> str:
     Raises ConfigError for a base without a name of its own; NeedsPerson for a folder that is not this stay's, and where
     a sink of the start would drop the query's batches; Refused, Unreachable or OutcomeUnknown as the file system does.
     """
-    from reconciler.failover.sinks import refuse_start
+    from reconciler.failover.sinks.judging import refuse_start
 
     path, parent, name = location(base)
     if start.stay > 1:
@@ -61,7 +61,7 @@ def transaction_id(path: str, start: Start) -> str:
     A copy keeps it, for it keeps the batches' numbers. A checkpoint without a note that has a query has that query's
     id. Raises as ``checkpoint_at`` does.
     """
-    from reconciler.checkpoints.reading import read_checkpoint
+    from reconciler.places.checkpoint.reading import read_checkpoint
 
     path, parent, name = location(path)
     note = _note(parent, name)

@@ -15,16 +15,16 @@ from reconciler import written
 from reconciler.config.file import load_config
 from reconciler.core.errors import NeedsPerson
 from reconciler.failover import inputs
-from reconciler.formats.plan import Plan, StartPolicy
-from reconciler.formats.plan_sentences import stop_sentences
-from reconciler.hook.figures import record_run
-from reconciler.hook.starting import Request, begin, refuse_wait
-from reconciler.hook.waiting import Waiting
+from reconciler.jobs.hook.figures import record_run
+from reconciler.jobs.hook.starting import Request, begin, refuse_wait
+from reconciler.jobs.hook.waiting import Waiting
+from reconciler.plan.document import Plan, StartPolicy
+from reconciler.plan.sentences import stop_sentences
 
 MOST_SENTENCES = 3
 """In the error of a job that must not start. Its plan has all."""
 
-log = logging.getLogger("reconciler.hook")
+log = logging.getLogger("reconciler.jobs.hook")
 
 
 def start_here(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.core.errors import NotCreated, Refused
-from reconciler.folder import Folder
+from reconciler.places.folder import Folder
 from reconciler.state.store import Held
 
 _DIGITS = 20

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reconciler.places.hbase.table import HBaseTable
 from reconciler.state.store import FIRST, Held
-from reconciler.stores.hbase.table import HBaseTable
 
 FAMILIES: Mapping[bytes, Mapping[str, int]] = {b"e": {"maxVersions": 1}}
 _ENTRY = b"e:entry"

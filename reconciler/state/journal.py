@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from reconciler.config.streams import Stream
+from reconciler.core import anchor_fields, json_fields
 from reconciler.core.anchors import Anchor
-from reconciler.formats import anchor_fields, json_fields
-from reconciler.formats.json_fields import FieldError
+from reconciler.core.json_fields import FieldError
 from reconciler.state.stored import Known
 
 FORMAT = "reconciler.journal/1"

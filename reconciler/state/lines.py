@@ -25,14 +25,14 @@ from itertools import takewhile
 from typing import Any
 
 from reconciler.config.streams import Stream
+from reconciler.core import anchor_fields, json_fields
+from reconciler.core.anchor_fields import LONG
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import Changed
+from reconciler.core.json_fields import FieldError
 from reconciler.core.visible import command
-from reconciler.formats import anchor_fields, anchor_lines, json_fields
-from reconciler.formats.anchor_fields import LONG
-from reconciler.formats.anchor_lines import FORMAT
-from reconciler.formats.json_fields import FieldError
-from reconciler.state import journal, locations, plans
+from reconciler.state import anchor_lines, journal, locations, plans
+from reconciler.state.anchor_lines import FORMAT
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import OUTSIDE, StreamPartition
 from reconciler.state.locations import Location, Phase

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from reconciler.core import json_fields
 from reconciler.core.errors import Changed, ConfigError
-from reconciler.formats import json_fields
-from reconciler.formats.json_fields import FieldError
+from reconciler.core.json_fields import FieldError
 
 FORMAT = "reconciler.location/1"
 

@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 from reconciler.config.addresses import scheme_of, without_secrets
 from reconciler.core.errors import ConfigError
-from reconciler.folder import open_folder
+from reconciler.places.folder import open_folder
+from reconciler.places.parameters import Parameters, wrong_address
+from reconciler.places.registry import require_installed
 from reconciler.state.store import Backend, StateStore
-from reconciler.stores.parameters import Parameters, wrong_address
-from reconciler.stores.registry import require_installed
 
 HBASE_PORT = 9090
 
@@ -64,8 +64,8 @@ def _files(address: str) -> Backend:
 
 
 def _postgresql(address: str) -> Backend:
+    from reconciler.places.postgresql.address import parse
     from reconciler.state.postgresql import PostgresqlState
-    from reconciler.stores.postgresql.address import parse
 
     parsed = parse(address)
     if parsed.columns is not None:
@@ -74,8 +74,8 @@ def _postgresql(address: str) -> Backend:
 
 
 def _hbase(address: str) -> Backend:
+    from reconciler.places.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
     from reconciler.state.hbase import FAMILIES, HBaseState
-    from reconciler.stores.hbase.table import TIMEOUT_S, HBaseTable, ThriftEndpoint
 
     wrong = partial(wrong_address, "[state] store", SCHEMES["hbase"].example)
     try:

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reconciler.core import json_fields
 from reconciler.core.anchors import Anchor
-from reconciler.formats import json_fields
-from reconciler.formats.json_fields import FieldError
+from reconciler.core.json_fields import FieldError
 from reconciler.ports import TopicPartition
 from reconciler.state.journal import StreamPartition, dump_known, load_known
 from reconciler.state.stored import Known, PlanRow, Stored, plan_back

@@ -8,9 +8,9 @@ from typing import Any
 from psycopg import conninfo
 
 from reconciler.core.errors import NotCreated
+from reconciler.places.postgresql.address import Address
+from reconciler.places.postgresql.connection import Database, Session, quoted
 from reconciler.state.store import Held
-from reconciler.stores.postgresql.address import Address
-from reconciler.stores.postgresql.connection import Database, Session, quoted
 
 _NAME = "reconciler_state"
 

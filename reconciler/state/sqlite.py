@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from reconciler.core.errors import NotCreated, OutcomeUnknown
+from reconciler.places.sqlite import errors
 from reconciler.state.store import Held
-from reconciler.stores.sqlite import errors
 
 WAIT_S = 10.0
 """How long a call waits for other writers."""

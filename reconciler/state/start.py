@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
+from reconciler.core import json_fields
 from reconciler.core.anchors import encodable
+from reconciler.core.decimal_text import partition_of
 from reconciler.core.errors import ConfigError
+from reconciler.core.json_fields import INT64_MIN, FieldError, Fields
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
-from reconciler.formats import json_fields
-from reconciler.formats.decimal_text import partition_of
-from reconciler.formats.json_fields import INT64_MIN, FieldError, Fields
-from reconciler.formats.start_offsets import by_topic, spark_text
-from reconciler.identity import IdentitySettings
+from reconciler.plan.start_offsets import by_topic, spark_text
 from reconciler.ports import TopicPartition
 
 FORMAT = "reconciler.start/1"

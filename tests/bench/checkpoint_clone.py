@@ -21,7 +21,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.bench.common import print_json
-from tests.checkpoints.checkpoint_files import Files, cloned
+from tests.failover.checkpoint.checkpoint_files import Files, cloned
 
 VERSIONS, SNAPSHOT_EVERY = 100, 10
 
@@ -89,7 +89,7 @@ def clone(made: Files, to: Path) -> int:
 
 
 def clone_all(made: Files, to: Path) -> int:
-    with mock.patch("reconciler.checkpoints.clone.older_state", return_value=frozenset()):
+    with mock.patch("reconciler.failover.checkpoint.clone.older_state", return_value=frozenset()):
         return clone(made, to)
 
 

@@ -23,8 +23,8 @@ from reconciler.failover.apart import check_each
 from reconciler.failover.outside import Outside
 from reconciler.fileio import write_whole
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
+from reconciler.places.registry import open_store
 from reconciler.ports import TopicPartition
-from reconciler.stores.registry import open_store
 from tests.bench.common import HEAD, in_turn, print_json
 from tests.bench.rows import TOPIC, stamp_ms, store_rows, value, write_config
 

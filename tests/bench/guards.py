@@ -24,7 +24,7 @@ from tests.bench.estate import destination, plan, store_jobs
 from tests.bench.loop import STEPS, loop
 from tests.bench.rows import SMALL_INDEXES, fill
 from tests.bench.speed import commands
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 
 KEPT = Path(__file__).with_name("kept.json")
 ALLOWED = 1.5

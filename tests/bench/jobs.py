@@ -16,7 +16,7 @@ from pathlib import Path
 from reconciler.artifacts import kafka_jars
 from tests.bench.common import HEAD, in_turn, print_json, this_program
 from tests.bench.rows import TOPIC, fill, store_rows, write_config
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 
 
 def main() -> None:

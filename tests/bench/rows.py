@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.registry import open_store
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 
 TOPIC, BEGIN_MS, BASE = "events", 1_780_000_000_000, 9_000
 BATCH = 20

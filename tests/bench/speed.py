@@ -18,7 +18,7 @@ from pathlib import Path
 from reconciler.artifacts import java_executable, kafka_jars
 from tests.bench.common import HEAD, Cost, in_turn, print_json, this_program
 from tests.bench.rows import BEGIN_MS, SMALL_INDEXES, TOPIC, fill, stamp_ms, store_rows, write_config
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 
 STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 """What Kafka's own kafka-run-class.sh starts its tools with, as far as it matters here."""

@@ -23,8 +23,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from reconciler.artifacts import kafka_jars
+from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
-from reconciler.identity import IdentitySettings
 from reconciler.ports import TopicPartition
 from reconciler.spark.started import Job, job
 from reconciler.state import locations
@@ -33,7 +33,7 @@ from reconciler.state.locations import Stamp
 from reconciler.state.opening import open_state
 from reconciler.state.start import Start
 from tests.bench.common import cpu_s, print_json
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 from tests.spark.sessions import local_session
 
 TOPIC, PARTITIONS, RECORD_BYTES, BEGIN_MS = "events", 4, 250, 1_780_000_000_000

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.checkpoints.clone import _parsed
 from reconciler.cli.commands.prepare.anchors import _read_lines
 from reconciler.cli.context import read_plan
 from reconciler.core.errors import Changed
+from reconciler.failover.checkpoint.clone import _parsed
 from reconciler.spark.audit.run import _plan_of as plan_of_audit
-from tests.formats.test_plan import part, plan_of
+from tests.plan.test_plan import part, plan_of
 
 MARK = b"\xef\xbb\xbf"
 LINE = '{"format": "reconciler.anchors/1", "group": "g", "topic": "events", "partition": %d, "stored_offset": 7}\n'

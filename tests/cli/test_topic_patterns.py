@@ -12,10 +12,10 @@ import pytest
 from reconciler.cli.commands.prepare import track
 from reconciler.cli.commands.prepare.track import Trackers
 from reconciler.cli.commands.prepare.watch import FOLLOW_S, Process
+from reconciler.jobs.watch.schedule import Requested
 from reconciler.kafka.rate_limit import RateLimit
 from reconciler.ports import TopicPartition
 from reconciler.state.start import Start
-from reconciler.watch.schedule import Requested
 from tests.cli.starts import started
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import GONE, SOURCE, Result, World

@@ -14,7 +14,7 @@ from reconciler.core.errors import ConfigError
 from reconciler.core.policies import Behind, NoAnchor, StartPlace
 from reconciler.core.question import StartAt
 from reconciler.failover.whereabouts import where_living
-from reconciler.formats.plan import StartPolicy
+from reconciler.plan.document import StartPolicy
 from tests.config.configurations import FULL, LEAST, Load
 
 

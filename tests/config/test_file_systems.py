@@ -8,8 +8,8 @@ from reconciler.config.addresses import without_secrets
 from reconciler.config.file_systems import not_set_up, scheme_of_path, without_user
 from reconciler.config.places import one_store
 from reconciler.core.errors import ConfigError
-from reconciler.folder import LocalFolder, open_folder
-from tests.checkpoints.checkpoint_files import command
+from reconciler.places.folder import LocalFolder, open_folder
+from tests.failover.checkpoint.checkpoint_files import command
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.config.places import one_store, server_of
 from reconciler.core.errors import ConfigError
-from reconciler.stores.registry import open_store
+from reconciler.places.registry import open_store
 
 
 @pytest.mark.parametrize(

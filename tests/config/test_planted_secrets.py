@@ -108,7 +108,7 @@ def test_a_bug_shows_no_secret_either(
         login = base64.b64encode(f"me:{SECRET}".encode()).decode()
         raise RuntimeError(f"no route to me:{SECRET}@h, Basic {login}, ?p={quote(SECRET)}")
 
-    monkeypatch.setattr("reconciler.stores.registry.open_store", broken)
+    monkeypatch.setattr("reconciler.places.registry.open_store", broken)
     assert main(["anchors", "export", "-c", str(path)]) == 1
     with pytest.raises(RuntimeError) as raised:
         main(["--debug", "anchors", "export", "-c", str(path)])

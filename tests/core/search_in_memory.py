@@ -11,7 +11,7 @@ The job reads the second ``b`` again: it may be a different record with the same
 from reconciler.core.anchors import Anchor, Identity, IdOrder, StoredOffset, fingerprint, record_timestamp
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
-from reconciler.engine import Inquiry, run
+from reconciler.kafka.engine import Inquiry, run
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 

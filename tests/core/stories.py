@@ -21,7 +21,7 @@ from reconciler.core.probes import Search
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.engine import Inquiry, SearchResult, run
+from reconciler.kafka.engine import Inquiry, SearchResult, run
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 

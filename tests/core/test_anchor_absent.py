@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Anchor, Identity, Names, StoredOffset
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import Question, StartAt
 from reconciler.core.timebound import remap
-from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from tests.core.stories import (

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Identity, Names
 from reconciler.core.question import Limits
 from reconciler.core.verdicts import Finding
-from reconciler.identity import identity_from_spec
 from tests.core.stories import (
     BY_CONTENT,
     BY_EVENT_TIME,

@@ -18,11 +18,11 @@ import pytest
 
 from reconciler.cli.main import main
 from reconciler.clock import clock_ms
-from reconciler.lab import traffic
-from tests.lab.containers import IMAGE, ContainerCluster, container_mirror, kafka_image
-from tests.lab.kafka import commit_group
-from tests.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
-from tests.lab.real_clusters import Clusters, in_containers
+from reconciler.demo.lab import traffic
+from tests.demo.lab.containers import IMAGE, ContainerCluster, container_mirror, kafka_image
+from tests.demo.lab.kafka import commit_group
+from tests.demo.lab.private_daemon import BASE, PrivateDaemon, kernel_lacks, lacking
+from tests.demo.lab.real_clusters import Clusters, in_containers
 from tests.starting import with_state
 from tests.waiting import LIMIT_S, wait_until
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from reconciler.config.file import load_config
-from reconciler.lab.in_use import ClusterAt
-from tests.lab.containers import REPOSITORY
+from reconciler.demo.lab.in_use import ClusterAt
+from tests.demo.lab.containers import REPOSITORY
 
 pytestmark = pytest.mark.system
 COMPOSE = REPOSITORY / "deploy/compose"

@@ -15,7 +15,7 @@ import yaml
 
 from tests import ROOT
 from tests.deploy.grafana_schema import problems
-from tests.watch.test_alert_rules import ALERTS, RUNBOOK, exposed, metrics_in, promtool
+from tests.jobs.watch.test_alert_rules import ALERTS, RUNBOOK, exposed, metrics_in, promtool
 
 GRAFANA = ROOT / "deploy" / "grafana"
 JSON = (GRAFANA / "dashboards" / "reconciler.json").read_text(encoding="utf-8")

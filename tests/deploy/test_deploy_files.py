@@ -19,10 +19,15 @@ TESTED_BY = {
     "kubernetes/hook-init-container.yaml": ["deploy/kubernetes/test_*.py"],
     "kubernetes/spark-application.yaml": ["deploy/kubernetes/test_*.py"],
     "airflow/clicks.py": ["deploy/test_deploy_airflow.py", "deploy/test_airflow_versions.py"],
-    "prometheus/": ["watch/test_alert_rules.py", "watch/test_alerts.py"],
+    "prometheus/": ["jobs/watch/test_alert_rules.py", "jobs/watch/test_alerts.py"],
     "grafana/": ["deploy/test_dashboard.py"],
     "compose/": ["deploy/*containers*.py"],
-    "images/": ["lab/containers.py", "lab/private_daemon.py", "deploy/test_containers.py", "deploy/test_images.py"],
+    "images/": [
+        "demo/lab/containers.py",
+        "demo/lab/private_daemon.py",
+        "deploy/test_containers.py",
+        "deploy/test_images.py",
+    ],
     "locks/": ["deploy/test_locks.py", "deploy/test_light_install.py"],
     "mirror/": ["deploy/*containers*.py"],
 }

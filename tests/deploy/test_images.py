@@ -16,7 +16,7 @@ from docker.utils.build import exclude_paths
 
 from reconciler.artifacts.sets import JarSet, connector_set, kafka_set, pyspark_version
 from tests import ROOT
-from tests.lab.servers.jars import hbase_set
+from tests.demo.lab.servers.jars import hbase_set
 
 IMAGES = ROOT / "deploy" / "images"
 DOCKERFILE = (IMAGES / "Dockerfile").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from reconciler.config.settings import Job
 from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.verdicts import Verdict
-from reconciler.hook.figures import HookRun
-from reconciler.watch.figures import JOB_LABELS, CheckFigures, TopicFigures, Watched
-from reconciler.watch.metrics import Figures
+from reconciler.jobs.hook.figures import HookRun
+from reconciler.jobs.watch.figures import JOB_LABELS, CheckFigures, TopicFigures, Watched
+from reconciler.jobs.watch.metrics import Figures
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def test_what_the_first_command_installs_opens_every_store_that_the_demo_uses() 
     assert {"requests", "kazoo", "psycopg"} <= hidden
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({sorted(hidden)!r}))\n"
-        "from reconciler.stores.registry import open_store\n"
+        "from reconciler.places.registry import open_store\n"
         "for address in ('sqlite:////tmp/none.db', 'checkpoint:/tmp/none', 'kafka-group:'):\n"
         "    open_store(address, kafka_client={'bootstrap.servers': 'localhost:1'})\n"
     )

@@ -21,9 +21,9 @@ import pytest
 
 from reconciler.cli.main import _parse
 from reconciler.config.file import load_config
+from reconciler.places.registry import open_store
 from reconciler.state.jobs import JobState
 from reconciler.state.opening import open_state
-from reconciler.stores.registry import open_store
 from tests import ROOT
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.waiting import LIMIT_S, wait_until

@@ -7,10 +7,10 @@ import json
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.checkpoints.checkpoint_files import Files
+from tests.demo.lab.kafka import KafkaCluster
 from tests.documents.runbooks import PAGES, Person, commands
-from tests.lab.kafka import KafkaCluster
-from tests.watch.watching import runs_here
+from tests.failover.checkpoint.checkpoint_files import Files
+from tests.jobs.watch.watching import runs_here
 from tests.world import CommandResult, World
 
 pytestmark = pytest.mark.system

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from tests import ROOT
 
 if TYPE_CHECKING:
-    from tests.lab.kafka import KafkaCluster
+    from tests.demo.lab.kafka import KafkaCluster
 
 Rows: TypeAlias = dict[tuple[Any, ...], tuple[Any, ...]]
 """The content of a store, to the byte: by store and row."""
@@ -162,7 +162,7 @@ def serve() -> None:
     """Read requests until there are no more."""
     import confluent_kafka.admin  # noqa: F401  (loaded once, for all commands)
 
-    from reconciler.stores.kafka import group as kafka_group
+    from reconciler.places.kafka import group as kafka_group
 
     kafka_group.BATCH = 2  # so that a plan of a few rows takes several commits
     for line in sys.stdin.buffer:

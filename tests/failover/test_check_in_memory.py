@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from reconciler import engine
 from reconciler.cli.commands.failover.check import summary
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError, ReconcilerError, Refused
@@ -17,7 +16,8 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import StartPolicy, why_stopped
+from reconciler.kafka import engine
+from reconciler.plan.document import StartPolicy, why_stopped
 from reconciler.ports import ClusterInfo, OffsetStore, TopicInfo, TopicPartition
 from tests.in_memory import BASE, GROUP, Memory, anchor, content, found, stored, write_all
 

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.core.anchors import StoredOffset
 from reconciler.failover.check import check
-from reconciler.formats.plan import JobPlan
+from reconciler.plan.document import JobPlan
 from tests.in_memory import BASE, Memory, anchor, stored
 
 IDENTITY = '[jobs.identity]\nid = "key"\n'

@@ -12,7 +12,7 @@ from reconciler.failover.check import check
 from reconciler.failover.corrections import Corrections
 from reconciler.failover.stored import Selected, is_unread
 from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import PartitionPlan
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition
 from tests.in_memory import GROUP, Memory, stored, write_all
 

@@ -15,15 +15,15 @@ from reconciler.failover.check import check
 from reconciler.failover.leaving import CommitsLeft
 from reconciler.failover.outside import Outside
 from reconciler.failover.whereabouts import located
-from reconciler.formats.plan import PartitionPlan
+from reconciler.places.memory import MemoryStore
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import ReadRequest, Row, TopicPartition
 from reconciler.state import locations
 from reconciler.state.journal import StreamPartition, opening
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Known, PlanRow, Stored
-from reconciler.stores.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, anchor, found, memory, read_back
-from tests.mirror.written import CHECKPOINTS, write_checkpoints
+from tests.kafka.mirror.written import CHECKPOINTS, write_checkpoints
 from tests.starting import WHO, placed, state_in_memory
 
 __all__ = ["memory"]

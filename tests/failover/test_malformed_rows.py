@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from reconciler.checkpoints.verify import verify_configured
 from reconciler.cli.main import main
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import Checked
+from reconciler.failover.checkpoint.verify import verify_configured
 from reconciler.failover.outside import ByHand, Outside, WrongDecision
 from reconciler.failover.writing.apply import prepare, refuse
-from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.memory import MemoryStore
+from reconciler.places.registry import open_store
+from reconciler.places.sql_rows import COLUMNS
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.memory import MemoryStore
-from reconciler.stores.registry import open_store
-from reconciler.stores.sql_rows import COLUMNS
 from tests.in_memory import GROUP, NOW, Memory, read_back, stored, write_all
 
 JOBS = "".join(

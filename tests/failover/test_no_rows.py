@@ -14,9 +14,9 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import parse_plan, why_stopped
+from reconciler.jobs.watch.figures import figures_of
+from reconciler.plan.document import parse_plan, why_stopped
 from reconciler.ports import ReadRequest
-from reconciler.watch.figures import figures_of
 from tests.in_memory import GROUP, Memory, found, read_back, stored
 
 ACCEPTED = ByHand(accepted=frozenset({Verdict.NEW}))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.stores.registry import open_store
+from reconciler.places.registry import open_store
 from tests.failover.planned import CONFIG, planned
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import World

@@ -25,6 +25,7 @@ from reconciler.failover.recorded import (
     judge,
     names_shared,
 )
+from reconciler.places.registry import open_store
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetReader, OffsetStore, Row, TopicPartition, Traits
 from reconciler.state import journal, locations
 from reconciler.state.jobs import JobState
@@ -33,7 +34,6 @@ from reconciler.state.locations import Location, Stamp
 from reconciler.state.opening import open_state
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Doubt, Known, PlanRow, Stored
-from reconciler.stores.registry import open_store
 
 ANA = Stamp("ana", 1)
 EVENTS = Stream("events", "a")

@@ -18,10 +18,10 @@ from reconciler.failover.check import check
 from reconciler.failover.mirrored.report import report
 from reconciler.failover.outside import Outside
 from reconciler.failover.undelivered import Mark, in_order
-from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
+from reconciler.places.memory import MemoryStore
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.memory import MemoryStore
 from tests.in_memory import GROUP, NOW
 
 EVENTS = TopicPartition("events", 0)

@@ -15,9 +15,9 @@ import pytest
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.kafka.memory import MemoryRecord
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.registry import open_store
-from tests.stores.bare_jobs import exits
+from tests.places.bare_jobs import exits
 from tests.world import World
 
 pytestmark = pytest.mark.system

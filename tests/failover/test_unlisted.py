@@ -12,8 +12,8 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.apart import check_each
 from reconciler.failover.check import check
 from reconciler.failover.unlisted import Unlisted, UnlistedTopics, find_unlisted
+from reconciler.places.memory import MemoryStore
 from reconciler.ports import Row
-from reconciler.stores.memory import MemoryStore
 from tests.in_memory import GROUP, Memory, found, stored
 
 

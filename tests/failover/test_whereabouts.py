@@ -11,12 +11,12 @@ from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor
 from reconciler.core.errors import ConfigError
 from reconciler.failover.whereabouts import Direction, by_direction, direction_of, located
+from reconciler.places.registry import checkpoint_path
 from reconciler.ports import TopicPartition
 from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import PlanRow, Stored
-from reconciler.stores.registry import checkpoint_path
 
 JOBS = "".join(
     f'[[jobs]]\nname = "{name}"\nhome = "a"\ntopics = ["events"]\noffsets = "checkpoint:/data/{name}"\n'

@@ -15,32 +15,32 @@ from typing import Any
 
 import pytest
 
-from reconciler.checkpoints import clone as checkpoint_clone
 from reconciler.cli import main
 from reconciler.cli.commands.prepare import init
 from reconciler.cli.commands.prepare import mirror as mirror_command
 from reconciler.cli.main import COMMANDS, full_parser
 from reconciler.cli.terminal import unanswered
+from reconciler.core import anchor_text as anchor_json
 from reconciler.core.anchors import Anchor, Names, StoredOffset, fingerprint
 from reconciler.core.errors import OutcomeUnknown
 from reconciler.core.verdicts import Verdict
 from reconciler.failover import check, inputs
-from reconciler.formats import anchor_text as anchor_json
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor
+from reconciler.failover.checkpoint import clone as checkpoint_clone
+from reconciler.jobs.watch import metrics
 from reconciler.kafka import apart, requests
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.hbase.layouts import anchored as hbase_anchored
+from reconciler.places.hbase.layouts import cdap, cloudera
+from reconciler.places.hbase.layouts.cells import HBaseCell
+from reconciler.places.hbase.layouts.flowlet import Flowlet
+from reconciler.places.postgresql import own as postgresql_own
+from reconciler.places.registry import open_store
+from reconciler.places.sql_rows import to_columns
+from reconciler.places.sqlite.store import SqliteStore
+from reconciler.places.zookeeper import layouts as zookeeper_layouts
+from reconciler.places.zookeeper import single_text as zookeeper_single
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.hbase.layouts import anchored as hbase_anchored
-from reconciler.stores.hbase.layouts import cdap, cloudera
-from reconciler.stores.hbase.layouts.cells import HBaseCell
-from reconciler.stores.hbase.layouts.flowlet import Flowlet
-from reconciler.stores.postgresql import own as postgresql_own
-from reconciler.stores.registry import open_store
-from reconciler.stores.sql_rows import to_columns
-from reconciler.stores.sqlite.store import SqliteStore
-from reconciler.stores.zookeeper import layouts as zookeeper_layouts
-from reconciler.stores.zookeeper import single_text as zookeeper_single
-from reconciler.watch import metrics
 
 __all__ = [
     "COMMANDS",

@@ -10,7 +10,7 @@ from tests.golden.corpus import BASE, HEAD, OFFSETS, Checkpoint, Estate, deliver
 from tests.golden.internals import NOW_MS, StoredOffset, TopicPartition, mirror_command
 from tests.golden.keys import write_key
 from tests.golden.world import DESTINATION, GONE, SOURCE, World
-from tests.mirror.written import write_checkpoints, write_syncs
+from tests.kafka.mirror.written import write_checkpoints, write_syncs
 
 CONFIG = ("-c", "reconciler.toml")
 WIDE = 500

@@ -13,8 +13,8 @@ import pytest
 from reconciler.kafka.apart import MIB, open_log
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
+from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.bulk.readers import answered, bulk_reader
-from tests.lab.kafka import KafkaCluster
 
 pytestmark = pytest.mark.system
 

@@ -10,7 +10,7 @@ from pathlib import Path
 NOT_NEEDED = {
     *("aiokafka", "asyncio", "difflib", "getpass", "pyspark", "random", "ssl", "subprocess", "tempfile", "tenacity"),
     *("reconciler.core.anchored.search", "reconciler.core.timebound", "reconciler.core.unanchored.pairs"),
-    *("reconciler.failover.writing.apply", "reconciler.mirror.record_times"),
+    *("reconciler.failover.writing.apply", "reconciler.kafka.mirror.record_times"),
 }
 
 UNREACHABLE = """

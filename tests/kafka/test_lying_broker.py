@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from reconciler import engine
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Anchor, StoredOffset, TopicPartition, fingerprint
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.identity import identity_from_spec
+from reconciler.kafka import engine
 from reconciler.kafka.reader import KafkaLogReader
-from tests.lab.faults.lying_link import Lie, LyingLink
-from tests.lab.faults.slow_link import far_cluster
+from tests.demo.lab.faults.lying_link import Lie, LyingLink
+from tests.demo.lab.faults.slow_link import far_cluster
 
 pytestmark = pytest.mark.system
 

@@ -18,16 +18,16 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from reconciler import waits
-from reconciler.asking import _part
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import NotRead, Refused, Unreachable
 from reconciler.core.probes import Chunk, Withheld
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Verdict
-from reconciler.engine import Inquiry, run
 from reconciler.kafka import apart, sent
 from reconciler.kafka.apart import ApartReader, _may_fork, open_log
+from reconciler.kafka.asking import _part
+from reconciler.kafka.engine import Inquiry, run
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.kafka.worker import IN_BULK, error_of
 from reconciler.ports import ReadRequest, TopicInfo, TopicPartition

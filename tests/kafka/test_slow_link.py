@@ -15,8 +15,8 @@ from reconciler.kafka.bulk.reading import MOST_FAILURES
 from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import ReadRequest, TopicPartition
+from tests.demo.lab.faults.slow_link import SlowLink, far_cluster
 from tests.kafka.bulk.readers import answered, bulk_reader
-from tests.lab.faults.slow_link import SlowLink, far_cluster
 
 pytestmark = pytest.mark.system
 

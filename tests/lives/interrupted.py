@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from reconciler.places.memory import MemoryStore
+from reconciler.places.sqlite.store import SqliteStore
 from reconciler.state.memory import MemoryState
-from reconciler.stores.memory import MemoryStore
-from reconciler.stores.sqlite.store import SqliteStore
-from tests.stores.bare_memory import Killed
+from tests.places.bare_memory import Killed
 
 FILE_STEPS = ("fsync", "replace", "link", "unlink")
 

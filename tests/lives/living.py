@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import PartitionPlan
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.opening import open_state

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import StoredOffset
-from reconciler.identity import identity_from_spec
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.last_records import OffsetSpan, last_records
 from reconciler.spark.ranges.offsets import GroupOffsets
 from reconciler.spark.target import AnchorTarget, ClusterAccess
-from reconciler.stores.registry import open_store
-from tests.stores.bare_memory import BareStore
+from tests.places.bare_memory import BareStore
 
 GROUP = "g"
 

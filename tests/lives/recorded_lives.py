@@ -14,16 +14,16 @@ from pathlib import Path
 from unittest import mock
 
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import Plan, StartPolicy, parse_plan, why_stopped
+from reconciler.places import memory
+from reconciler.plan.document import Plan, StartPolicy, parse_plan, why_stopped
 from reconciler.ports import OffsetStore, Row, TopicPartition
 from reconciler.state.locations import Phase
 from reconciler.state.start import START_VARIABLE, load
-from reconciler.stores import memory
 from tests.lives.clusters import OTHER
 from tests.lives.interrupted import killed_at
 from tests.lives.living import Living, Offsets
 from tests.lives.queries.commands import Ended, in_memory, run
-from tests.stores.bare_memory import Killed
+from tests.places.bare_memory import Killed
 
 POLICY = StartPolicy()
 

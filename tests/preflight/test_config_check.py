@@ -21,16 +21,16 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import Changed, ExitCode, NotRead, Refused, Unreachable
 from reconciler.core.probes import Withheld
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.memory import MemoryStore
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, LogReader, TopicPartition
 from reconciler.preflight import check
 from reconciler.preflight.local import on_this_machine
 from reconciler.preflight.results import Level, Trials, World
 from reconciler.preflight.stores import abilities
 from reconciler.preflight.words import explained
-from reconciler.stores.memory import MemoryStore
-from reconciler.stores.registry import open_store
 from tests.config import configurations
-from tests.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs
+from tests.kafka.mirror.written import CHECKPOINTS, SYNCS, write_checkpoints, write_syncs
 from tests.starting import with_state
 
 LEAST = configurations.LEAST.replace(configurations.STORE, "STORE")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.config.file import Config, load_config
+from reconciler.places.registry import open_store
 from reconciler.preflight.results import Level, Trials
 from reconciler.preflight.stores import doubtful_number
 from reconciler.preflight.words import explained
-from reconciler.stores.registry import open_store
 
 TABLE = "delta:/srv/clicks?layout=commit&number=next"
 

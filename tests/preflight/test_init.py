@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from reconciler.ports import TopicPartition
-from tests.lab.kafka import MirrorMaker
-from tests.lab.real_clusters import Clusters, processes
+from tests.demo.lab.kafka import MirrorMaker
+from tests.demo.lab.real_clusters import Clusters, processes
 from tests.world import World, source_record
 
 pytestmark = pytest.mark.system
@@ -64,8 +64,8 @@ def world(clusters: Any, mirrored: str, world_on: Callable[..., World]) -> World
 
 def stored_after(clusters: Any, topic: str, partition: int, number: int = 40) -> Any:
     """What a job has stored that processed so many records of the source's partition."""
+    from reconciler.config.identity import identity_from_spec
     from reconciler.core.anchors import StoredOffset
-    from reconciler.identity import identity_from_spec
     from reconciler.kafka.reader import KafkaLogReader
     from reconciler.ports import ReadRequest
 

@@ -19,7 +19,9 @@ from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import TopicPolicy
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
-from reconciler.mirror.topics import is_internal, is_source, mirrors, named, with_common_suffix
+from reconciler.kafka.mirror.topics import is_internal, is_source, mirrors, named, with_common_suffix
+from reconciler.places.memory import MemoryStore
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
 from reconciler.preflight import survey
 from reconciler.preflight.client_properties import (
@@ -29,9 +31,7 @@ from reconciler.preflight.client_properties import (
 from reconciler.preflight.identity import propose
 from reconciler.preflight.survey import MOST_GROUPS, jobs_in, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text, quoted
-from reconciler.stores.memory import MemoryStore
-from reconciler.stores.registry import open_store
-from tests.checkpoints.checkpoint_files import Files
+from tests.failover.checkpoint.checkpoint_files import Files
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 

@@ -105,7 +105,7 @@ def test_modules_that_a_configuration_names_are_imported_in_one_place() -> None:
         and ast.unparse(node.func).endswith("import_module")
         and not isinstance(node.args[0], ast.Constant)
     }
-    assert users <= {"identity.py", "stores/registry.py", "cli/main.py"}
+    assert users <= {"config/identity.py", "places/registry.py", "cli/main.py"}
 
 
 FILLED_IN = re.compile(rf"reconciler (?:{'|'.join(COMMANDS)})\b[^.;:,`]*(?:\0|%s)")
@@ -131,7 +131,7 @@ ARGUMENTS = {
     *("failover/check.py", "failover/decisions.py", "failover/passes.py"),
 }
 """Modules that quote what is given to ``--set``, TOPIC:PARTITION."""
-DATA = {"stores/files/store.py", "stores/hbase/layouts/flowlet.py", "core/anchors.py"}
+DATA = {"places/files/store.py", "places/hbase/layouts/flowlet.py", "core/anchors.py"}
 """Where the two stand in a key or a version; and the one function that names a partition."""
 
 

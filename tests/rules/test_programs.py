@@ -11,7 +11,12 @@ from tests import ROOT
 
 
 @pytest.mark.parametrize(
-    "module", ["checkpoints.restarted.stateful_queries", "checkpoints.restarted.late_queries", "sinks.queries"]
+    "module",
+    [
+        "failover.checkpoint.restarted.stateful_queries",
+        "failover.checkpoint.restarted.late_queries",
+        "failover.sinks.queries",
+    ],
 )
 def test_a_program_of_another_python_needs_no_pytest(module: str) -> None:
     code = f"import sys; sys.modules['pytest'] = None; import tests.{module}"

@@ -11,7 +11,7 @@ from reconciler.core.matching import Processed
 from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.engine import Inquiry, SearchResult, run
+from reconciler.kafka.engine import Inquiry, SearchResult, run
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import ReadRequest
 from tests.simulation.worlds.carrying import carry_out, reading_little

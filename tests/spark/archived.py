@@ -1,4 +1,4 @@
-"""Spark's classes as a driver's JVM has loaded them: tests start drivers at half the cost (``tests.lab.archives``).
+"""Spark's classes as a driver's JVM has loaded them: tests start drivers at half the cost (``demo.lab.archives``).
 
 The archive lies beside the jars of the pyspark that runs the tests. A JVM with other jars in its class path, such as
 that of another pyspark, ignores it.
@@ -26,7 +26,7 @@ def spark_jars() -> Path | None:
 
 def share_classes() -> None:
     """From now on drivers that this process starts, and those below it, use the archive if there is one."""
-    from reconciler.lab.kafka import sharing
+    from reconciler.demo.lab.kafka import sharing
 
     jars, options = spark_jars(), os.environ.get(OPTIONS, "")
     if jars and "-XX:SharedArchiveFile=" not in options:
@@ -35,7 +35,7 @@ def share_classes() -> None:
 
 def make_spark_archive() -> None:
     """Unless there is one, or another process is making it."""
-    from tests.lab.archives import make_archive
+    from tests.demo.lab.archives import make_archive
 
     if jars := spark_jars():
         make_archive(jars, _run_once)

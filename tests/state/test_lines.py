@@ -19,7 +19,7 @@ from reconciler.state.memory import MemoryState
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.store import StateStore
 from reconciler.state.stored import Known, PlanRow, Stored
-from tests.tracking.tracked import named
+from tests.jobs.tracking.tracked import named
 
 ANA, NOW = Stamp("ana", 1), 1_800_000_000_000
 AT, OTHER = StreamPartition("events", "a", 0), StreamPartition("events", "a", 1)

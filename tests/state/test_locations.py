@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from reconciler.core.errors import ReconcilerError
-from reconciler.formats.json_fields import FieldError
+from reconciler.core.json_fields import FieldError
 from reconciler.state import locations
 from reconciler.state.locations import Location, Phase, Stamp
 

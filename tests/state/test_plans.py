@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.core.anchors import Anchor
-from reconciler.formats.json_fields import FieldError
+from reconciler.core.json_fields import FieldError
 from reconciler.ports import TopicPartition
 from reconciler.state import plans
 from reconciler.state.journal import StreamPartition

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reconciler.core.decimal_text import counted, some
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.core.visible import command
 from reconciler.failover.decisions import is_placed
 from reconciler.fileio import name_for
-from reconciler.formats.decimal_text import counted, some
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
-from reconciler.formats.plan_sentences import place_name
-from reconciler.formats.plan_sinks import why_sink_stops
-from reconciler.stores.registry import checkpoint_path, traits
+from reconciler.places.registry import checkpoint_path, traits
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.plan.sentences import place_name
+from reconciler.plan.sinks import why_sink_stops
 
 MOST_SETS = 8
 """Partitions that one command names; the others are named in their rows only."""

@@ -10,10 +10,10 @@ from reconciler.cli.page.advice import Files, row_steps
 from reconciler.cli.page.markup import Markup, escaped, fill, fill_each
 from reconciler.cli.terminal.report import replay_text, skips_text, tone_of
 from reconciler.clock import stamp
-from reconciler.formats.decimal_text import counted
-from reconciler.formats.plan import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
-from reconciler.formats.plan_sentences import place_name
-from reconciler.formats.plan_sinks import why_sink_stops
+from reconciler.core.decimal_text import counted
+from reconciler.plan.document import JobPlan, PartitionPlan, PlanAnchor, StartPolicy, why_stopped
+from reconciler.plan.sentences import place_name
+from reconciler.plan.sinks import why_sink_stops
 
 LONGEST_NAME = 300
 MOST_OPEN = 5

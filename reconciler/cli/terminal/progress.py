@@ -10,8 +10,8 @@ from reconciler.cli.terminal.output import can_rewrite, rewrite
 from reconciler.cli.terminal.text import duration, in_bytes
 
 if TYPE_CHECKING:
-    from reconciler.checkpoints.copying import Copied
-    from reconciler.hook.waiting import Waiting
+    from reconciler.jobs.hook.waiting import Waiting
+    from reconciler.places.checkpoint.copying import Copied
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 30.0
@@ -20,7 +20,7 @@ COPY_FIRST_S = 10.0
 COPY_LONGEST_S = 300.0
 REWRITE_S = 0.1
 
-_waits = logging.getLogger("reconciler.hook")
+_waits = logging.getLogger("reconciler.jobs.hook")
 _copies = logging.getLogger("reconciler.checkpoint")
 
 

@@ -11,7 +11,7 @@ from reconciler.cli.terminal.table import Cell, count_cell, render
 from reconciler.cli.terminal.text import listed
 from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.core.visible import visible
-from reconciler.formats.plan import (
+from reconciler.plan.document import (
     JobPlan,
     NotJudged,
     PartitionPlan,
@@ -20,7 +20,7 @@ from reconciler.formats.plan import (
     skips_words,
     why_stopped,
 )
-from reconciler.formats.plan_sentences import place_name, sink_text, stop_sentences
+from reconciler.plan.sentences import place_name, sink_text, stop_sentences
 
 _TONES = {Verdict.EXACT: "good", Verdict.NEW: "good", Verdict.EARLY: "warn"}
 _BY_NUMBER = frozenset({Verdict.EXACT, Verdict.EARLY, Verdict.BEHIND, Verdict.LOST})

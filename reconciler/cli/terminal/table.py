@@ -18,7 +18,7 @@ from reconciler.cli.terminal.text import columns_of, cut, fold, listed, padded
 from reconciler.core.anchors import TopicPartition
 
 if TYPE_CHECKING:
-    from reconciler.formats.plan import PartitionPlan
+    from reconciler.plan.document import PartitionPlan
 
 _COLOURS = {"good": "32", "warn": "33", "bad": "31", "dim": "2"}
 _GAP = 2

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from reconciler.core.anchors import Names
 from reconciler.core.mirror_pairs import MirrorCheckpoint
 from reconciler.failover.gather import JobPartition
-from reconciler.mirror.grade import own_offset
+from reconciler.kafka.mirror.grade import own_offset
 
 
 def source_offset(at: JobPartition, checkpoints: Sequence[MirrorCheckpoint]) -> int | None:

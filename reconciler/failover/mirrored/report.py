@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
+from reconciler.core.decimal_text import counted, some
 from reconciler.core.errors import ExitCode, NotRead, ReconcilerError, Refused, Unreachable, worst
 from reconciler.core.verdicts import Position, Verdict
 from reconciler.failover.apart import check_each
@@ -14,8 +15,7 @@ from reconciler.failover.mirrored.own_offset import handed_out
 from reconciler.failover.mirrored.unprepared import Tally, Unprepared, unprepared
 from reconciler.failover.outside import Outside
 from reconciler.failover.unanchored import own_topics
-from reconciler.formats.decimal_text import counted, some
-from reconciler.mirror.account import (
+from reconciler.kafka.mirror.account import (
     GroupAccount,
     PartitionAccount,
     Setting,
@@ -23,11 +23,11 @@ from reconciler.mirror.account import (
     partition_account,
     settings,
 )
-from reconciler.mirror.following import Heartbeats
-from reconciler.mirror.grade import Grade, grades, wanted
-from reconciler.mirror.positions import read_positions
-from reconciler.mirror.reading import Known, Wanted, read_pairs
-from reconciler.mirror.record_times import newest_ms
+from reconciler.kafka.mirror.following import Heartbeats
+from reconciler.kafka.mirror.grade import Grade, grades, wanted
+from reconciler.kafka.mirror.positions import read_positions
+from reconciler.kafka.mirror.reading import Known, Wanted, read_pairs
+from reconciler.kafka.mirror.record_times import newest_ms
 from reconciler.ports import LogReader, Row, TopicPartition
 
 MOST_TOLD = 3

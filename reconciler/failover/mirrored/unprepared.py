@@ -16,12 +16,12 @@ from reconciler.core.question import Limits
 from reconciler.core.reconcile import reconcile
 from reconciler.core.unanchored.pairs import evidence_for
 from reconciler.core.verdicts import Finding, Verdict
-from reconciler.engine import EngineSettings, Inquiry
 from reconciler.failover.gather import GatheredJob, JobPartition, Key, question_of
 from reconciler.failover.mirrored.own_offset import source_offset
 from reconciler.failover.outside import Outside
 from reconciler.failover.stored import Selected
-from reconciler.mirror.reading import Known
+from reconciler.kafka.engine import EngineSettings, Inquiry
+from reconciler.kafka.mirror.reading import Known
 from reconciler.ports import Row
 
 TAIL = 100

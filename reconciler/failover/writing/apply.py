@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, NeedsPerson, ReconcilerError, Unreachable
 from reconciler.failover.corrections import Corrections, Planned
 from reconciler.failover.numbers import JobRows, read_numbers
@@ -28,14 +29,13 @@ from reconciler.failover.writing.plan_checks import (
 )
 from reconciler.failover.writing.refusals import Refusal
 from reconciler.failover.writing.reread import anchors_for, check_in_place
-from reconciler.formats.decimal_text import counted
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, why_stopped
-from reconciler.formats.plan_sinks import why_sink_stops
+from reconciler.places.registry import traits
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, why_stopped
+from reconciler.plan.sinks import why_sink_stops
 from reconciler.ports import UNKNOWN_PARTITION, Change, ClusterInfo, Row, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Stamp
 from reconciler.state.stored import Stored
-from reconciler.stores.registry import traits
 
 Batch = tuple[Job, Sequence[Change]]
 """All changes of one job."""

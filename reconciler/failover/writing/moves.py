@@ -19,7 +19,8 @@ from reconciler.failover.outside import Outside
 from reconciler.failover.store_place import StorePlace
 from reconciler.failover.stored import Selected
 from reconciler.failover.writing.reread import anchors_for
-from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.places.registry import traits
+from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
 from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
@@ -28,7 +29,6 @@ from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.moving import NewNumber, Place
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Found, PlanRow, Stored
-from reconciler.stores.registry import traits
 
 
 @dataclass(frozen=True, slots=True)

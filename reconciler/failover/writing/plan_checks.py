@@ -15,7 +15,7 @@ from reconciler.core.anchors import Record, real_topic_id
 from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
-from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
 
 AGAIN = "Look at what changed, then make a new plan."

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from reconciler.failover.stored import Selected
-from reconciler.formats.plan import PartitionPlan
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import UNKNOWN_PARTITION, Malformed, Row, TopicPartition
 
 

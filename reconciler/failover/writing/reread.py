@@ -10,7 +10,7 @@ from reconciler.core.matching import Matcher
 from reconciler.failover.corrections import Planned
 from reconciler.failover.stored import Selected
 from reconciler.failover.writing.plan_checks import another_record, check_offsets, records_before, rests_on
-from reconciler.formats.plan import PartitionPlan
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import ClusterInfo, LogReader
 
 

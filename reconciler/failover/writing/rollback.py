@@ -17,11 +17,11 @@ from reconciler.core.visible import command
 from reconciler.failover.outside import Outside
 from reconciler.failover.recorded import malformed, number_in
 from reconciler.failover.writing.moves import keys_left
+from reconciler.places.registry import traits
 from reconciler.ports import TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers
-from reconciler.stores.registry import traits
 
 
 @dataclass(frozen=True, slots=True)

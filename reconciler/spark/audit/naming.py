@@ -12,9 +12,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from reconciler.config.identity import SpecifiedIdentity, identity_from_spec
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import ConfigError
-from reconciler.identity import SpecifiedIdentity, identity_from_spec
 from reconciler.ports import TopicPartition
 from reconciler.spark.columns import as_bytes
 from reconciler.spark.last_records import LastRecord
@@ -100,7 +100,7 @@ def _part(name: str) -> Column:
 
 
 def _read_in_python(identity: Identity) -> Any:
-    """The job's own id function over a log's columns. ``reconciler.identity`` makes sure that it never raises."""
+    """The job's own id function over a log's columns. ``config.identity`` makes sure that it never raises."""
     id_of = identity.id_of
 
     def read(stamp: int, kind: int, topic: str, partition: int, offset: int, key: Any, value: Any, headers: Any) -> Any:

@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from reconciler.core.errors import ConfigError, Refused
-from reconciler.sinks.delta import DeltaSink
-from reconciler.sinks.files import FileSink
-from reconciler.sinks.iceberg import IcebergSink
-from reconciler.sinks.registry import open_sink
+from reconciler.failover.sinks.delta import DeltaSink
+from reconciler.failover.sinks.files import FileSink
+from reconciler.failover.sinks.iceberg import IcebergSink
+from reconciler.failover.sinks.registry import open_sink
 from reconciler.spark.audit.naming import content_of, hashed
 from reconciler.spark.audit.stays import Stays
 from reconciler.spark.audit.tally import NOWHERE, small_table

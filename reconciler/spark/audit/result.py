@@ -9,8 +9,8 @@ from typing import Any
 
 from reconciler.core.anchors import TopicPartition
 from reconciler.core.errors import ExitCode
-from reconciler.formats.json_fields import canonical
-from reconciler.formats.plan import digest
+from reconciler.core.json_fields import canonical
+from reconciler.plan.document import digest
 from reconciler.spark.audit.figures import FIGURES
 
 FORMAT = "reconciler.audit/1"

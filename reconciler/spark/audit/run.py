@@ -17,7 +17,7 @@ from reconciler.clock import clock_ms, stamp
 from reconciler.core.anchors import Identity
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused, Unreachable
 from reconciler.fileio import read_regular, why
-from reconciler.formats.plan import Plan, parse_plan
+from reconciler.plan.document import Plan, parse_plan
 from reconciler.spark.audit import words
 from reconciler.spark.audit.extents import Until, look_at, uncompared
 from reconciler.spark.audit.figures import FIGURES, Rules

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from reconciler.core.errors import ConfigError
-from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.plan.document import PartitionPlan, Plan
 from reconciler.ports import TopicPartition
 
 

@@ -32,8 +32,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from reconciler.config.settings import SearchSettings
 from reconciler.core.errors import ConfigError, ReconcilerError, Unreachable
 from reconciler.core.verdicts import Finding
-from reconciler.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka.connection import Connection
+from reconciler.kafka.engine import EngineSettings, Inquiry, Outcome, Progress
 from reconciler.kafka.errors import Needs
 from reconciler.ports import LogReader, TopicPartition
 from reconciler.retry import insist

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from reconciler import __version__
 from reconciler.core.errors import ConfigError, ReconcilerError
 from reconciler.core.verdicts import Finding
-from reconciler.engine import EngineSettings, Inquiry, Outcome, SearchResult, run
+from reconciler.kafka.engine import EngineSettings, Inquiry, Outcome, SearchResult, run
 from reconciler.ports import LogReader, TopicPartition
 
 K = TypeVar("K", bound=Hashable)

@@ -17,23 +17,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reconciler.checkpoints.clone import clone
-from reconciler.checkpoints.log import by_partition
-from reconciler.checkpoints.restart import END
-from reconciler.checkpoints.show import Description, describe
 from reconciler.config.file import Config, Job
 from reconciler.core.anchors import Identity, IdOrder, Record, has_fingerprint
 from reconciler.core.errors import Changed
 from reconciler.core.probes import LogRange
 from reconciler.core.verdicts import MatchedBy, Verdict
 from reconciler.failover.check import Checked, check
+from reconciler.failover.checkpoint.clone import clone
 from reconciler.failover.outside import Outside
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
-from reconciler.formats.plan_sinks import SinkRow
+from reconciler.places.checkpoint.log import by_partition
+from reconciler.places.checkpoint.restart import END
+from reconciler.places.checkpoint.show import Description, describe
+from reconciler.places.common import ReadOnlyStore
+from reconciler.places.registry import checkpoint_path, traits
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy, why_stopped
+from reconciler.plan.sinks import SinkRow
 from reconciler.ports import LogReader, OffsetStore, TopicPartition
 from reconciler.spark.drill.reading import BatchReader, FirstRecord, FirstRecords, by_client, read_ranges
-from reconciler.stores.common import ReadOnlyStore
-from reconciler.stores.registry import checkpoint_path, traits
 
 FORMAT = "reconciler.drill/1"
 RECORDS = 100

@@ -40,10 +40,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.anchors import Anchor, StoredOffset
+from reconciler.core.decimal_text import some
 from reconciler.core.errors import Changed, ConfigError, NeedsPerson, Refused, Unreachable
-from reconciler.formats.decimal_text import some
-from reconciler.formats.json_fields import FieldError
-from reconciler.formats.range_manifests import line_of, parse_range
+from reconciler.core.json_fields import FieldError
+from reconciler.places.range_manifests import line_of, parse_range
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
 from reconciler.spark.ranges.offsets import GroupOffsets, as_they_are, require_atomic
 from reconciler.spark.ranges.planning import LogEdges, OffsetRange, name_of

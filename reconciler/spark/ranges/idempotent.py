@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from reconciler.core.errors import ConfigError, Refused
+from reconciler.places.registry import require_installed
 from reconciler.ports import OffsetStore
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
-from reconciler.stores.registry import require_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,8 +41,8 @@ class PostgresUpsert(RangeSink):
         self, address: str, table: str, *, key: Sequence[str], there: Literal["update", "keep"] = "update"
     ) -> None:
         require_installed("PostgresUpsert", "psycopg", "postgresql")
-        from reconciler.stores.postgresql import address as postgresql_address
-        from reconciler.stores.postgresql.connection import quoted
+        from reconciler.places.postgresql import address as postgresql_address
+        from reconciler.places.postgresql.connection import quoted
 
         parsed = postgresql_address.parse(address)
         if parsed.columns is not None or parsed.schema is not None:
@@ -64,8 +64,8 @@ class PostgresUpsert(RangeSink):
         """Raise Refused unless the table has a unique index on the key, without nulls. The offsets may be anywhere."""
         import psycopg
 
-        from reconciler.stores.postgresql.connection import quoted
-        from reconciler.stores.postgresql.errors import explain_connecting
+        from reconciler.places.postgresql.connection import quoted
+        from reconciler.places.postgresql.errors import explain_connecting
 
         try:
             with postgresql_rows.connect(self._libpq) as connection:
@@ -96,7 +96,7 @@ class PostgresUpsert(RangeSink):
         postgresql_rows.on_executors(results, task, self._place, after_failure=_AFTER_FAILURE)
 
     def _statement(self, names: Sequence[str]) -> str:
-        from reconciler.stores.postgresql.connection import quoted
+        from reconciler.places.postgresql.connection import quoted
 
         columns = ", ".join(map(quoted, names))
         key = ", ".join(map(quoted, self._key))
@@ -122,7 +122,7 @@ def _upserter(libpq: str, table: str, fields: postgresql_rows.FrameColumns, stat
     names, kinds = (*fields.names, _ORDER), fields.kinds
 
     def upsert(rows: Iterator[Any]) -> list[tuple[int, int]]:
-        from reconciler.stores.postgresql.connection import quoted
+        from reconciler.places.postgresql.connection import quoted
 
         columns = ", ".join(map(quoted, fields.names))
         ordered = ([*values, place] for place, values in enumerate(postgresql_rows.converted(rows, kinds)))

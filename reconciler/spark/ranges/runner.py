@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reconciler.clock import clock_ms
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.errors import ConfigError
-from reconciler.identity import identity_from_spec
 from reconciler.ports import LogReader, OffsetStore, Row, TopicPartition
 from reconciler.spark.last_records import LastRecord
 from reconciler.spark.ranges import reading
@@ -311,7 +311,7 @@ class RangeBatches:
             raise ConfigError("The job has no store for its offsets.", hint='For example store="sqlite:///o.db".')
         if not isinstance(store, str):
             return store
-        from reconciler.stores.registry import open_store
+        from reconciler.places.registry import open_store
 
         return open_store(store, kafka_client=self._target.cluster.client)
 

@@ -30,16 +30,16 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from reconciler.core.errors import Changed, ConfigError, ReconcilerError, Refused
+from reconciler.places.registry import require_installed
 from reconciler.ports import Change, OffsetStore, WriteResult
 from reconciler.spark.ranges import postgresql_rows
 from reconciler.spark.ranges.offsets import refuse_conflicts
 from reconciler.spark.ranges.sinks import RangeBatch, RangeSink
-from reconciler.stores.registry import require_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from reconciler.stores.postgresql.connection import Database, Session
+    from reconciler.places.postgresql.connection import Database, Session
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ class PostgresTransaction(RangeSink):
     def __init__(self, address: str, table: str, *, merge: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         require_installed("PostgresTransaction", "psycopg", "postgresql")
         from reconciler.config.addresses import without_secrets
-        from reconciler.stores.postgresql import address as postgresql_address
-        from reconciler.stores.postgresql.connection import Database, quoted
+        from reconciler.places.postgresql import address as postgresql_address
+        from reconciler.places.postgresql.connection import Database, quoted
 
         parsed = postgresql_address.parse(address)
         if parsed.columns is not None:
@@ -131,7 +131,7 @@ class PostgresTransaction(RangeSink):
 
     def _merge_staged(self, db: Session, staged: _Staged) -> None:
         """Merge the rows of the attempts that Spark took (T1, T3)."""
-        from reconciler.stores.postgresql.connection import quoted
+        from reconciler.places.postgresql.connection import quoted
 
         columns = ", ".join(quoted(name) for name in staged.columns)
         numbers = ",".join(str(number) for number in sorted(staged.attempts))
@@ -150,7 +150,7 @@ class PostgresTransaction(RangeSink):
 
     def _make(self, group: str, fields: postgresql_rows.FrameColumns) -> str:
         """Create the batch's staging table, and drop those that killed runs of the group left (T4)."""
-        from reconciler.stores.postgresql.connection import quoted
+        from reconciler.places.postgresql.connection import quoted
 
         prefix = f"reconciler_staged_{blake2b(f'{group}:{self._table}'.encode(), digest_size=8).hexdigest()}_"
         table = quoted(self._schema or None, f"{prefix}{secrets.token_hex(4)}")
@@ -217,7 +217,7 @@ class _Joined:
 
 
 def _store_on(database: Database | _Joined, parsed: Any, shown: str) -> OffsetStore:
-    from reconciler.stores.postgresql.own import OwnStore
+    from reconciler.places.postgresql.own import OwnStore
 
     anything: Any = database
     return OwnStore(anything, parsed.schema, shown)

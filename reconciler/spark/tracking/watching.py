@@ -20,7 +20,7 @@ from typing import Protocol
 
 from reconciler.clock import clock_ms
 from reconciler.core.errors import ConfigError, ReconcilerError, as_sentence
-from reconciler.tracking.recorder import Moved, Positions, StayRecorder
+from reconciler.jobs.tracking.recorder import Moved, Positions, StayRecorder
 
 log = logging.getLogger(__name__)
 

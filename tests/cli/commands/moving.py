@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import OutcomeUnknown
+from reconciler.places.sqlite.store import SqliteStore
 from reconciler.state.start import Start, load
-from reconciler.stores.sqlite.store import SqliteStore
 from tests.golden.corpus import HEAD, OFFSETS, deliver, job, stored
 from tests.golden.world import Result, World
 

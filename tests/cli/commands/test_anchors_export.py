@@ -12,8 +12,8 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ExitCode
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.registry import open_store
 
 Groups = list[tuple[str, int]]
 EARLIER = '{"format": "reconciler.anchors/1", "group": "earlier"}\n'

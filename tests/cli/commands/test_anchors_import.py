@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.places.registry import open_store
 from reconciler.ports import Change
-from reconciler.stores.registry import open_store
 from tests.golden.corpus import HEAD, OFFSETS, job, stored, tracked
 from tests.golden.internals import NOW_MS, StoredOffset, TopicPartition
 from tests.golden.world import World

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import Away, ExitCode, Refused
-from reconciler.stores.sqlite.store import SqliteStore
+from reconciler.places.sqlite.store import SqliteStore
 from tests.golden.corpus import HEAD, deliver, job, stored
 from tests.golden.world import World
 from tests.starting import with_state

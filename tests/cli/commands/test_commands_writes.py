@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.places.sqlite.store import SqliteStore
 from reconciler.ports import Change, WriteResult
-from reconciler.stores.sqlite.store import SqliteStore
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 

@@ -17,7 +17,7 @@ from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.file import load_config
 from reconciler.core.errors import ConfigError
 from reconciler.core.policies import TopicPolicy
-from reconciler.mirror.topics import Mirror
+from reconciler.kafka.mirror.topics import Mirror
 from reconciler.preflight.identity import propose
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
 

@@ -12,7 +12,7 @@ from reconciler.config.settings import Job
 from reconciler.core.anchors import Identity, record_timestamp
 from reconciler.core.errors import ConfigError
 from reconciler.failover.writing.apply import JobChanges
-from tests.formats.test_plan import part, plan_of
+from tests.plan.test_plan import part, plan_of
 
 
 def test_a_plan_too_large_to_be_read_is_refused_and_the_file_stays(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.errors import ExitCode, NeedsPerson
-from reconciler.formats.plan import parse_plan
-from reconciler.formats.start_offsets import planned_text
+from reconciler.plan.document import parse_plan
+from reconciler.plan.start_offsets import planned_text
 from tests.golden.corpus import Estate
 from tests.golden.world import World
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import RECORD_TIME_ONLY
+from reconciler.jobs.tracking.recorder import Position, StayRecorder
+from reconciler.jobs.tracking.source import SourceLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.completing import without_later
 from reconciler.state.jobs import JobState
 from reconciler.state.opening import open_state
 from reconciler.state.start import Start
-from reconciler.tracking.recorder import Position, StayRecorder
-from reconciler.tracking.source import SourceLog
 from tests.cli.starts import started
 from tests.golden.corpus import BEGIN, HEAD, OFFSETS, job
 from tests.golden.internals import Anchor, MemoryLog, StoredOffset, fingerprint

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from reconciler.config.table import UNITS
-from reconciler.formats.plan import digest
+from reconciler.plan.document import digest
 from tests.cli.hostile.fuzzed_estate import Again
 from tests.fuzz import (
     ODD_TEXTS,

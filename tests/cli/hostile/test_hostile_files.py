@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli import main as command_line
-from reconciler.formats.plan import digest
-from reconciler.stores.registry import open_store
+from reconciler.places.registry import open_store
+from reconciler.plan.document import digest
 
 CONFIG = """
 [clusters.a]

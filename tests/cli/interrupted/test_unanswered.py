@@ -93,7 +93,7 @@ def test_a_wait_for_a_silent_server_is_told_in_each_log_format(
 def test_a_wait_for_a_file_system_of_other_machines_is_told(
     tmp_path: Path, silent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("reconciler.folder.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("reconciler.places.folder.TIMEOUT_S", 1.0)
     assert exported(tmp_path, f"files:webhdfs://{silent}/offsets", silent) == UNREACHABLE
     first, *_ = capsys.readouterr().err.splitlines()
     assert re.fullmatch(rf"waiting for webhdfs://{silent}/offsets, [01] s left: no answer yet", first)

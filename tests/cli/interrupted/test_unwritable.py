@@ -14,7 +14,7 @@ import pytest
 from reconciler import written
 from reconciler.cli.main import main
 from reconciler.core.errors import ExitCode, OutcomeUnknown, Unreachable
-from reconciler.stores.sqlite.store import SqliteStore
+from reconciler.places.sqlite.store import SqliteStore
 from tests.golden.corpus import HEAD, OFFSETS, Estate, job, stored
 from tests.golden.keys import write_key
 from tests.golden.world import DESTINATION, World

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from reconciler.formats.plan import Plan
+from reconciler.plan.document import Plan
 from tests.cli.page.shown_plans import html_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from reconciler.cli.page.advice import Files
 from reconciler.cli.page.page import page
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, PlanAnchor, StartPolicy
 
 V = Verdict
 RLO = "\u202e"

@@ -22,7 +22,7 @@ from reconciler.cli.terminal.logs import set_up_logging
 from reconciler.cli.terminal.output import Shown, line, say, show, show_json, show_text, wrap
 from reconciler.config.redaction import KNOWN
 from reconciler.core.errors import ReconcilerError, Refused
-from reconciler.formats.plan import digest
+from reconciler.plan.document import digest
 from reconciler.preflight.text import quoted
 from tests.golden.corpus import HEAD, OFFSETS, Estate, deliver, job, stored
 from tests.golden.world import Result, World

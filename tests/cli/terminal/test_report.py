@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reconciler.cli.terminal.report import plan_text
+from reconciler.core.decimal_text import MOST_NAMES
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.decimal_text import MOST_NAMES
-from reconciler.formats.plan import PartitionPlan, StartPolicy
-from tests.formats.test_plan import part, plan_of
+from reconciler.plan.document import PartitionPlan, StartPolicy
+from tests.plan.test_plan import part, plan_of
 
 MOST = 20
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from reconciler.core.errors import ConfigError
-from reconciler.hook import kept
+from reconciler.jobs.hook import kept
 from tests.deploy.deployed import DEPLOY
 
 READ_WRITE, ENTER = 0o660, 0o110

@@ -11,15 +11,15 @@ from typing import Any
 
 from reconciler.clock import clock_ms
 from reconciler.config.file import Cluster, Config, Job, PolicySettings, SearchSettings, TopicNames
+from reconciler.config.identity import identity_from_spec
 from reconciler.config.streams import Naming, Stream
 from reconciler.core.anchors import Anchor, Identity, StoredOffset, fingerprint
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
-from reconciler.formats.plan import PartitionPlan
-from reconciler.identity import identity_from_spec
+from reconciler.places.memory import MemoryStore
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import Change, LogReader, TopicPartition
-from reconciler.stores.memory import MemoryStore
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 
 BEGIN = 1_700_000_000_000
 BASE = 7_000

@@ -11,13 +11,13 @@ import pytest
 
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
+from reconciler.plan.document import PartitionPlan
 from reconciler.ports import LogReader
+from tests.demo.lab.faults.faulty import Acting, Ambush, quiet
+from tests.demo.lab.faults.leaders import await_that, elect, in_sync, leaders, prefer
+from tests.demo.lab.kafka import KafkaCluster
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
-from tests.lab.faults.faulty import Acting, Ambush, quiet
-from tests.lab.faults.leaders import await_that, elect, in_sync, leaders, prefer
-from tests.lab.kafka import KafkaCluster
 
 pytestmark = pytest.mark.system
 

@@ -12,11 +12,11 @@ from reconciler.core.errors import Changed
 from reconciler.core.probes import Chunk
 from reconciler.failover.check import check
 from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan
 from reconciler.ports import ReadRequest
+from tests.demo.lab.faults.faulty import Act, Acting, Moment
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, Kind, write, wrong
-from tests.lab.faults.faulty import Act, Acting, Moment
 
 pytestmark = pytest.mark.system
 

@@ -15,13 +15,13 @@ from reconciler.core.anchors import StoredOffset
 from reconciler.core.errors import ExitCode
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
-from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.apart import open_log
 from reconciler.kafka.reader import FETCH_BYTES, KafkaLogReader
 from reconciler.kafka.records import Gathering
+from reconciler.plan.document import PartitionPlan
+from tests.demo.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
+from tests.demo.lab.kafka import KafkaCluster
 from tests.failover.faults.numbered import COUNT, KINDS, LAST, Jobs, write, wrong
-from tests.lab.faults.faulty import Acting, Ambush, flip_a_byte, quiet
-from tests.lab.kafka import KafkaCluster
 from tests.sizes import sampled
 from tests.world import World, run_process
 

@@ -16,10 +16,10 @@ from reconciler.core.probes import Chunk, Withheld
 from reconciler.failover.mirrored.report import MirrorReport, report
 from reconciler.failover.mirrored.unprepared import Tally
 from reconciler.kafka.memory import MemoryLog
-from reconciler.mirror.account import LOCATION
+from reconciler.kafka.mirror.account import LOCATION
 from reconciler.ports import ClusterInfo, ReadRequest, Row, TopicPartition
 from tests.in_memory import BASE, GROUP, NOW, Memory, content, memory, stored, wide
-from tests.mirror.written import AT_ONCE, CHECKPOINTS, text, write_checkpoints, write_syncs
+from tests.kafka.mirror.written import AT_ONCE, CHECKPOINTS, text, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
 THERE = TopicPartition("a.events", 0)

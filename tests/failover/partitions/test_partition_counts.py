@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.stores.memory import MemoryStore
+from reconciler.places.memory import MemoryStore
 from tests.failover.partitions.stopped import Sent, Stopped, broken_promises, somewhere, stopped
 from tests.in_memory import BEGIN, GROUP, Memory
 

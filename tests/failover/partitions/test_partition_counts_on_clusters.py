@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.demo.lab.kafka import KafkaCluster, MirrorMaker
 from tests.failover.partitions.stopped import Sent, Stopped, broken_promises, somewhere, stopped
-from tests.lab.kafka import KafkaCluster, MirrorMaker
 from tests.world import BEGIN, World
 
 pytestmark = pytest.mark.system

@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.cli.main import main
 from reconciler.core.anchors import StoredOffset
-from reconciler.lab.in_use import ClusterInUse
+from reconciler.demo.lab.in_use import ClusterInUse
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
-from reconciler.stores.registry import open_store
-from tests.lab.kafka import KafkaCluster, MirrorMaker
-from tests.lab.servers.old_kafka import cluster_of, old_kafka_jars
+from tests.demo.lab.kafka import KafkaCluster, MirrorMaker
+from tests.demo.lab.servers.old_kafka import cluster_of, old_kafka_jars
 from tests.sizes import sampled
 from tests.waiting import wait_until
 

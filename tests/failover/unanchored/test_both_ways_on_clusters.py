@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.core.anchors import StoredOffset
-from reconciler.lab.in_use import ClusterInUse
+from reconciler.demo.lab.in_use import ClusterInUse
+from tests.demo.lab.kafka import KafkaCluster, MirrorMaker
 from tests.failover.unanchored.test_bare_offsets_on_clusters import (
     THERE,
     TOPIC,
@@ -19,7 +20,6 @@ from tests.failover.unanchored.test_bare_offsets_on_clusters import (
     skipped,
     wait_until,
 )
-from tests.lab.kafka import KafkaCluster, MirrorMaker
 
 pytestmark = pytest.mark.system
 

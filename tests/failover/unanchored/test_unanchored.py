@@ -9,9 +9,9 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
 from reconciler.kafka.memory import MemoryLog
-from reconciler.stores.memory import MemoryStore
+from reconciler.places.memory import MemoryStore
 from tests.in_memory import BASE, GROUP, Memory, found, memory, stored, wide
-from tests.mirror.written import LATER, SYNCS, write_checkpoints, write_syncs
+from tests.kafka.mirror.written import LATER, SYNCS, write_checkpoints, write_syncs
 
 __all__ = ["memory", "wide"]
 

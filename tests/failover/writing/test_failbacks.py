@@ -15,10 +15,10 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import Checked, check
 from reconciler.failover.outside import Outside
 from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.memory import MemoryStore
+from reconciler.plan.document import Plan
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition
-from reconciler.stores.memory import MemoryStore
 from tests.in_memory import GROUP, NOW, content, found, on_disk, read_back, write_all
 
 STILL, WENT_ON = TopicPartition("events", 0), TopicPartition("events", 1)

@@ -10,10 +10,10 @@ import pytest
 
 from reconciler.failover.store_place import StorePlace
 from reconciler.failover.writing import moves
+from reconciler.places.registry import open_store
 from reconciler.ports import TopicPartition
 from reconciler.state import locations
 from reconciler.state.locations import Phase
-from reconciler.stores.registry import open_store
 from tests.failover.planned import CONFIG, planned
 from tests.golden.world import World
 from tests.starting import state_of

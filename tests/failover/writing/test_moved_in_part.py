@@ -9,7 +9,7 @@ import pytest
 from reconciler.core.anchors import StoredOffset
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.writing.apply import prepare
-from reconciler.formats.plan import Plan
+from reconciler.plan.document import Plan
 from tests.in_memory import NOW, Memory, anchor, found, write_all
 
 ONE_NAME = '[topics]\npolicy = "identity"\n'

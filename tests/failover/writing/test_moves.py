@@ -15,7 +15,8 @@ from reconciler.core.errors import Changed
 from reconciler.failover.outside import ByHand
 from reconciler.failover.writing.apply import prepare, replaced_by
 from reconciler.failover.writing.moves import Copied, begin, carry_out, finish, numbers_of, place_of, roll_back
-from reconciler.formats.plan import Plan
+from reconciler.places.registry import open_store
+from reconciler.plan.document import Plan
 from reconciler.ports import TopicPartition
 from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
@@ -24,7 +25,6 @@ from reconciler.state.locations import Location, Phase, Stamp
 from reconciler.state.memory import MemoryState
 from reconciler.state.plans import Numbers
 from reconciler.state.store import StateStore
-from reconciler.stores.registry import open_store
 from tests.failover.planned import CONFIG, planned
 from tests.golden.world import World
 from tests.in_memory import BASE, Memory, stored

@@ -15,7 +15,7 @@ from reconciler.core.errors import Changed, ConfigError
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.writing.apply import prepare
 from reconciler.failover.writing.plan_checks import CLOCKS_DIFFER_MS, check_stores
-from reconciler.formats.plan import PartitionPlan, Plan, parse_plan
+from reconciler.plan.document import PartitionPlan, Plan, parse_plan
 from tests.in_memory import BASE, GROUP, NOW, Memory, anchor, stored
 
 MINUTE, DAY = 60_000, 86_400_000

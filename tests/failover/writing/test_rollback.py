@@ -10,12 +10,12 @@ import pytest
 
 from reconciler.cli.commands.failover import rollback
 from reconciler.core.anchors import StoredOffset
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
 from reconciler.state.jobs import JobState
 from reconciler.state.journal import Entry, StreamPartition
 from reconciler.state.locations import moving
 from reconciler.state.stored import Known
-from reconciler.stores.registry import open_store
 from tests.failover.planned import CONFIG, planned
 from tests.golden.world import World
 from tests.starting import WHO, state_of

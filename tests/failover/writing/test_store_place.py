@@ -12,20 +12,20 @@ import pytest
 from reconciler.core.anchors import Anchor, Malformed, StoredOffset
 from reconciler.core.errors import Changed, OutcomeUnknown, ReconcilerError, Refused, Unreachable
 from reconciler.failover.store_place import ATTEMPTS, StorePlace
+from reconciler.places.hbase.cdap import CdapStore
+from reconciler.places.hbase.cloudera import ClouderaStore
+from reconciler.places.hbase.layouts.cdap import MAX_EVENT_TIME, NEXT_OFFSET, LogSaver, long
+from reconciler.places.hbase.layouts.flowlet import Flowlet
+from reconciler.places.registry import open_store
+from reconciler.places.sqlite.store import SqliteStore
 from reconciler.ports import Change, OffsetStore, Row, TopicPartition, Traits, WriteResult
 from reconciler.state import moving
 from reconciler.state.locations import Location, Phase
 from reconciler.state.moving import NewNumber
 from reconciler.state.stored import Stored
-from reconciler.stores.hbase.cdap import CdapStore
-from reconciler.stores.hbase.cloudera import ClouderaStore
-from reconciler.stores.hbase.layouts.cdap import MAX_EVENT_TIME, NEXT_OFFSET, LogSaver, long
-from reconciler.stores.hbase.layouts.flowlet import Flowlet
-from reconciler.stores.registry import open_store
-from reconciler.stores.sqlite.store import SqliteStore
+from tests.places.bare_store import BareStore
+from tests.places.hbase.fake_table import FakeTable
 from tests.state.test_moving import AFTER, ANA, BEFORE, HOOK, ON_A, ON_B, A, B, Deadly, Killed, World, the_plan
-from tests.stores.bare_store import BareStore
-from tests.stores.hbase.fake_table import FakeTable
 
 NOW = 1_700_000_000_000
 PLAIN = Traits()

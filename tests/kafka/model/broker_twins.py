@@ -17,10 +17,10 @@ from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.kafka.patient import PatientReader
 from reconciler.kafka.reader import KafkaLogReader
 from reconciler.ports import TopicPartition
+from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.model.cleaner import Cleaner
 from tests.kafka.model.log_files import BatchOnDisk, Layout, cleaned_to, layout
 from tests.kafka.model.seeded_logs import WRITERS, DeleteBefore, Kind, Message, SeededLog, Transaction, Write
-from tests.lab.kafka import KafkaCluster
 from tests.waiting import LIMIT_S, wait_until
 
 CLEANS, RESTS = "0.0", "1.0"

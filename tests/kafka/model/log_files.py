@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.ports import TopicPartition
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_COUNTS_FROM = 12

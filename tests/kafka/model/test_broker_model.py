@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from reconciler.ports import LogReader, ReadRequest
+from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.bulk.readers import Both
 from tests.kafka.model import twin_differences
 from tests.kafka.model.broker_twins import BROKER, Twin, make_twins, memory_log, patient_reader
 from tests.kafka.model.seeded_logs import make_log
 from tests.kafka.model.twin_differences import Whole, first_since, times_of, told
-from tests.lab.kafka import KafkaCluster
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system

@@ -23,12 +23,12 @@ from reconciler.core.anchors import (
 from reconciler.core.probes import Chunk
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
-from reconciler.engine import EngineSettings, Inquiry, SearchResult, run
+from reconciler.kafka.engine import EngineSettings, Inquiry, SearchResult, run
 from reconciler.ports import LogReader, ReadRequest
+from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.model.broker_twins import Twin, memory_log
 from tests.kafka.model.log_files import layout
 from tests.kafka.model.seeded_logs import BEGIN, FAR_AHEAD, Message, Operation, Transaction, Write
-from tests.lab.kafka import KafkaCluster
 
 SIZES = (1, 3, 1_000)
 """How many records a read asks for."""

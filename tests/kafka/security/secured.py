@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.lab.kafka import free_ports
+from reconciler.demo.lab.kafka import free_ports
+from tests.demo.lab.kafka import KafkaCluster
 from tests.kafka.security.certificates import Certificates, make_certificates
 from tests.kafka.security.tokens import AUDIENCE, ISSUER, Tokens
-from tests.lab.kafka import KafkaCluster
 
 USER = "clicks-job"
 _HOST = "127.0.0.1"

@@ -15,19 +15,19 @@ from reconciler.config.file import load_config
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.core.errors import ReconcilerError, Refused
+from reconciler.jobs.tracking.recorder import Position, StayRecorder
+from reconciler.jobs.tracking.source import SourceLog
 from reconciler.kafka.reader import KafkaLogReader
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
 from reconciler.state.opening import open_state
-from reconciler.stores.registry import open_store
-from reconciler.tracking.recorder import Position, StayRecorder
-from reconciler.tracking.source import SourceLog
 from tests.kafka.security.secured import USER, Acl, Secured, client_table
+from tests.places.bare_store import bare_scheme
 from tests.sizes import sampled
 from tests.starting import state_of, with_state
-from tests.stores.bare_store import bare_scheme
 from tests.world import ROOT, CommandResult, World, source_record
 
 __all__ = ["bare_scheme"]

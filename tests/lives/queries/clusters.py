@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
-from tests.checkpoints.checkpoint_files import PLANNED
+from tests.failover.checkpoint.checkpoint_files import PLANNED
 
 OTHER = {"a": "b", "b": "a"}
 

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reconciler.checkpoints.reading import read_checkpoint
-from tests.checkpoints.checkpoint_files import Files
+from reconciler.places.checkpoint.reading import read_checkpoint
+from tests.failover.checkpoint.checkpoint_files import Files
 from tests.lives.queries.clusters import Clusters, Place, number_of
 from tests.lives.queries.sink import FileSink
 

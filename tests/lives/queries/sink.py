@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.checkpoints.checkpoint_files import PLANNED
+from tests.failover.checkpoint.checkpoint_files import PLANNED
 
 
 @dataclass

@@ -19,6 +19,7 @@ from reconciler.core.errors import Changed, Refused, Unreachable
 from reconciler.core.policies import TopicPolicy
 from reconciler.failover.recorded import Gathered, JobPlace, Recorded, judge, names_shared
 from reconciler.failover.store_place import StorePlace
+from reconciler.places.memory import MemoryStore
 from reconciler.ports import Change, TopicPartition, Traits, WriteResult
 from reconciler.state import plans
 from reconciler.state.journal import Entry, StreamPartition
@@ -27,7 +28,6 @@ from reconciler.state.locations import Phase
 from reconciler.state.moving import NewNumber
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import Known, PlanRow, Stored
-from reconciler.stores.memory import MemoryStore
 from tests.simulation.moves import reading, steps
 from tests.simulation.moves.world import (
     Hook,

@@ -11,7 +11,7 @@ from reconciler.core.anchored import bounds, candidates, replay, search
 from reconciler.core.probes import Chunk
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.engine import Inquiry, run
+from reconciler.kafka.engine import Inquiry, run
 from reconciler.kafka.memory import MemoryLog, MemoryPartition, MemoryRecord
 from reconciler.ports import ReadRequest
 from tests.simulation.trial import Meter

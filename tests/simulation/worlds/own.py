@@ -10,7 +10,7 @@ from reconciler.core.anchors import Identity, IdOrder, StoredOffset, record_time
 from reconciler.core.question import Limits, Question
 from reconciler.core.reconcile import reconcile
 from reconciler.core.verdicts import Finding
-from reconciler.engine import Inquiry, run
+from reconciler.kafka.engine import Inquiry, run
 from reconciler.kafka.memory import MemoryLog
 from tests.simulation.trial import Meter, Trial
 from tests.simulation.worlds.cases import PLACE, Made, header_id, true_disorder

@@ -12,7 +12,7 @@ from reconciler.core.probes import Search
 from reconciler.core.question import Limits, Question
 from reconciler.core.timebound import remap
 from reconciler.core.verdicts import Finding
-from reconciler.engine import Inquiry, run
+from reconciler.kafka.engine import Inquiry, run
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from tests.simulation.trial import Meter, Trial

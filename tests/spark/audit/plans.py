@@ -6,8 +6,8 @@ from typing import Any
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import JobPlan, PartitionPlan, Plan
-from reconciler.formats.plan_rows import PlanAnchor
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan
+from reconciler.plan.rows import PlanAnchor
 
 THERE, BACK, SAME = ("events", "a.events"), ("a.events", "events"), ("events", "events")
 

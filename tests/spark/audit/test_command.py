@@ -14,9 +14,9 @@ from reconciler.config.addresses import SINK_COLUMNS
 from reconciler.config.file import Config, load_config
 from reconciler.core.anchors import Anchor, StoredOffset
 from reconciler.core.errors import ConfigError
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.audit import Columns
-from reconciler.stores.registry import open_store
 from tests.spark.audit.plans import BACK, SAME, THERE, plan, row
 
 

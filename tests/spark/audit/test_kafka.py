@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import Identity
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import Plan
-from reconciler.identity import identity_from_spec
+from reconciler.plan.document import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit import AuditResult, Columns, Output, audit
 from tests.spark.audit import world as audit_world

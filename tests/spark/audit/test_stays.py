@@ -12,10 +12,10 @@ import pytest
 
 from reconciler.cli import outputs
 from reconciler.cli.terminal.audit_report import report
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.errors import ConfigError, ExitCode
 from reconciler.core.verdicts import Verdict
-from reconciler.formats.plan import Plan, digest
-from reconciler.identity import identity_from_spec
+from reconciler.plan.document import Plan, digest
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.figures import FIGURES, Counts, Rules, judge
 from reconciler.spark.audit.naming import Naming

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import ConfigError, ExitCode, Unreachable
-from reconciler.formats.plan import PartitionPlan
 from reconciler.kafka.memory import MemoryLog
+from reconciler.plan.document import PartitionPlan
 from reconciler.spark.audit import AuditResult, Columns, Output, audit, tally
 from reconciler.spark.audit.result import ComparedSide
 from reconciler.spark.target import ClusterAccess

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.formats.plan import PartitionPlan, Plan
+from reconciler.plan.document import PartitionPlan, Plan
 from tests.spark.audit.plans import anchored, plan, row
 from tests.spark.sent import BASE_MS, Kafka, Sent
 

@@ -22,11 +22,11 @@ from reconciler.config.file import load_config
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
 from reconciler.core.errors import ExitCode, Unreachable
 from reconciler.failover.check import check
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
 from reconciler.spark.distributed.run import SparkEngine
-from reconciler.stores.registry import open_store
 from tests import ROOT
-from tests.lab.kafka import KafkaCluster
+from tests.demo.lab.kafka import KafkaCluster
 
 pytestmark = pytest.mark.system
 

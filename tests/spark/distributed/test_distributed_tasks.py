@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.config.identity import identity_from_spec
 from reconciler.core.anchors import RECORD_TIME_ONLY, StoredOffset
 from reconciler.core.errors import Changed, ConfigError, ExitCode, ReconcilerError, Refused, Unreachable
 from reconciler.core.question import Question
 from reconciler.core.reconcile import reconcile
-from reconciler.engine import Inquiry, Progress
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside
-from reconciler.formats.plan import Plan
-from reconciler.identity import identity_from_spec
+from reconciler.kafka.engine import Inquiry, Progress
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
+from reconciler.plan.document import Plan
 from reconciler.ports import TopicPartition
 from reconciler.spark.distributed.run import CheckJob, TaskReport, classic_session, explained
 from reconciler.spark.distributed.tasks import Answer, Orders, answered, grouped, outcome_of, tasks_of

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.checkpoints.reading import read_checkpoint
 from reconciler.core.anchors import Anchor, StoredOffset, fingerprint
+from reconciler.places.checkpoint.reading import read_checkpoint
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, TopicPartition
 from reconciler.state import journal
 from reconciler.state.journal import StreamPartition
 from reconciler.state.stored import Known
-from reconciler.stores.registry import open_store
-from tests.checkpoints.checkpoint_files import command
+from tests.failover.checkpoint.checkpoint_files import command
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.starting import state_of, with_state
 

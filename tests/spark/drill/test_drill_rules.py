@@ -15,10 +15,10 @@ from reconciler.core.probes import Chunk
 from reconciler.core.verdicts import Verdict
 from reconciler.failover.outside import Outside
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.registry import open_store
 from reconciler.ports import Change, ReadRequest, TopicPartition
 from reconciler.spark.drill.drill import Drill, drill
 from reconciler.spark.drill.reading import FirstRecords, Ranges, by_client
-from reconciler.stores.registry import open_store
 
 BEGIN = 1_700_000_000_000
 ONCE, AGAIN = "abcdefgh", "abcdab"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
 from reconciler.core.errors import NeedsPerson
 from reconciler.core.policies import StartPlace
 from reconciler.core.question import StartAt
-from reconciler.identity import IdentitySettings
 from reconciler.kafka.memory import MemoryLog
 from reconciler.ports import TopicPartition
 from reconciler.spark.completing import complete, complete_from

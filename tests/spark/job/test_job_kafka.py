@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.checkpoints.reading import read_checkpoint
+from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError, NeedsPerson
-from reconciler.identity import IdentitySettings
+from reconciler.jobs.tracking.recorder import positions_of
+from reconciler.places.checkpoint.reading import read_checkpoint
 from reconciler.ports import TopicPartition
 from reconciler.spark import job
 from reconciler.spark.started import Job
@@ -34,7 +35,6 @@ from reconciler.state.journal import StreamPartition
 from reconciler.state.locations import Stamp
 from reconciler.state.opening import open_state
 from reconciler.state.start import Start, dump
-from reconciler.tracking.recorder import positions_of
 from tests import ROOT
 from tests.spark.environments import since_pyspark
 from tests.spark.sent import BASE_MS, Kafka, Sent

@@ -8,10 +8,10 @@ import pytest
 
 from reconciler.core.anchors import fingerprint
 from reconciler.core.errors import ConfigError, OutcomeUnknown
+from reconciler.jobs.tracking.recorder import MOST_PARTITIONS, Moved
 from reconciler.state import journal, locations
 from reconciler.state.journal import StreamPartition, latest
 from reconciler.state.stored import Known
-from reconciler.tracking.recorder import MOST_PARTITIONS, Moved
 from tests.spark.job.world import ANA, EVENTS, NOW, World, committed, running
 
 

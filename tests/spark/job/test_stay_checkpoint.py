@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.core.errors import ConfigError, ExitCode, NeedsPerson
 from reconciler.spark.stay_checkpoint import NOTE, checkpoint_at, location, transaction_id
-from tests.checkpoints.checkpoint_files import QUERY, Files
+from tests.failover.checkpoint.checkpoint_files import QUERY, Files
 from tests.fuzz import attempt, documents, fuzz, sized
 from tests.spark.job.test_completing import AT_HOME
 

@@ -88,4 +88,4 @@ def test_a_job_that_a_hook_started_loads_nothing_of_the_hook_or_of_the_command_l
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     loaded = {".".join(name.split(".")[:2]) for name in ended.stdout.split()}
     assert "reconciler.spark" in loaded
-    assert not loaded & {"reconciler.hook", "reconciler.cli", "reconciler.failover"}
+    assert not loaded & {"reconciler.jobs.hook", "reconciler.cli", "reconciler.failover"}

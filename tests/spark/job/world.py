@@ -5,13 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 
-from reconciler.checkpoints import restart
-from reconciler.checkpoints.log import OffsetEntry, SourceOffset
 from reconciler.config.streams import Stream
 from reconciler.core.anchors import RECORD_TIME_ONLY
 from reconciler.core.probes import Chunk
 from reconciler.failover.writing.moves import Copied
+from reconciler.jobs.tracking.recorder import Positions, StayRecorder, positions_of
+from reconciler.jobs.tracking.source import SourceLog
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.checkpoint import restart
+from reconciler.places.checkpoint.log import OffsetEntry, SourceOffset
 from reconciler.ports import ReadRequest, TopicPartition
 from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
@@ -20,8 +22,6 @@ from reconciler.state.locations import Location, Stamp
 from reconciler.state.opening import open_state
 from reconciler.state.plans import Numbers, Planned
 from reconciler.state.stored import PlanRow, Stored
-from reconciler.tracking.recorder import Positions, StayRecorder, positions_of
-from reconciler.tracking.source import SourceLog
 
 NOW = 1_800_000_000_000
 ANA = Stamp("ana", 1_790_000_000_000, "a burns")

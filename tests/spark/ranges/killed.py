@@ -166,10 +166,10 @@ class _Steps:
 
 def _watch(step: _Steps) -> None:
     """Make these methods steps: right before each is called."""
-    from reconciler.folder import LocalFolder
+    from reconciler.places.folder import LocalFolder
+    from reconciler.places.postgresql.connection import Database
     from reconciler.spark.ranges.hashed_files import Directory
     from reconciler.spark.ranges.offsets import GroupOffsets
-    from reconciler.stores.postgresql.connection import Database
 
     watched: dict[type, tuple[str, ...]] = {
         GroupOffsets: ("save",),

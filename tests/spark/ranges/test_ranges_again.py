@@ -11,10 +11,10 @@ import pytest
 
 from reconciler.core.errors import ConfigError
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.registry import open_store
 from reconciler.ports import ClusterInfo
 from reconciler.spark.ranges.hashed_files import HashNamedFiles
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
-from reconciler.stores.registry import open_store
 
 pytestmark = pytest.mark.system
 

@@ -14,13 +14,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from reconciler.core.errors import NeedsPerson, Refused
+from reconciler.places.registry import open_store
 from reconciler.spark.ranges import reading
 from reconciler.spark.ranges.avro import decoded
 from reconciler.spark.ranges.idempotent import PostgresUpsert
 from reconciler.spark.ranges.planning import Caps, Policy
 from reconciler.spark.ranges.runner import at_least_once, exactly_once
 from reconciler.spark.ranges.transactional import PostgresTransaction
-from reconciler.stores.registry import open_store
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent
 from tests.spark.sent import BASE_MS, Kafka, Sent
 from tests.spark.sessions import set_for_now

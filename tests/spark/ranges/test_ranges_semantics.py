@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from reconciler.core.errors import Changed
+from reconciler.places.registry import open_store
 from reconciler.ports import TopicPartition
 from reconciler.spark.ranges.hashed_files import HashNamedFiles
 from reconciler.spark.ranges.idempotent import PostgresUpsert
 from reconciler.spark.ranges.planning import Caps
 from reconciler.spark.ranges.runner import at_least_once, at_most_once, exactly_once
 from reconciler.spark.ranges.transactional import PostgresTransaction
-from reconciler.stores.registry import open_store
 from tests.spark.ranges.world import a_job, collected, id_results, ids, sent, staging_tables
 from tests.spark.sent import Kafka
 

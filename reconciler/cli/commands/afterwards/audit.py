@@ -27,7 +27,7 @@ from reconciler.ports import TopicPartition
 from reconciler.spark.session import own_session
 
 if TYPE_CHECKING:
-    from reconciler.formats.plan import Plan
+    from reconciler.plan.document import Plan
     from reconciler.spark.audit import Columns
 
 EXAMPLE = "reconciler audit -c clicks.toml failover.plan.json --output parquet:/srv/clicks/out --column id=event_id"

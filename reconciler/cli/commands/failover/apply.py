@@ -19,6 +19,7 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import skips_text, verdict_text
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.config.file import Config, Job
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, ExitCode, NeedsPerson, OutcomeUnknown, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.failover import inputs
@@ -27,13 +28,12 @@ from reconciler.failover.writing.apply import JobChanges, check_still, check_wri
 from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
 from reconciler.failover.writing.plan_checks import check_stores
 from reconciler.failover.writing.refusals import Refusal
-from reconciler.formats.decimal_text import counted
-from reconciler.formats.plan import Plan
-from reconciler.hook.checkpoint import of
+from reconciler.jobs.hook.checkpoint import of
+from reconciler.places.registry import traits
+from reconciler.plan import signing
+from reconciler.plan.document import Plan
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
-from reconciler.stores.registry import traits
-from reconciler.trust import signing
 
 MOST_REFUSED = 20
 """Sentences on partitions that stop a job."""

@@ -18,9 +18,9 @@ from reconciler.core.visible import command
 from reconciler.failover.check import Checked
 from reconciler.failover.outside import ByHand
 from reconciler.failover.totals import outcome
-from reconciler.formats.plan import StartPolicy
-from reconciler.formats.plan_text import INDENTED
-from reconciler.stores.registry import traits
+from reconciler.places.registry import traits
+from reconciler.plan.document import StartPolicy
+from reconciler.plan.text import INDENTED
 
 EXAMPLE = "reconciler check -c reconciler.toml --job clicks"
 HELP = Help(

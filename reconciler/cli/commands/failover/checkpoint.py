@@ -9,10 +9,6 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.checkpoints.clone import Clone, clone
-from reconciler.checkpoints.reading import MANIFEST
-from reconciler.checkpoints.restart import Checkpoint, without_id
-from reconciler.checkpoints.show import Description, describe
 from reconciler.cli import arguments, context
 from reconciler.cli.commands.failover.apply import trusted_plan
 from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
@@ -23,10 +19,14 @@ from reconciler.cli.terminal.text import in_bytes
 from reconciler.clock import stamp
 from reconciler.config.file import Config
 from reconciler.core.anchors import TopicPartition
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
-from reconciler.formats.decimal_text import counted
+from reconciler.failover.checkpoint.clone import Clone, clone
+from reconciler.places.checkpoint.reading import MANIFEST
+from reconciler.places.checkpoint.restart import Checkpoint, without_id
+from reconciler.places.checkpoint.show import Description, describe
 
 EXAMPLE = (
     "reconciler checkpoint show /data/checkpoints/clicks\n"

@@ -28,11 +28,11 @@ from reconciler.cli.terminal.output import can_rewrite, show, show_text, wants_c
 from reconciler.cli.terminal.progress import WaitDisplay
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.formats.plan import Plan, StartPolicy
-from reconciler.hook import environment as hook_environment
-from reconciler.hook import figures as hook_figures
-from reconciler.hook.figures import HookRun
-from reconciler.hook.starting import Request, begin, refuse_wait
+from reconciler.jobs.hook import environment as hook_environment
+from reconciler.jobs.hook import figures as hook_figures
+from reconciler.jobs.hook.figures import HookRun
+from reconciler.jobs.hook.starting import Request, begin, refuse_wait
+from reconciler.plan.document import Plan, StartPolicy
 from reconciler.state.start import (
     CHECKPOINT_VARIABLE,
     DIGEST_VARIABLE,
@@ -75,7 +75,7 @@ MOST_ROWS = 20
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores them from its start, and a command would inherit that (``subprocess``'s restore_signals)."""
 
-log = logging.getLogger("reconciler.hook")
+log = logging.getLogger("reconciler.jobs.hook")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +168,7 @@ def _show(policy: StartPolicy, options: argparse.Namespace, plan: Plan) -> None:
     """Print the plan on stderr: stdout belongs to the command, or to its variables."""
     # A job that is right shows no plan, and needs none of this.
     from reconciler.cli.terminal.report import plan_text
-    from reconciler.formats.plan_sentences import stop_sentences, stopping_sink_sentences
+    from reconciler.plan.sentences import stop_sentences, stopping_sink_sentences
 
     if options.log_format == "json":  # nothing but lines of JSON: why the job stops; the plan has the rest
         for job in plan.jobs:

@@ -21,6 +21,7 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import plan_text
 from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.core.verdicts import STOPS, Verdict
 from reconciler.core.visible import command
@@ -31,8 +32,7 @@ from reconciler.failover.check import Checked
 from reconciler.failover.totals import has_replay, replay_sum
 from reconciler.failover.whereabouts import located, toward_place
 from reconciler.failover.writing.moves import cancel, finish
-from reconciler.formats.decimal_text import counted
-from reconciler.formats.plan import JobPlan, StartPolicy, why_stopped
+from reconciler.plan.document import JobPlan, StartPolicy, why_stopped
 from reconciler.state import locations, moving
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase

@@ -16,17 +16,17 @@ from reconciler.cli.page.advice import Files, apply_command, job_commands
 from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, wrap
 from reconciler.cli.terminal.report import not_judged_text, plan_text
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError, ExitCode, worst
 from reconciler.failover.check import Checked
 from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
 from reconciler.failover.totals import outcome
 from reconciler.fileio import LARGEST_FILE, making, refuse_unwritable, write_whole
-from reconciler.formats.decimal_text import counted
-from reconciler.formats.plan import Plan
-from reconciler.trust import signing
+from reconciler.plan import signing
+from reconciler.plan.document import Plan
 
 if TYPE_CHECKING:
-    from reconciler.trust.ed25519 import PrivateKey
+    from reconciler.plan.ed25519 import PrivateKey
 
 EXAMPLE = "reconciler plan -c reconciler.toml -o failover.plan.json"
 HELP = Help(

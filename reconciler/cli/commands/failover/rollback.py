@@ -17,13 +17,13 @@ from reconciler.cli.terminal.output import say
 from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, print_table
 from reconciler.config.file import Config, Job
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode, NeedsPerson, ReconcilerError, worst
 from reconciler.failover import inputs
 from reconciler.failover.whereabouts import toward_place
 from reconciler.failover.writing.moves import finish, roll_back
 from reconciler.failover.writing.rollback import Return, plan_to_undo, refuse_gone_on, returns
-from reconciler.formats.decimal_text import counted
-from reconciler.hook.checkpoint import work_of
+from reconciler.jobs.hook.checkpoint import work_of
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase
 from reconciler.state.plans import Numbers

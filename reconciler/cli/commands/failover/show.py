@@ -14,12 +14,11 @@ from reconciler.cli.terminal.help import OPTIONAL_CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import say, show, show_data, show_text, wrap
 from reconciler.cli.terminal.report import plan_text
 from reconciler.config.file import Config
-from reconciler.config.settings import TrustSettings
 from reconciler.core.errors import ExitCode, NeedsPerson
 from reconciler.fileio import refuse_unwritable, write_whole
-from reconciler.formats.plan import Plan, StartPolicy, why_stopped
-from reconciler.trust import signing
-from reconciler.trust.signing import Signer
+from reconciler.plan import signing
+from reconciler.plan.document import Plan, StartPolicy, why_stopped
+from reconciler.plan.signing import Signer, TrustSettings
 
 EXAMPLE = "reconciler show failover.plan.json --starting-offsets"
 HELP = Help(
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     signer = signing.signer_of(options.plan, content, plan.sha256, trust)
     shown = plan.only(options.job)
     if options.starting_offsets:
-        from reconciler.formats.start_offsets import planned_text
+        from reconciler.plan.start_offsets import planned_text
 
         _refuse_newly_stopped(shown, policy)
         offsets = planned_text(replace(plan, policy=policy), options.job)

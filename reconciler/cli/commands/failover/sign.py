@@ -14,7 +14,7 @@ from reconciler.cli.terminal.prompts import confirm
 from reconciler.cli.terminal.report import plan_text
 from reconciler.clock import clock_ms, stamp
 from reconciler.core.errors import ConfigError, ExitCode
-from reconciler.trust import signing
+from reconciler.plan import signing
 
 EXAMPLE = "reconciler sign failover.plan.json --key ada.pem"
 HELP = Help(

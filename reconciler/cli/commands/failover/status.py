@@ -14,7 +14,7 @@ from reconciler.clock import stamp
 from reconciler.config.file import Config, Job
 from reconciler.core.errors import ExitCode, ReconcilerError, worst
 from reconciler.failover import inputs
-from reconciler.hook.where import place_of
+from reconciler.jobs.hook.where import place_of
 from reconciler.state import locations
 from reconciler.state.jobs import JobState
 from reconciler.state.locations import Location, Phase

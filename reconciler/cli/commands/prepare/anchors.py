@@ -22,6 +22,7 @@ from reconciler.cli.terminal.help import CONFIG_ENVIRONMENT, Help
 from reconciler.cli.terminal.output import show_data
 from reconciler.clock import clock_ms
 from reconciler.config.file import Config, Job
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import Changed, ConfigError, ExitCode, NeedsPerson, as_sentence, worst
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
@@ -31,9 +32,8 @@ from reconciler.failover.numbers import job_topics
 from reconciler.failover.unlisted import UnlistedTopics
 from reconciler.failover.writing.rows import confirm, name_of, put
 from reconciler.fileio import making, refuse_unwritable, why, write_whole
-from reconciler.formats.anchor_lines import MOST_LINES, AnchorLine, dump_line, load_lines
-from reconciler.formats.decimal_text import counted
 from reconciler.ports import UNKNOWN_PARTITION, Change, OffsetStore, Row, by_key
+from reconciler.state.anchor_lines import MOST_LINES, AnchorLine, dump_line, load_lines
 from reconciler.state.lines import LONGEST_LINE, JobLines
 
 MOST_NAMED = 20

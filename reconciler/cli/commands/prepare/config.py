@@ -104,7 +104,7 @@ def _with_topics(config: Config, options: argparse.Namespace, trials: Trials) ->
 def _world(config: Config) -> World:
     from reconciler.kafka.apart import open_log
     from reconciler.kafka.requests import topics_of
-    from reconciler.stores.registry import open_store
+    from reconciler.places.registry import open_store
 
     timeout_s, memory = config.search.request_timeout_s, config.search.memory
     return World(

@@ -25,8 +25,8 @@ from reconciler.config.file import Config
 from reconciler.core.errors import Changed, ConfigError, ExitCode
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.totals import replay_total
-from reconciler.formats.plan import PartitionPlan
-from reconciler.formats.plan_sentences import stop_sentences, stopping_sink_sentences
+from reconciler.plan.document import PartitionPlan
+from reconciler.plan.sentences import stop_sentences, stopping_sink_sentences
 from reconciler.ports import LogReader
 from reconciler.spark.drill.drill import AGAIN, FORMAT, RECORDS, Drill, Tried, drill
 from reconciler.spark.drill.place import temporary_place

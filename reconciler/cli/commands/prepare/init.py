@@ -26,16 +26,18 @@ from reconciler.cli.terminal.prompts import Prompt
 from reconciler.config.addresses import are_brokers
 from reconciler.config.file import CLUSTER_NAME, SearchSettings, any_home, load_config
 from reconciler.config.secrets import filled, remember
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError
 from reconciler.core.visible import command
 from reconciler.failover import inputs
 from reconciler.fileio import refuse_unwritable, write_whole
-from reconciler.formats.decimal_text import counted
 from reconciler.kafka.apart import open_log
 from reconciler.kafka.errors import SECTION
+from reconciler.kafka.mirror.topics import Mirror
 from reconciler.kafka.requests import Surveyor
-from reconciler.mirror.topics import Mirror
 from reconciler.near import known_names
+from reconciler.places.numbers import is_undecided, problem_of_number, suspicious_name
+from reconciler.places.registry import open_store
 from reconciler.ports import LogReader
 from reconciler.preflight.client_properties import (
     SERVERS,
@@ -48,8 +50,6 @@ from reconciler.preflight.client_properties import (
 from reconciler.preflight.identity import propose
 from reconciler.preflight.survey import FoundJob, FoundStore, description, jobs_in, left_out, sample
 from reconciler.preflight.text import Proposed, ProposedJob, config_text
-from reconciler.stores.numbers import is_undecided, problem_of_number, suspicious_name
-from reconciler.stores.registry import open_store
 
 EXAMPLE = "reconciler init --bootstrap-servers localhost:29092 --store sqlite:///offsets.db"
 HELP = Help(
@@ -343,7 +343,7 @@ def _job(
 
 
 def _fits(text: str) -> str | None:
-    from reconciler.identity import identity_from_spec
+    from reconciler.config.identity import identity_from_spec
 
     try:
         identity_from_spec(id=text)

@@ -18,14 +18,14 @@ from reconciler.cli.terminal.output import Shown, line, show, show_json, stack, 
 from reconciler.cli.terminal.table import Cell, count_cell, partition_cell, render
 from reconciler.clock import stamp
 from reconciler.config.file import Config
+from reconciler.core.decimal_text import counted
 from reconciler.core.errors import ExitCode
 from reconciler.failover import inputs
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.mirrored.report import MirrorReport, report
 from reconciler.failover.mirrored.unprepared import Tally
-from reconciler.formats.decimal_text import counted
-from reconciler.mirror.account import LOCATION, GroupAccount, Setting
-from reconciler.mirror.grade import Grade
+from reconciler.kafka.mirror.account import LOCATION, GroupAccount, Setting
+from reconciler.kafka.mirror.grade import Grade
 from reconciler.ports import Row
 
 FORMAT = "reconciler.mirror/1"

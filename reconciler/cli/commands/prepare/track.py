@@ -25,12 +25,12 @@ from reconciler.core.errors import ConfigError, ExitCode, ReconcilerError, toget
 from reconciler.failover import inputs
 from reconciler.failover.unlisted import offsets_of
 from reconciler.failover.whereabouts import where_living
-from reconciler.outages import Outages
+from reconciler.jobs.outages import Outages
+from reconciler.jobs.tracking.asked import SourceSide
+from reconciler.jobs.tracking.beside import WAITS_S
+from reconciler.jobs.tracking.journals import JobReport, Located, not_moved
+from reconciler.jobs.tracking.track import Round, Tracker
 from reconciler.state.jobs import JobState
-from reconciler.tracking.asked import SourceSide
-from reconciler.tracking.beside import WAITS_S
-from reconciler.tracking.journals import JobReport, Located, not_moved
-from reconciler.tracking.track import Round, Tracker
 
 EXAMPLE = "reconciler track -c reconciler.toml --every 10"
 HELP = Help(

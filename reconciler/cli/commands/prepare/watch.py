@@ -27,13 +27,13 @@ from reconciler.failover import inputs, leaving
 from reconciler.failover.addresses import refuse_wrong
 from reconciler.failover.check import check
 from reconciler.failover.outside import Outside
+from reconciler.jobs.watch.checker import Checkers, JobChecker
+from reconciler.jobs.watch.figures import Watched
+from reconciler.jobs.watch.listener import ListenAddress, MetricsListener, check_tls
+from reconciler.jobs.watch.metrics import Figures
+from reconciler.jobs.watch.schedule import Requested, Setup, Watch
 from reconciler.kafka.rate_limit import LimitedReader, RateLimit
 from reconciler.state.locations import Location
-from reconciler.watch.checker import Checkers, JobChecker
-from reconciler.watch.figures import Watched
-from reconciler.watch.listener import ListenAddress, MetricsListener, check_tls
-from reconciler.watch.metrics import Figures
-from reconciler.watch.schedule import Requested, Setup, Watch
 
 EXAMPLE = "reconciler watch -c reconciler.toml --listen 127.0.0.1:9464 --every 60"
 HELP = Help(
@@ -56,7 +56,7 @@ LEAST_TIMEOUT_S = 2.0
 FOLLOW_S = 60.0
 """How often it is looked up where the jobs live."""
 
-log = logging.getLogger("reconciler.watch")
+log = logging.getLogger("reconciler.jobs.watch")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -209,7 +209,7 @@ class Process:
 
     def _checker(self, config: Config, every_s: float, until: ExitStack) -> JobChecker:
         from reconciler.kafka.apart import open_log
-        from reconciler.stores.registry import open_store
+        from reconciler.places.registry import open_store
 
         # An outage must show in the next round, so a request may not take longer than the time between rounds.
         timeout_s = min(config.search.request_timeout_s, max(LEAST_TIMEOUT_S, every_s / 2))

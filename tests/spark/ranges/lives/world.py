@@ -23,14 +23,14 @@ from reconciler.core.verdicts import Verdict
 from reconciler.failover.check import check
 from reconciler.failover.outside import ByHand, Outside
 from reconciler.failover.writing.apply import prepare, refuse
-from reconciler.formats.plan import Plan
 from reconciler.kafka.memory import MemoryLog
+from reconciler.places.memory import MemoryStore
+from reconciler.plan.document import Plan
 from reconciler.ports import Change, OffsetStore, Row, WriteResult
 from reconciler.spark.ranges import reading, runner
 from reconciler.spark.ranges.hashed_files import BEGUN, HashNamedFiles, loads
 from reconciler.spark.ranges.planning import NO_CAPS, Caps, Policy
 from reconciler.spark.ranges.runner import RangeBatches, exactly_once
-from reconciler.stores.memory import MemoryStore
 from tests.in_memory import write_all
 
 GROUP, OUT = "clicks", "/out"

@@ -1,0 +1,373 @@
+"""A copy of a Structured Streaming checkpoint that goes on at another cluster, with its state.
+
+    from reconciler.failover.checkpoint.clone import clone
+
+    done = clone("/data/checkpoints/clicks", "/data/checkpoints/clicks-b", "clicks.plan.json")
+
+Then start the query on the new path, with the destination's servers and topics: its next batch begins at the plan's
+offsets. The query's id, the commits and the state stay the same bytes. Plain Python: needs no pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+
+from reconciler import __version__, written
+from reconciler.clock import stamp
+from reconciler.config.file import Config, SearchSettings, load_config
+from reconciler.core.anchors import encodable
+from reconciler.core.decimal_text import counted
+from reconciler.core.errors import ConfigError, Refused
+from reconciler.core.json_fields import FieldError
+from reconciler.failover.check import check
+from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
+from reconciler.failover.checkpoint.verify import (
+    beside_its_sinks,
+    first_anchors,
+    unproven,
+    verify,
+    verify_configured,
+    whole_or_empty,
+)
+from reconciler.failover.inputs import for_plan
+from reconciler.failover.inputs import outside as the_outside
+from reconciler.failover.outside import Outside, connect
+from reconciler.failover.positions import end_job, uneven_ends, with_end_rows, without_uneven_ends
+from reconciler.fileio import read_regular, why
+from reconciler.places.checkpoint.copying import Copied, OnCopied, copy_tree
+from reconciler.places.checkpoint.files import Listed, Tree, changed
+from reconciler.places.checkpoint.log import rewritten
+from reconciler.places.checkpoint.needed import is_own, older_state, repeated_state, side_files
+from reconciler.places.checkpoint.reading import MANIFEST, anchors_field, read_checkpoint
+from reconciler.places.checkpoint.restart import END, NEXT, Checkpoint, LateLog, without_id
+from reconciler.places.registry import traits
+from reconciler.plan.document import JobPlan, Plan, PlanSource, StartPolicy, parse_plan
+
+FORMAT = "reconciler.checkpoint-clone/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One rewritten file."""
+
+    file: str
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A finished copy. ``batch``: the number of the batch that a restart runs.
+
+    ``repeats``: that batch was begun before. ``repeats_empty``: it gets no records; ``repeats_in_part``: it gets those
+    of the partitions whose end is known at the destination. Up to ``repeated_at_most`` records that it may have put out
+    come again in the batches after it: those behind an end that is not known, and those that a mirror has sent again.
+    ``replay_at_most``: records that will be read again, as the plan says, into the state as well.
+    ``behind``: the query may have put out more than its log said, which comes again, too.
+    ``sources`` were moved, ``kept`` were not; of ``later``, which are some of these, the batch's records come in the
+    next one. ``copied``: how many files and bytes; ``older``: files of state that no restart reads any more, which are
+    not in the copy. ``sinks``: how many of the job's it was compared with. ``added``: entries of the offset log that
+    the original lacks. ``notes``: what is odd about the original, as sentences without full stops.
+    """
+
+    path: str
+    new_path: str
+    query_id: str | None
+    batch: int
+    repeats: bool
+    repeats_empty: bool
+    repeated_at_most: int
+    replay_at_most: int
+    sources: tuple[str, ...]
+    kept: tuple[str, ...]
+    edits: tuple[Edit, ...]
+    left_out: tuple[str, ...]
+    later: tuple[str, ...] = ()
+    copied: Copied | None = None
+    older: int = 0
+    behind: LateLog | None = None
+    sinks: int = 0
+    repeats_in_part: bool = False
+    added: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the plan does not say of the start on the copy, as sentences without their full stops."""
+        later = f"; its records of batch {self.batch} come in the next one"
+        found = [
+            f"source {name} stays as it is: the plan's job has none of its topics{later if name in self.later else ''}"
+            for name in self.kept
+        ]
+        found += self.notes
+        if self.behind is not None:
+            found.append(self.behind.words())
+        if self.repeated_at_most:
+            found.append(
+                f"up to {counted(self.repeated_at_most, 'record')} of batch {self.batch}, which it may have put out "
+                "before the stop, come again in later batches"
+            )
+        return found
+
+
+def clone(
+    path: str,
+    new_path: str,
+    plan: PlanSource,
+    *,
+    job: str | None = None,
+    config: Config | str | PathLike[str] | None = None,
+    outside: Outside | None = None,
+    on_copied: OnCopied | None = None,
+) -> Clone:
+    """Copy the checkpoint at ``path`` to ``new_path``, to go on at the plan's offsets.
+
+    Paths are local, or URLs that fsspec opens. ``config`` (the plan's) is needed for a login, for another policy, and
+    where ids decide.
+    ``outside``: the destination and the clocks, if the caller has them. ``on_copied`` is called with the progress.
+
+    Raises NeedsPerson if a partition must not start, Changed if the plan has expired or was altered, or the checkpoint
+    or the destination has changed since, ConfigError if the new path is taken or the job's topics do not fit, Refused
+    for content that is not understood, Unreachable, and OutcomeUnknown if the last step's answer was lost.
+    """
+    known = _parsed(plan)
+    settings = for_plan(load_config(Path(config)), known) if isinstance(config, str | PathLike) else config
+    policy = settings.policy.start if settings else known.policy
+    chosen = known.job(job)
+    refuse_undecided(chosen, policy)
+    original, target = _Original.read(fspath(path), fspath(new_path))
+    with _the_outside(known, settings, outside) as world:
+        placed = _placed(original, known, chosen, policy, settings, world)
+        now_ms = world.now_ms()
+        reader = world.patient(settings.search) if settings else world.reader
+        records = verify(known, placed.job, reader, now_ms, compares=settings is None)
+        if settings is not None:
+            verify_configured(known, placed.job, settings, world)
+        made, older = original.copy_of(placed, target)
+        first = first_anchors(settings, placed.job, known.cluster_id, records, reader, now_ms)
+        manifest = _manifest(made, known, placed.job, stamp(now_ms), anchors_field(first))
+        with written.writing(target.shown):
+            copied = copy_tree(
+                original.tree,
+                target,
+                original.listed,
+                leave_out=older.union(made.left_out),
+                instead={edit.file: edit.after for edit in made.edits} | original.added_to(made) | {MANIFEST: manifest},
+                barrier=f"offsets/{original.found.last.batch + 1 if original.found.last else 0}",
+                still=lambda: original.refuse_changed(made.edits),
+                on_copied=on_copied or world.on_copied,
+            )
+    return replace(made, copied=copied)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The plan's job at the positions that the copy takes, and the checkpoint's lines with them.
+
+    ``repeated_at_most`` and ``sinks`` as in ``Clone``.
+    """
+
+    job: JobPlan
+    moved: Translation
+    repeated_at_most: int
+    sinks: int
+
+
+def _placed(
+    original: _Original, plan: Plan, job: JobPlan, policy: StartPolicy, config: Config | None, outside: Outside
+) -> _Placed:
+    """Raises NeedsPerson if a partition must not start or a sink forbids it, ConfigError if topics do not fit."""
+    found = original.found
+    if found.repeats_a_batch:
+        translate(found, job)  # a plan that does not fit is refused before anything is asked
+        job = without_uneven_ends(_with_ends(plan, job, config, outside), uneven_ends(found))
+    moved = translate(found, job)
+    sinks = beside_its_sinks(config, job, found, moved, original.path)
+    return _Placed(*whole_or_empty(found, job, moved, sinks, policy), sinks=len(sinks))
+
+
+def _with_ends(plan: Plan, job: JobPlan, config: Config | None, outside: Outside) -> JobPlan:
+    """The job with the ends of its repeated batch.
+
+    A plan of before the batch began lacks them. With the configuration they are looked up now.
+    """
+    if config is None or any(row.position != NEXT for row in job.partitions):
+        return job
+    (configured,) = config.chosen(job.name)
+    if not traits(configured.store).corrected_in_copy:
+        return job
+    (ends,) = check(config, [end_job(configured)], outside).plan.jobs
+    return with_end_rows(job, ends)
+
+
+def _parsed(plan: PlanSource) -> Plan:
+    if isinstance(plan, Plan):
+        return plan
+    try:
+        return parse_plan(json.dumps(plan) if isinstance(plan, Mapping) else read_regular(Path(plan)))
+    except OSError as error:
+        raise ConfigError(
+            f"The plan {plan} cannot be read: {why(error)}.",
+            hint="Make one with: reconciler plan -c FILE -o PLAN",
+        ) from error
+
+
+@contextmanager
+def _the_outside(plan: Plan, config: Config | None, given: Outside | None) -> Iterator[Outside]:
+    if given is not None:
+        yield given
+        return
+    if config is not None:
+        with the_outside(config) as outside:
+            yield outside
+        return
+    search = SearchSettings()
+    client = {"bootstrap.servers": plan.bootstrap_servers}
+    with connect(client, timeout_s=search.request_timeout_s, memory=search.memory) as outside:
+        yield outside
+
+
+# ---------------------------------------------------------------- the original
+
+
+@dataclass(frozen=True, slots=True)
+class _Original:
+    """The checkpoint that is copied, as it was read at ``path``. It must not change until the copy is complete."""
+
+    path: str
+    tree: Tree
+    listed: Listed
+    found: Checkpoint
+
+    @classmethod
+    def read(cls, path: str, new_path: str) -> tuple[_Original, Tree]:
+        """The original, and the place of its copy. Raises ConfigError, Refused and Unreachable for either."""
+        tree, target = Tree(path), Tree(new_path)
+        _refuse_unfit(tree, target)
+        return cls(path, tree, tree.listing(), read_checkpoint(path)), target
+
+    def copy_of(self, placed: _Placed, target: Tree) -> tuple[Clone, frozenset[str]]:
+        """The copy that is to be made, and the files of older state, which are not in it."""
+        found, moved, files = self.found, placed.moved, self.listed.files
+        edits = tuple(_edits_of(self.tree, moved))
+        repeated = repeated_state(files, found.next_batch)
+        added = (f"offsets/{found.last.batch - 1}",) if found.last is not None and found.lacks_entry_before else ()
+        changed_files = (*(edit.file for edit in edits), *added, MANIFEST)
+        stale = {MANIFEST, *(side for name in changed_files for side in side_files(name))}
+        older = older_state(files.keys() - repeated, found.next_batch)
+        made = Clone(
+            path=self.tree.shown,
+            new_path=target.shown,
+            query_id=found.query_id,
+            batch=found.next_batch,
+            repeats=found.repeats_a_batch,
+            repeats_empty=moved.repeats_empty,
+            repeats_in_part=not moved.repeats_empty and unproven(found, moved, placed.job) > 0,
+            repeated_at_most=placed.repeated_at_most,
+            replay_at_most=sum(row.replay_at_most or 0 for row in placed.job.partitions if row.position != END),
+            sources=moved.sources,
+            kept=moved.kept,
+            later=moved.later,
+            edits=edits,
+            left_out=tuple(sorted(repeated.union(stale.intersection(files)))),
+            older=len(older),
+            behind=found.behind,
+            sinks=placed.sinks,
+            added=added,
+            notes=tuple(self._notes()),
+        )
+        return made, older
+
+    def _notes(self) -> Iterator[str]:
+        if self.found.query_id is None:
+            yield f"{self.path} {without_id(begun=self.found.last is not None)}; so does the copy"
+        if self.found.lacks_entry_before:
+            yield self.found.missing_words("the copy has it")
+
+    def added_to(self, made: Clone) -> dict[str, bytes]:
+        """The entries that the copy has in addition: each is the one from which the next batch starts.
+
+        So the copy starts, and at the same offsets, whether its query has asynchronous progress tracking or not.
+        """
+        entry = self.found.starts_at
+        if entry is None or not made.added:
+            return {}
+        name = f"offsets/{entry.batch}"
+        after = {edit.file: edit.after for edit in made.edits}
+        return dict.fromkeys(made.added, after.get(name) or self.tree.read(name))
+
+    def refuse_changed(self, edits: Iterable[Edit]) -> None:
+        """Raise Changed if a file is no longer as it was read."""
+        before, now = self.listed.files, self.tree.listing().files
+        for name in filter(is_own, sorted({*before, *now})):
+            if before.get(name) != now.get(name):
+                change = "appeared" if name not in before else "is gone" if name not in now else "was written"
+                raise changed(self.tree, f"{name} {change}")
+        for edit in edits:
+            if self.tree.read(edit.file) != edit.before:
+                raise changed(self.tree, f"{edit.file} was written")
+
+
+def _refuse_unfit(source: Tree, target: Tree) -> None:
+    for tree in (source, target):
+        if not encodable(tree.shown):  # the copy's manifest names the original
+            raise ConfigError(f"The path {tree.shown!a} is not UTF-8.", hint="Give the folder another name.")
+    here, there = source.root, target.root
+    if source.may_share_files_with(target) and (
+        f"{there}/".startswith(f"{here}/") or f"{here}/".startswith(f"{there}/")
+    ):
+        raise ConfigError(
+            f"{target.shown} and {source.shown} are one folder, or one is in the other.",
+            hint="Give NEW_PATH a place of its own: the original stays as it is.",
+        )
+    if not target.is_empty():
+        raise ConfigError(
+            f"{target.shown} exists already.",
+            hint="Choose a NEW_PATH that does not exist, or delete it if checkpoint show calls it unfinished.",
+        )
+
+
+def _edits_of(source: Tree, moved: Translation) -> Iterator[Edit]:
+    """The files of the checkpoint that the translation changes. Raises Refused for one that cannot be rewritten."""
+    for file, texts in moved.edits.items():
+        before = source.read(file)
+        try:
+            yield Edit(file, before, rewritten(file, before, texts))
+        except FieldError as err:
+            raise Refused(
+                f"The checkpoint file {source.shown}/{file} cannot be rewritten: {err}.", hint="Restore the checkpoint."
+            ) from err
+
+
+# ---------------------------------------------------------------- the manifest
+
+
+def _manifest(made: Clone, plan: Plan, job: JobPlan, at: str, anchors: list[dict[str, object]]) -> bytes:
+    content = {
+        "format": FORMAT,
+        "tool_version": __version__,
+        "created_at": at,
+        "from": made.path,
+        "query_id": made.query_id,
+        "batch": made.batch,
+        "repeats": made.repeats,
+        "repeats_empty": made.repeats_empty,
+        "plan": {"sha256": plan.sha256, "created_at": plan.created_at, "job": job.name},
+        "destination": {"bootstrap_servers": plan.bootstrap_servers, "cluster_id": plan.cluster_id},
+        "replay_at_most": made.replay_at_most,
+        "sources": list(made.sources),
+        "kept": list(made.kept),
+        "anchors": anchors,
+        "changed": [
+            {"file": edit.file, "before": edit.before.decode(), "after": edit.after.decode()} for edit in made.edits
+        ],
+        "added": list(made.added),
+        "left_out": list(made.left_out),
+        "older_state_left_out": made.older,
+    }
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,232 @@
+"""What is checked before a checkpoint's copy starts at the destination: the plan once more, and the job's sinks.
+
+With the job's configuration, ``apply``'s own ``prepare`` runs: it reads the checkpoint and the job's journal again,
+and compares the record before every offset with the anchor. Without it only the plan can be compared, which has no ids:
+where an id decided and the content differs from the source's, the configuration is needed.
+
+A sink takes a batch's number once. A batch with a part of its records would pass for the original's own: the sink would
+drop the original's, with what the copy left for later. So a batch that was begun is repeated whole, or without any
+record. An empty one shows (``sinks.guard``).
+
+The copy's manifest gets anchors for its offsets, so that later checks can tell whose numbers they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from reconciler.config.file import Config
+from reconciler.core.anchors import Identity, Record, StoredOffset, has_fingerprint
+from reconciler.core.errors import Changed, ConfigError
+from reconciler.core.verdicts import STOPS, MatchedBy, Verdict
+from reconciler.failover.checkpoint.translate import Translation, refuse_undecided, translate
+from reconciler.failover.outside import Outside
+from reconciler.failover.positions import end_job, records_again_after_end
+from reconciler.failover.sinks.judging import is_stateful, repeated, rows_or_refusal
+from reconciler.failover.writing.apply import prepare, refuse
+from reconciler.failover.writing.plan_checks import (
+    AGAIN,
+    another_record,
+    check_destination,
+    check_expiry,
+    check_offsets,
+    records_before,
+    rests_on,
+)
+from reconciler.failover.writing.refusals import Refusal
+from reconciler.failover.writing.reread import anchor_for
+from reconciler.places.checkpoint.restart import END, NEXT, START, Checkpoint, readings
+from reconciler.plan.document import JobPlan, PartitionPlan, Plan, StartPolicy
+from reconciler.plan.sinks import SinkOutcome, SinkRow
+from reconciler.ports import ClusterInfo, LogReader, ReadRequest, TopicPartition
+
+BY_CONTENT = Identity(timestamp_of=lambda _: None, record_time=False)
+"""For a job whose settings are not known: another time than its own would mislead a later search."""
+_log = logging.getLogger(__name__)
+
+
+# ---------------------------------------------------------------- the destination
+
+
+def verify(
+    plan: Plan, job: JobPlan, reader: LogReader, now_ms: int, *, compares: bool = True
+) -> dict[PartitionPlan, Record]:
+    """Return the record right before each row's offset, where the plan names one. Reads only.
+
+    Raises Changed if the plan has expired or the destination has changed since. ``compares`` False leaves the records'
+    content to ``verify_configured``; else raises ConfigError where that needs the configuration.
+    """
+    check_expiry(plan, now_ms)
+    topics = {row.topic for row in job.partitions}
+    cluster = reader.describe(topics)
+    _check_topics(plan, job, cluster)
+    rows = [row for row in job.partitions if row.resume_offset is not None]
+    check_offsets(rows, reader)
+    records = records_before(rows, reader)
+    for row, record in records.items() if compares else ():
+        _compare(row, record)
+    _check_topics(plan, job, reader.describe(topics))  # a topic that was recreated in between was not checked
+    return records
+
+
+def verify_configured(plan: Plan, job: JobPlan, config: Config, outside: Outside) -> None:
+    """Run ``apply``'s own checks, for both positions of a repeated batch. Raises as ``prepare`` and ``refuse`` do."""
+    (configured,) = config.chosen(job.name)
+    for position in sorted({row.position for row in job.partitions}):
+        asked = end_job(configured) if position == END else configured
+        rows = tuple(replace(row, position=NEXT) for row in job.partitions if row.position == position)
+        one = replace(job, name=asked.name, group=asked.group, partitions=rows)
+        for change in prepare(replace(plan, jobs=(one,)), replace(config, jobs=(asked,)), outside):
+            if change.refusal is Refusal.UNREADABLE:  # decisions were judged, and no row of the store is written
+                refuse(change)
+
+
+def _check_topics(plan: Plan, job: JobPlan, cluster: ClusterInfo) -> None:
+    """Check as ``apply`` does; and a query reads whole topics, so no partition may be missing from the plan."""
+    check_destination(replace(plan, jobs=(job,)), cluster)
+    known = {(row.topic, row.partition) for row in job.partitions}
+    for topic in sorted({row.topic for row in job.partitions}):
+        info = cluster.topics.get(topic)
+        more = [number for number in sorted(info.partitions) if (topic, number) not in known] if info else []
+        if more:
+            raise Changed(f"The topic {topic} has partition {more[0]} now, which is not in the plan.", hint=AGAIN)
+
+
+def _compare(row: PartitionPlan, record: Record) -> None:
+    same = row.names(record)
+    if same is None and row.anchor is not None and rests_on(row, record):
+        same = row.anchor.fingerprint is not None and has_fingerprint(record, row.anchor.fingerprint)
+        if not same and row.matched_by != MatchedBy.FINGERPRINT:
+            raise _undecided(row, record)
+    if same is False:
+        raise another_record(row, record)
+
+
+def _undecided(row: PartitionPlan, record: Record) -> ConfigError:
+    return ConfigError(
+        f"{row.key}: whether the record at {record.offset} is still the one that the plan found by "
+        f"its {row.matched_by or 'time'} cannot be told from the plan alone.",
+        hint="Give the configuration that the plan was made with: -c FILE.",
+    )
+
+
+# ---------------------------------------------------------------- the sinks
+
+
+def beside_its_sinks(
+    config: Config | None, job: JobPlan, found: Checkpoint, moved: Translation, path: str
+) -> tuple[SinkRow, ...]:
+    """A row for each sink of the job, if each takes its batches once. Raises NeedsPerson if not."""
+    if config is None:
+        if job.sinks:
+            names = ", ".join(row.sink for row in job.sinks)
+            raise ConfigError(
+                f"The copy must be compared with the sinks of job {job.name} ({names}).",
+                hint="Give the configuration that the plan was made with: -c FILE.",
+            )
+        return ()
+    (configured,) = config.chosen(job.name)
+    if not configured.sinks:
+        return ()
+    again = repeated(job)
+    by_hand = [row for row in job.partitions if row.set_by_hand]
+    again = replace(again, of_batch=max(again.of_batch, unproven(found, moved, job, decided=by_hand)))
+    return rows_or_refusal(configured.sinks, found, job.name, again, stateful=is_stateful(path))
+
+
+def whole_or_empty(
+    found: Checkpoint, job: JobPlan, moved: Translation, sinks: Iterable[SinkRow], policy: StartPolicy
+) -> tuple[JobPlan, Translation, int]:
+    """The job and its translation, with the batch empty if it is not whole and the sinks lack it.
+
+    A sink that has the batch drops what is repeated of it; its rows tell that nothing comes twice. The number is the
+    most records of the batch that may have been put out, and come again in those after it: where its end is not proven,
+    and where a mirror has sent them again behind a proven one. It is 0 if all sinks lack the batch. Raises NeedsPerson
+    where a partition must not start, or the batch cannot be empty.
+    """
+    rows = list(sinks)
+    at_most, sent_again = unproven(found, moved, job), sum(records_again_after_end(row) for row in job.partitions)
+    refuse_undecided(replace(job, partitions=tuple(_stopping_anyway(job))), policy)
+    batch = -1 if found.last is None else found.last.batch
+    if at_most and rows and all(row.last_taken != batch for row in rows):
+        job = job.without_ends
+        moved = translate(found, job, empty=True)
+        at_most = unproven(found, moved, job)
+    refuse_undecided(job, policy)
+    was_put_out = not rows or not all(_lacks(row, batch) for row in rows)
+    return job, moved, at_most + sent_again if was_put_out else 0
+
+
+def _stopping_anyway(job: JobPlan) -> Iterable[PartitionPlan]:
+    """The rows that decide also where the ends do not count."""
+    return (row for row in job.partitions if row.position != END or row.finding in STOPS)
+
+
+def _lacks(row: SinkRow, batch: int) -> bool:
+    return row.outcome is SinkOutcome.OPEN or (row.last_taken is not None and row.last_taken < batch)
+
+
+def unproven(found: Checkpoint, moved: Translation, job: JobPlan, decided: Iterable[PartitionPlan] = ()) -> int:
+    """Offsets of the repeated batch whose end is not proven, in the source's numbers: at least as many as records.
+
+    Those of the partitions that a person has ``decided`` do not count.
+    """
+    ends = [row for row in job.partitions if row.position == END and row.finding is Verdict.EXACT]
+    proven = {(name, row.partition) for row in (*ends, *decided) for name in (row.source_topic, row.topic)}
+    sources = (*moved.sources, *moved.later)
+    starts: dict[tuple[str, tuple[str, int]], int] = {}
+    count = 0
+    for each in readings(found):  # of each source, the start first
+        for place, offset in (each.kafka or {}).items() if each.source in sources else ():
+            if each.position == START:
+                starts[each.source, place] = offset
+            elif each.position == END and place not in proven:
+                count += max(0, offset - starts.get((each.source, place), 0))
+    return count
+
+
+# ---------------------------------------------------------------- the copy's first anchors
+
+
+def first_anchors(
+    config: Config | None,
+    job: JobPlan,
+    cluster_id: str,
+    records: Mapping[PartitionPlan, Record],
+    reader: LogReader,
+    now_ms: int,
+) -> dict[TopicPartition, StoredOffset]:
+    """The offsets at which the copy begins, with their anchors; those have no id and no time without a configuration.
+
+    ``records``: by row, the record before its offset; a row without one starts at the log's first record. An anchor
+    that lags is kept for the offset right behind its record: from there on, all counts as lag.
+    """
+    identity = BY_CONTENT if config is None else config.chosen(job.name)[0].identity
+    lagging = _lagging(records, reader)
+    return {
+        row.key: StoredOffset(
+            lagging.get(row, row.resume_offset), anchor_for(row, records.get(row), identity, cluster_id), now_ms
+        )
+        for row in job.partitions
+        if row.position != END and row.resume_offset is not None
+    }
+
+
+def _lagging(records: Mapping[PartitionPlan, Record], reader: LogReader) -> dict[PartitionPlan, int]:
+    """The offset right behind the record of each row that has other records between that one and its resume offset.
+
+    These are matches: the query has gone on since its anchor was kept. Transaction markers alone do not count as lag.
+    """
+    asked = [
+        (row, record.offset + 1, row.resume_offset)
+        for row, record in records.items()
+        if row.resume_offset is not None and record.offset + 1 < row.resume_offset
+    ]
+    chunks = reader.read([ReadRequest(row.key, front, 1) for row, front, _ in asked]) if asked else ()
+    return {
+        row: front
+        for (row, front, resume), chunk in zip(asked, chunks, strict=True)
+        if chunk.records and chunk.records[0].offset < resume
+    }

@@ -1,0 +1,147 @@
+"""A job's plan beside what its sinks have taken: whether the next batch arrives, once.
+
+Where the offsets are in a checkpoint, its batch numbers are compared with those of each sink. Where they are elsewhere,
+a correction makes the job begin a new checkpoint, at batch 0; without one the job continues on a checkpoint that is not
+known here, and ``Job.checkpoint_at`` compares it.
+
+Sinks are read before the checkpoint: a running query begins a batch before its sink takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from reconciler.config.file import Config, Job
+from reconciler.core.errors import NeedsPerson, NotCreated
+from reconciler.core.verdicts import Position, Verdict
+from reconciler.failover.decisions import is_placed
+from reconciler.failover.sinks.guard import (
+    AS_IT_IS,
+    Repeated,
+    Standing,
+    ask,
+    begun_anew,
+    judge,
+    lacks,
+    standing,
+)
+from reconciler.failover.sinks.registry import open_sink
+from reconciler.failover.sinks.taken import Sink, Taken
+from reconciler.places.checkpoint.restart import Checkpoint
+from reconciler.places.folder import open_folder
+from reconciler.places.registry import checkpoint_path, traits
+from reconciler.plan.document import JobPlan, PartitionPlan
+from reconciler.plan.sinks import SinkOutcome, SinkRow
+
+
+def with_sinks(config: Config, plans: Mapping[str, JobPlan], corrected: Iterable[str]) -> dict[str, JobPlan]:
+    """The jobs' plans, with a row for each sink; ``corrected`` names the jobs of which anything is to be written.
+
+    Raises Unreachable, Refused and ConfigError as sinks do.
+    """
+    changed = set(corrected)
+    return {
+        name: _with_sinks(config.chosen(name)[0], plan, is_corrected=name in changed) for name, plan in plans.items()
+    }
+
+
+def _with_sinks(job: Job, plan: JobPlan, *, is_corrected: bool) -> JobPlan:
+    if not job.sinks:
+        return plan
+    if traits(job.store).corrected_in_copy:
+        rows = rows_of_checkpoint(job.sinks, checkpoint_path(job.store), repeated(plan) if is_corrected else AS_IT_IS)
+    elif is_corrected:
+        rows = rows_of_new_checkpoint(job.sinks, repeated(plan))
+    else:
+        rows = tuple(
+            SinkRow(open_sink(each).shown, None, None, None, SinkOutcome.UNKNOWN, "the job continues on its checkpoint")
+            for each in job.sinks
+        )
+    return replace(plan, sinks=rows)
+
+
+def rows_of_checkpoint(sinks: Iterable[str], path: str, again: Repeated = AS_IT_IS) -> tuple[SinkRow, ...]:
+    """A row for each sink of the query whose checkpoint is at ``path``; ``again`` as in ``Standing``."""
+    from reconciler.places.checkpoint.reading import read_checkpoint
+
+    opened = [open_sink(each) for each in sinks]
+    name = read_checkpoint(path).query_id
+    taken = [ask(sink, Standing(name, -1, committed=True)) for sink in opened]
+    at = standing(read_checkpoint(path), again, stateful=is_stateful(path))
+    return tuple(judged_row(sink, at, each) for sink, each in zip(opened, taken, strict=True))
+
+
+def is_stateful(path: str) -> bool:
+    """True if the query of the checkpoint at ``path`` keeps state: it may put out records without reading any."""
+    return bool(open_folder(path).names("state"))
+
+
+def judged_row(sink: Sink, at: Standing, taken: Taken | None) -> SinkRow:
+    """The sink's row. ``taken``: its answer before the checkpoint was read; a sink that seems behind is asked again."""
+    lacking = lacks(sink, at, taken) and lacks(sink, at, ask(sink, at))
+    return judge(sink, at, taken, lacking=lacking)
+
+
+def rows_of_new_checkpoint(
+    sinks: Iterable[str], again: Repeated = AS_IT_IS, *, placed: bool = True
+) -> tuple[SinkRow, ...]:
+    """A row for each sink of a query that begins with a new checkpoint; ``placed``: at offsets that were stored."""
+    return tuple(begun_anew(sink, again, placed=placed) for sink in map(open_sink, sinks))
+
+
+def refuse_start(name: str, sinks: Sequence[str], path: str | None, *, placed: bool) -> None:
+    """Raise NeedsPerson where a sink would drop the batches of job ``name``, whose query starts on this checkpoint.
+
+    ``path`` None, or one where no query has run yet: it begins a new one. ``placed`` as in ``rows_of_new_checkpoint``.
+    What its offsets repeat was judged, or accepted, when they were corrected.
+    """
+    if path is not None:
+        with suppress(NotCreated):
+            refuse(name, rows_of_checkpoint(sinks, path))
+            return
+    refuse(name, rows_of_new_checkpoint(sinks, placed=placed))
+
+
+def repeated(job: JobPlan) -> Repeated:
+    """How many processed records come again, at most.
+
+    - Of a repeated batch: the records after its proven end; all of its records if the end is not proven, since a mirror
+      may deliver the rest later. A partition does not count if a person lets it start beyond its proven offset, or if
+      it has no proven offset.
+    - Of the batches before it: the records from the offset at which the query starts. They do not count if a person set
+      that offset or accepted the finding. Such a decision does not cover the batch.
+    """
+    rows = [row for row in job.partitions if row.finding is not Verdict.NEW]
+    starts = {row.key: row for row in rows if row.position == Position.START}
+    ends = sum(_of_end(row, starts.get(row.key)) for row in rows if row.position == Position.END)
+    before = [row for row in rows if row.position != Position.END and row.replay_at_most and not row.set_by_hand]
+    accepting = " ".join(f"--accept {verdict.value}" for verdict in sorted({row.finding for row in before}))
+    return Repeated(ends, sum(row.replay_at_most or 0 for row in before), accepting)
+
+
+def _of_end(row: PartitionPlan, start: PartitionPlan | None) -> int:
+    if start is not None and (start.skips is not None or (is_placed(start) and start.finding is Verdict.UNRESOLVED)):
+        return 0
+    began = (start.stored_offset or 0) if start is not None else 0
+    of_batch = 0 if row.finding is Verdict.EXACT else (row.stored_offset or 0) - began
+    return max(row.replay_at_most or 0, of_batch)
+
+
+def rows_or_refusal(
+    sinks: Iterable[str], found: Checkpoint, name: str, again: Repeated, *, stateful: bool
+) -> tuple[SinkRow, ...]:
+    """The rows for the copy of a checkpoint. Raises NeedsPerson where the job ``name`` must not start on it."""
+    at = standing(found, again, stateful=stateful)
+    rows = tuple(judged_row(sink, at, ask(sink, at)) for sink in map(open_sink, sinks))
+    refuse(name, rows)
+    return rows
+
+
+def refuse(name: str, rows: Iterable[SinkRow]) -> None:
+    """Raise NeedsPerson for the first row that stops the job."""
+    for row in rows:
+        if row.stops:
+            what, _, way_out = row.detail.partition(". ")
+            raise NeedsPerson(f'Job "{name}" must not start. Its sink {row.sink}: {what}.', hint=f"{way_out}.")

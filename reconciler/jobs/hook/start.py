@@ -1,0 +1,296 @@
+"""One start of a job: correct its stored offsets if it is at the destination, and prepare the command's environment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.config.addresses import scheme_of, without_secrets
+from reconciler.config.file import Config, Job
+from reconciler.config.identity import IdentitySettings, SpecifiedIdentity
+from reconciler.core.decimal_text import counted
+from reconciler.core.errors import NeedsPerson, NotCreated, Unreachable
+from reconciler.core.verdicts import Position, Verdict
+from reconciler.core.visible import command
+from reconciler.failover.check import Checked
+from reconciler.failover.new_checkpoint import begin_anew, new_checkpoint_warning
+from reconciler.failover.outside import Outside
+from reconciler.failover.totals import outcome
+from reconciler.failover.unlisted import find_unlisted, refuse_unlisted
+from reconciler.failover.writing.moves import Copied, carry_out, finish, numbers_of, replaced_in_copy
+from reconciler.fileio import write_whole
+from reconciler.jobs.hook import checkpoint, kept, trust
+from reconciler.jobs.hook.kept import KeptFiles
+from reconciler.jobs.hook.where import Held, Place, numberings, offsets_as_stored, topic_ids
+from reconciler.plan.document import JobPlan, Plan, why_stopped
+from reconciler.plan.start_offsets import Offsets, offsets_of, spark_text
+from reconciler.state import start as starts
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Location, Phase, Stamp, first
+
+if TYPE_CHECKING:
+    from reconciler.failover.writing.apply import JobChanges
+    from reconciler.plan.ed25519 import PrivateKey
+
+SINKS_OF_THE_JOB = frozenset({"files", "delta", "iceberg"})
+
+log = logging.getLogger("reconciler.jobs.hook")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start whose settings are usable. ``config_file`` is the configuration's path, for messages."""
+
+    place: Place
+    state: JobState
+    folder: Path
+    key: PrivateKey | None
+    original: checkpoint.Original | None
+    config_file: Path
+    stamp: Stamp
+
+    @property
+    def config(self) -> Config:
+        return self.place.config
+
+    @property
+    def job(self) -> Job:
+        return self.place.job
+
+    @classmethod
+    def of(
+        cls,
+        place: Place,
+        job: Job,
+        state: JobState,
+        *,
+        plans: Path | None,
+        config_file: Path,
+        stamp: Stamp,
+    ) -> Start:
+        """``job`` is the configuration's. Raises ConfigError for a key or a folder of plans that cannot be used."""
+        key, folder = trust.ready(place.config.trust), kept.folder(plans)
+        return cls(place, state, folder, key, checkpoint.of(job, place.job), config_file, stamp)
+
+    def correct(self, checked: Checked, outside: Outside, show: Callable[[Plan], None]) -> dict[str, str]:
+        """Keep the plan, correct what is stored, and return the variables that the command finds.
+
+        ``show`` shows a plan that stops the job or that is about to be applied. Raises NeedsPerson for a job that must
+        not start.
+        """
+        files = kept.files(self.folder, self.job.name, outside.now_ms())
+        plan = checked.shown(self.config.policy.start)
+        write_whole(files.plan, plan.texts())
+        trust.signed(files.plan, plan, self.key)
+        stopped = any(why_stopped(row, self.config.policy.start) for row in checked.deciding)
+        by_sink = plan.job().stopped_by
+        if stopped or by_sink or checked.to_write:
+            show(plan)
+        if stopped:
+            raise NeedsPerson(
+                f'Job "{self.job.name}" must not start: a partition needs a decision.', hint=f"Plan: {files.plan}"
+            )
+        if sinks := plan.job().sinks:
+            from reconciler.failover.sinks.judging import refuse
+
+            refuse(self.job.name, sinks)
+        offsets = offsets_of(plan.starts.job(), plan.policy)
+        location, path = self.place.location, self.original.path if self.original else None
+        if checked.to_write or self.place.is_moving:
+            location, path = self._move(checked, plan, files, outside)
+        else:
+            log.info("%s: %s", nothing_to_correct(plan.job()), outcome(plan))
+            if checked.to_reanchor and not trust.waits_for_person(self.config.trust, self.key):
+                location = self._reanchor(plan, files, outside)
+        assert location is not None, "only a first start has none, and that is not checked"
+        start = self._start(location, offsets, {key.topic for key in offsets})
+        names = self._handed_over(files, replace(start, cluster_id=plan.cluster_id), path)
+        return names | {starts.PLAN_VARIABLE: str(files.plan.absolute())}
+
+    def _move(
+        self, checked: Checked, plan: Plan, files: KeptFiles, outside: Outside
+    ) -> tuple[Location | None, str | None]:
+        """Write the numbers between the locations that say so. Returns the last one, and the checkpoint's path."""
+        if checked.to_write:
+            self._require_signature(plan, files.plan)
+        if self.original is not None:
+            there = self._copy(checked, plan, outside)
+            if checked.to_write:
+                write_whole(files.applied, "")
+            return there, there.checkpoint or self.original.path
+        location = self._apply(plan, files, outside)
+        if anew := begin_anew(self.config, plan.jobs, (name for name, _ in checked.to_write)):
+            log.warning("%s", new_checkpoint_warning(anew, files.plan, self.config_file))
+        return location, None
+
+    def _copy(self, checked: Checked, plan: Plan, outside: Outside) -> Location:
+        """Let the query go on in a copy of its checkpoint, or where it is if nothing is to be corrected."""
+        original, location = self.original, self.place.location
+        assert original is not None, "only a query's checkpoint is copied"
+
+        def copied() -> str:
+            return original.copied(self.config, self.job, checked.plan, outside) if checked.to_write else original.path
+
+        replaced = replaced_in_copy(plan, self.config, self.job, outside)
+        numbers = numbers_of(plan, self.job, self.config, 1 if location is None else location.stay, replaced)
+        return carry_out(self.state, self.config, self.job, numbers, Copied(copied), self.stamp, seen=location)
+
+    @property
+    def is_begun(self) -> bool:
+        """True if a run that was killed has begun to write the job's numbers, and this one finishes that.
+
+        A checkpoint's copy is made anew; where a query goes back, it needs none.
+        """
+        location = self.place.location
+        if location is None or location.phase is not Phase.WRITING or location.plan is None:
+            return False
+        return self.original is None or self.state.plan(location.plan).is_back
+
+    def finish(self, outside: Outside) -> None:
+        """Write the rest of the numbers, by the plan of the run that was killed."""
+        location = self.place.location
+        assert location is not None, "is_begun"
+        now = finish(self.state, location, self.job, outside, self.stamp)
+        log.info('the move of job "%s" to %s was begun before, and is written now', self.job.name, now.cluster)
+
+    def as_stored(self, held: Held, outside: Outside, *, may_be_new: bool) -> dict[str, str]:
+        """The variables of a start at the job's own offsets. Writes nothing to the store, and contacts no cluster.
+
+        Raises as ``offsets_as_stored`` and ``refuse_unlisted`` do.
+        """
+        may_be_new = may_be_new or self.job.new is not None or self.place.location is None
+        offsets = offsets_as_stored(self.place, held, may_be_new=may_be_new)
+        if held.rows or may_be_new:
+            with suppress(NotCreated), closing(outside.open_store(self.job.store)) as store:
+                refuse_unlisted(self.job, store.address, find_unlisted(self.config, self.job, store))
+        if self.original is not None and self.job.sinks:
+            from reconciler.failover.sinks.judging import refuse_start
+
+            refuse_start(self.job.name, self.job.sinks, self.original.path, placed=False)
+        files = kept.files(self.folder, self.job.name, outside.now_ms())
+        rows = [row for key, row in held.rows.items() if key.topic in self.job.topics]
+        clusters = numberings(rows)
+        start = replace(
+            self._start(self.place.location or first(self.job.home, self.stamp), offsets, set(self.job.topics)),
+            new=self.config.new_of(self.job),
+            cluster_id=clusters[0] if clusters else None,
+            topic_ids=topic_ids(rows),
+        )
+        return self._handed_over(files, start, self.original.path if self.original else None)
+
+    def _start(self, location: Location, offsets: Offsets, topics: Collection[str]) -> starts.Start:
+        """The start of the stay that the location names."""
+        cluster = self.config.clusters[location.cluster]
+        assert cluster is not None, "a cluster without an address was refused"
+        streams = self.config.topics.naming.by_name(self.job.streams, location.cluster)
+        identity = self.job.identity
+        return starts.Start(
+            job=self.job.name,
+            cluster=location.cluster,
+            bootstrap_servers=cluster.bootstrap_servers,
+            stay=location.stay,
+            store=_absolute(without_secrets(self.config.state or self.state.store.shown)),
+            store_id=self.state.store.id,
+            topics={topic: stream for topic, stream in streams.items() if topic in topics},
+            offsets=offsets,
+            identity=identity.settings if isinstance(identity, SpecifiedIdentity) else IdentitySettings(),
+            config=str(self.config_file.absolute()),
+            sinks=self._sinks,
+        )
+
+    @property
+    def _sinks(self) -> tuple[str, ...]:
+        """The sinks that the job compares with its own checkpoint. One with a login stays here, and is left out."""
+        if self.original is not None:
+            return ()  # they were compared here
+        return tuple(each for each in self.job.sinks if scheme_of(each) in SINKS_OF_THE_JOB)
+
+    def _handed_over(self, files: KeptFiles, start: starts.Start, path: str | None) -> dict[str, str]:
+        """Write the start's files; the variables that name them. ``path``: the checkpoint to start on."""
+        if path is not None:
+            from reconciler.places.folder import absolute  # the starts of other jobs need no file systems
+
+            start = replace(start, checkpoint=absolute(path))
+        text = starts.dump(start)
+        write_whole(files.start, text)
+        write_whole(files.starting_offsets, spark_text(start.offsets) + "\n")
+        names = {
+            starts.START_VARIABLE: str(files.start.absolute()),  # the job may run in another folder
+            starts.OFFSETS_VARIABLE: str(files.starting_offsets.absolute()),
+            starts.DIGEST_VARIABLE: starts.digest_of(text.encode()),
+        }
+        return names if start.checkpoint is None else names | {starts.CHECKPOINT_VARIABLE: start.checkpoint}
+
+    def _require_signature(self, plan: Plan, path: Path) -> None:
+        """Raises as ``trust.require_signature`` does."""
+        by_person = partial(trust.by_person, path, self.config_file)
+        trust.require_signature(self.config.trust, plan, path, self.key, by_person)
+
+    def _reanchor(self, plan: Plan, files: KeptFiles, outside: Outside) -> Location | None:
+        """Give rows that are right the destination's anchors; the location afterwards, since that begins a stay.
+
+        Without them the job starts as well, unless they are half written.
+        """
+        try:
+            self._require_signature(plan, files.plan)
+            return self._apply(plan, files, outside)
+        except Unreachable as error:
+            now = self.state.location()
+            if now is None or now.phase is not Phase.LIVES:
+                raise
+            log.warning("the rows of job %s are right, and keep the source's anchors: %s", self.job.name, error.message)
+            return now
+
+    def _apply(self, plan: Plan, files: KeptFiles, outside: Outside) -> Location | None:
+        """Write the numbers; the location afterwards."""
+        from reconciler.failover.writing.apply import prepare, refuse, write  # most starts have nothing to write
+
+        (change,) = prepare(plan, self.config, outside)
+        refuse(change)
+        if not change.intended and not self.place.is_moving:
+            log.info("every offset is right: another process has corrected them meanwhile")
+            return self.state.location()
+        location = write(change, plan, self.config, self.state, outside, self.stamp, seen=self.place.location)
+        write_whole(files.applied, "")
+        self._say_written(change, plan)
+        return location
+
+    def _say_written(self, change: JobChanges, plan: Plan) -> None:
+        offsets = counted(len(change.intended), "offset")
+        undo = command("reconciler", "rollback", "-c", self.config_file, "--job", self.job.name)
+        if not change.intended:
+            log.info("every offset is right as it is; %s", outcome(plan))
+        elif change.is_by_job:
+            words = "%s recorded: the job begins there, and stores its own with its next transaction; %s"
+            log.info(words, offsets, outcome(plan))
+        elif all(item.keeps_offset for item in change.intended):
+            log.info("%s left as stored, with the destination's anchors now. To undo: %s", offsets, undo)
+        else:
+            log.info("%s corrected; %s. To undo: %s", offsets, outcome(plan), undo)
+
+
+def _absolute(store: str) -> str:
+    """The state store's address for a job that runs in another folder."""
+    scheme, _, path = store.partition(":")
+    if scheme == "files":
+        from reconciler.places.folder import absolute
+
+        return f"files:{absolute(path)}"
+    return f"sqlite:///{Path(path.removeprefix('///')).absolute()}" if scheme == "sqlite" else store
+
+
+def nothing_to_correct(job: JobPlan) -> str:
+    """Why nothing is written: a partition without a stored offset is not right, it is new."""
+    rows = [row for row in job.partitions if row.position != Position.END]
+    new = sum(row.finding is Verdict.NEW for row in rows)
+    if not new:
+        return "every offset is right"
+    those, start = counted(new, "partition"), "starts as new" if new == 1 else "start as new"
+    if new == len(rows):
+        return f"no offset is stored, and {those} {start}"
+    return f"every stored offset is right, and {those} without one {start}"

@@ -1,0 +1,165 @@
+"""A start of a job, from its configuration to the variables that its process finds.
+
+Prints nothing, and raises every failure. The hook becomes the job's command with these variables; ``job(config, name)``
+reads them in the job's own process.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from reconciler import written
+from reconciler.config.file import Cluster, Config, Job
+from reconciler.core.errors import ConfigError, NeedsPerson
+from reconciler.core.verdicts import Verdict
+from reconciler.core.visible import command
+from reconciler.failover import inputs
+from reconciler.failover.addresses import refuse_wrong
+from reconciler.failover.outside import ByHand, Outside, StoreOpener
+from reconciler.jobs.hook.figures import HookRun
+from reconciler.jobs.hook.running import refuse_running
+from reconciler.jobs.hook.start import Start
+from reconciler.jobs.hook.waiting import Waiting, check_or_wait
+from reconciler.jobs.hook.where import Place, Side, held_by, place_of, refuse_known
+from reconciler.places.registry import traits
+from reconciler.plan.document import Plan
+from reconciler.ports import OffsetStore
+from reconciler.state.jobs import JobState
+from reconciler.state.locations import Phase, first
+
+LONGEST_WAIT_S = 7 * 86_400
+
+log = logging.getLogger("reconciler.jobs.hook")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a start. ``config_file`` is the configuration's path; ``why`` is the reason in
+    its location.
+
+    ``wait_s``: wait at most this long for a mirror that is behind. ``cluster``: the only one on which the job may
+    start. ``plans``: the folder for plans.
+    """
+
+    config_file: Path
+    why: str
+    by_hand: ByHand = field(default_factory=ByHand)
+    wait_s: float = 0.0
+    cluster: str | None = None
+    plans: Path | None = None
+
+
+def refuse_wait(name: str, seconds: float) -> None:
+    """Raise ConfigError for a wait that is none; ``name`` is the option's."""
+    if not 0 <= seconds <= LONGEST_WAIT_S:
+        raise ConfigError(f"{name} {seconds:g} is not a number of seconds from 0 to a week.")
+
+
+def begin(
+    config: Config,
+    job: Job,
+    request: Request,
+    figures: HookRun,
+    *,
+    outside: Callable[[Config], AbstractContextManager[Outside]],
+    show: Callable[[Plan], None],
+    tell: Callable[[Waiting], None],
+) -> dict[str, str]:
+    """Find where the job starts, correct its offsets if they need it, and return the variables of the start.
+
+    ``show`` as for ``Start.correct``, ``tell`` as for ``check_or_wait``. Raises NeedsPerson for a job that
+    must not start, and as stores and clusters do.
+    """
+    state = inputs.job_state(config, job)
+    start = _start_of(config, job, state, request)
+    if start.is_begun:
+        _finish(start, outside)
+        start = _start_of(config, job, state, request)
+    figures.goes(start.place)
+    with outside(start.config) as here:
+        if start.place.side is Side.SOURCE:
+            return _as_stored(start, here, request)
+        refuse_wrong(start.config, [start.job], sinks=True)
+        _refuse_running(start)
+        checked = check_or_wait(
+            start.config, start.job, here, request.by_hand, request.wait_s, pause=time.sleep, tell=tell
+        )
+        figures.saw(checked, config.policy.start)
+        written.check()
+        return start.correct(checked, here, show)
+
+
+def _start_of(config: Config, job: Job, state: JobState, request: Request) -> Start:
+    location = state.location()
+    stays = location is None or (location.phase is Phase.LIVES and location.plan is None)
+    reads = (job.home if location is None else location.cluster) if stays else None
+    config = inputs.with_topics(config, [job], {job.name: location}, reads)
+    job = config.chosen(job.name)[0]
+    place = place_of(config, job, location, inputs.plans_of(config, [job], {job.name: location}).get(job.name))
+    _refuse_elsewhere(place, request.cluster)
+    mark = inputs.stamp_now(request.why)
+    return Start.of(place, job, state, plans=request.plans, config_file=request.config_file, stamp=mark)
+
+
+def _finish(start: Start, outside: Callable[[Config], AbstractContextManager[Outside]]) -> None:
+    """Write what an earlier run of a hook, or of ``apply``, was killed at."""
+    refuse_wrong(start.config, [start.job], sinks=True)
+    _refuse_running(start)
+    with outside(start.config) as here:
+        start.finish(here)
+
+
+def _refuse_elsewhere(place: Place, cluster: str | None) -> None:
+    """Raise NeedsPerson if the job does not start on the cluster that its command reads."""
+    if cluster is not None:
+        place.config.toward(cluster)  # raises for a cluster that is none
+        if place.cluster != cluster:
+            move = command("reconciler", "move", "--to", cluster, "--job", place.job.name)
+            raise NeedsPerson(
+                f'Job "{place.job.name}" starts on {place.cluster}, and its command reads {cluster}: {place.why}.',
+                hint=f"Let the command read {place.cluster}; or move the job: {move}",
+            )
+
+
+def _as_stored(start: Start, outside: Outside, request: Request) -> dict[str, str]:
+    """The variables of a start at the job's own offsets: there is nothing to decide but that the job is new."""
+    place, by_hand = start.place, request.by_hand
+    if by_hand != ByHand(accepted=by_hand.accepted & {Verdict.NEW}):
+        raise ConfigError(
+            f'Job "{start.job.name}" starts on {place.cluster} ({place.why}), and decisions are about moves.',
+            hint="Leave --set, --set-time and --accept out; or move the job first: reconciler move --to CLUSTER.",
+        )
+    _refuse_running(start)  # before its group's offsets are read: whoever leaves may commit until then
+    outside = replace(outside, open_store=_opener(start, outside))
+    held = held_by(start.config, start.job, outside.open_store)
+    if place.location is None:
+        refuse_known(start.job, held, request.config_file)
+    variables = start.as_stored(held, outside, may_be_new=Verdict.NEW in by_hand.accepted)
+    if place.location is None:
+        start.state.move_on(None, first(start.job.home, start.stamp))
+    log.info('job "%s" starts on %s, at its own offsets: %s', start.job.name, place.cluster, place.why)
+    return variables
+
+
+def _opener(start: Start, outside: Outside) -> StoreOpener:
+    """Opens the job's place where it lives: a group is on that cluster."""
+    source = start.config.source
+    if traits(start.job.store).holds_commits and source is not None:
+        return partial(_store_on, start.config, source)
+    return outside.open_store
+
+
+def _refuse_running(start: Start) -> None:
+    """Raise Changed for a job whose group has live members where it is to start."""
+    store_on = partial(_store_on, start.config)
+    refuse_running(start.config, start.job, start.place.side, store_on, monotonic=time.monotonic, pause=time.sleep)
+
+
+def _store_on(config: Config, cluster: Cluster, address: str) -> OffsetStore:
+    return inputs.stores(config, cluster.client)(address)

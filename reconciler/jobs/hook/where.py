@@ -1,0 +1,154 @@
+"""Where a start is, by the job's location: on the cluster where it lives, or on the one to which it is moving.
+
+A job that was never moved starts at its own offsets, as it has stored them: nothing is contacted for that. Everywhere
+else its offsets are checked against the cluster where it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.config.file import Config, Job
+from reconciler.config.settings import cluster_table
+from reconciler.core.anchors import real_topic_id
+from reconciler.core.decimal_text import some
+from reconciler.core.errors import ConfigError, NeedsPerson, NotCreated
+from reconciler.core.policies import StartPlace
+from reconciler.core.visible import command
+from reconciler.failover.no_rows import no_rows
+from reconciler.failover.numbers import job_topics
+from reconciler.failover.outside import StoreOpener
+from reconciler.failover.whereabouts import located
+from reconciler.ports import Row, TopicPartition, by_key
+from reconciler.state.locations import Location, Phase
+from reconciler.state.plans import Numbers
+
+
+class Side(StrEnum):
+    """The cluster that a start reads, of the two of its configuration."""
+
+    SOURCE = "source"
+    DESTINATION = "destination"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job starts now, and why. ``config`` and ``job`` are for the direction of the start.
+
+    ``location`` is None at the job's first start.
+    """
+
+    config: Config
+    job: Job
+    location: Location | None
+    side: Side
+    why: str
+
+    @property
+    def cluster(self) -> str:
+        return self.config.here if self.side is Side.SOURCE else self.config.there
+
+    @property
+    def is_moving(self) -> bool:
+        return self.location is not None and self.location.phase is not Phase.LIVES
+
+
+def place_of(config: Config, job: Job, location: Location | None, plans: Mapping[int, Numbers] | None = None) -> Place:
+    """Where the job starts. Pure. ``plans``: those by which it was moved."""
+    if location is None:
+        at_home = config.on(job.home)
+        return Place(at_home, at_home.chosen(job.name)[0], None, Side.SOURCE, "it is its first start, at home")
+    if location.phase is Phase.LIVES and location.plan is None:
+        why = f"it lives on {location.cluster}, and was never moved"
+        at_home = config.on(location.cluster)
+        return Place(at_home, at_home.chosen(job.name)[0], location, Side.SOURCE, why)
+    to = location.to or location.cluster
+    there = located(config, [job], {job.name: location}, to, {job.name: plans or {}})
+    why = f"it lives on {to}" if location.to is None else f"{location.by} moves it to {to}"
+    return Place(there, there.chosen(job.name)[0], location, Side.DESTINATION, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job's rows. ``absent``: half a sentence on what was looked for, where the store holds none."""
+
+    rows: Mapping[TopicPartition, Row]
+    absent: str = ""
+
+
+def held_by(config: Config, job: Job, open_store: StoreOpener) -> Held:
+    """The job's rows under all its names. Raises as stores do; a store that does not exist yet holds none."""
+    try:
+        with closing(open_store(job.store)) as store:
+            rows = by_key(store.read(job.group, job_topics(config, job)))
+            return Held(rows, "" if rows else no_rows(store, job.group, *job.topics))
+    except NotCreated as error:
+        return Held({}, absent=error.message.rstrip("."))
+
+
+def refuse_known(job: Job, held: Held, config_file: object) -> None:
+    """Raise NeedsPerson at the first start of a job whose place holds numbers: nothing says whose they are."""
+    if not held.rows:
+        return
+    names = some([str(key) for key in sorted(held.rows)], 3)
+    home = command("reconciler", "move", "-c", config_file, "--job", job.name, "--to", job.home)
+    raise NeedsPerson(
+        f'Where job "{job.name}" lives is not recorded, and its place holds offsets: {names}.',
+        hint=f"If it has always run at home, say so once: {home}",
+    )
+
+
+def offsets_as_stored(place: Place, held: Held, *, may_be_new: bool) -> dict[TopicPartition, int]:
+    """The offsets that the job has stored where it lives. Sentinels are left out.
+
+    Raises ConfigError without that cluster's address, NeedsPerson where there is no row of the topics and the job is
+    not called new, and for a row that cannot be read.
+    """
+    job, config = place.job, place.config
+    if config.source is None:
+        raise ConfigError(
+            f'Job "{job.name}" lives on {config.here}, and {cluster_table(config.here)} bootstrap_servers is missing.',
+            hint="Add it. If that cluster is lost, move the job: reconciler move --to CLUSTER.",
+        )
+    rows = {key: row for key, row in held.rows.items() if key.topic in job.topics}
+    if bad := next((row.malformed for row in rows.values() if row.malformed is not None), None):
+        raise NeedsPerson(bad.message, hint=f"{bad.hint} Then start the job again.")
+    if not may_be_new:
+        refuse_without_rows(config, job, held)
+    return {key: row.stored.offset for key, row in rows.items() if not row.stored.is_sentinel}
+
+
+def numberings(rows: Iterable[Row]) -> list[str]:
+    """The clusters in whose numbering the rows are, as their anchors say."""
+    return sorted({found for row in rows if (found := row.stored.cluster_id) is not None})
+
+
+def topic_ids(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """The ids of the topics in whose numbering the rows' offsets are, by topic, as their anchors say."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        anchor = None if row.stored.is_sentinel else row.stored.anchor
+        if anchor is not None and (id_ := real_topic_id(anchor.topic_id)) is not None:
+            found.setdefault(row.key.topic, set()).add(id_)
+    return {topic: tuple(sorted(found[topic])) for topic in sorted(found)}
+
+
+def refuse_without_rows(config: Config, job: Job, held: Held) -> None:
+    """Raise NeedsPerson for a job without a row of its topics; for one topic without, if it would start at the latest.
+
+    A topic that starts at the earliest skips nothing: it may have had no record until now.
+    """
+    there = {key.topic for key in held.rows}
+    lacking = [topic for topic in job.topics if topic not in there]
+    if not lacking or (len(lacking) < len(job.topics) and config.new_of(job).place is StartPlace.EARLIEST):
+        return
+    of = "" if len(lacking) == len(job.topics) else f" of {', '.join(lacking)}"
+    absent = held.absent or f"the store has rows of {', '.join(sorted(there))} alone"
+    raise NeedsPerson(
+        f'Job "{job.name}" has no stored offset{of}: {absent}.',
+        hint="Correct the group or the store. If the job is new, start it once with --accept new, or write "
+        'new = "earliest" in its [[jobs]] table until it has stored its first offsets.',
+    )

@@ -1,0 +1,208 @@
+"""The metrics of the continuous check: the figures as Prometheus reads them.
+
+A scrape during a check sees the figures of the check before, never half of the new ones. The figures of a job's last
+complete check stay until the next one; while there is none, ``up`` is 0 and ``last_success`` grows old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from reconciler import __version__
+from reconciler.jobs.watch.figures import JOB_LABELS, PROBES, CheckFigures, JobFigures, ProcessFigures, Watched
+
+
+class Figures(Collector):
+    """The figures of all jobs and of this process. One thread updates them; any thread may ``collect``."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._jobs: Mapping[str, JobFigures] = {}
+        self.process = ProcessFigures()
+
+    def registry(self) -> CollectorRegistry:
+        """A new registry with these figures and the usual ones of a process."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        return registry
+
+    def job(self, name: str) -> JobFigures:
+        return self._jobs[name]
+
+    def watch_jobs(self, jobs: Mapping[str, Watched]) -> None:
+        """Watch these jobs and no others. A job that was watched before keeps its figures."""
+        self._jobs = {name: self._jobs.get(name, JobFigures()).only(watched) for name, watched in jobs.items()}
+
+    def checked(self, results: Mapping[str, CheckFigures | Exception]) -> None:
+        """Record the results of checks by job."""
+        now = self._now_ms()
+        ended = {name: self._jobs[name].after(result, now) for name, result in results.items()}
+        self._jobs = {**self._jobs, **ended}
+
+    def probed(self, counts: Mapping[str, int]) -> None:
+        """Add to the number of probes of each kind."""
+        probes = dict(self.process.probes)
+        for kind, count in counts.items():
+            word = PROBES.get(kind, kind)
+            probes[word] = probes.get(word, 0) + count
+        self.process = replace(self.process, probes=probes)
+
+    def collect(self) -> Iterator[Metric]:
+        jobs, process = self._jobs, self.process
+        yield from _of_topics(jobs)
+        yield from _of_jobs(jobs, self._now_ms())
+        yield from _of_process(process, self._now_ms())
+
+
+def _gauge(name: str, help_text: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"reconciler_{name}", help_text, labels=labels)
+
+
+def _counter(name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
+    return CounterMetricFamily(f"reconciler_{name}", help_text, labels=labels)
+
+
+_TOPIC_GAUGES = {
+    "own": ("own_partitions", "Partitions of a job that lives on the watched cluster; 0 if it lives elsewhere."),
+    "mismatched": (
+        "mismatched_partitions",
+        "Own partitions whose log is not the one that the job has read (cut, recreated, restored), or has lost records "
+        "that the job has yet to read.",
+    ),
+    "blocked": ("blocked_partitions", "Partitions that must not start without a decision, by [policy]."),
+    "shortfall": (
+        "mirror_shortfall_partitions",
+        "Partitions of which the mirror has not delivered the last processed record.",
+    ),
+    "lag_s": (
+        "mirror_lag_seconds",
+        "How much older than the job's last processed record the newest delivered one is, by the records' times, in "
+        "the partition that lags most; 0 if none lags, +Inf if it cannot be known.",
+    ),
+    "mirror_replay": (
+        "mirror_offset_replay_records",
+        "Records that a start at MirrorMaker's own offsets would read again at most. Absent if the group has none, or "
+        "if the right offset is not proven; NaN while MirrorMaker's offsets cannot be read.",
+    ),
+    "mirror_skips": (
+        "mirror_offset_skips_records",
+        "Records that a start at MirrorMaker's own offsets would never read. Absent or NaN as the metric above.",
+    ),
+    "replay": ("replay_records", "Records that would be read again at most, if the job started now."),
+}
+"""Fields of ``TopicFigures``, and the gauges that show them."""
+
+
+def _of_topics(jobs: Mapping[str, JobFigures]) -> Iterator[Metric]:
+    labels = (*JOB_LABELS, "topic")
+    partitions = _gauge(
+        "partitions", "Partitions by finding; a finding that no partition has is absent.", (*labels, "finding")
+    )
+    gauges = {key: _gauge(name, meaning, labels) for key, (name, meaning) in _TOPIC_GAUGES.items()}
+    for name, job in jobs.items():
+        of = job.labels(name)
+        for topic, figures in job.found.topics.items() if job.found else ():
+            for verdict, count in figures.verdicts.items():
+                partitions.add_metric((*of, topic, verdict.value), count)
+            for key, gauge in gauges.items():
+                if (value := getattr(figures, key)) is not None:
+                    gauge.add_metric((*of, topic), value)
+    yield partitions
+    yield from gauges.values()
+
+
+def _of_jobs(jobs: Mapping[str, JobFigures], now_ms: int) -> Iterator[Metric]:
+    up = _gauge("up", "1 if the job's last check was complete, else 0; 0 also before the first check ends.", JOB_LABELS)
+    success = _gauge("last_success_timestamp_seconds", "When the job's last complete check ended.", JOB_LABELS)
+    blocked = _gauge(
+        "must_not_start",
+        "1 if the job must not start without a decision, because a partition is blocked or a sink forbids it; else 0.",
+        JOB_LABELS,
+    )
+    age = _gauge(
+        "anchor_age_seconds",
+        "Time since the newest of the job's anchors was stored, or since that anchor's record was made if the store "
+        "does not know. It grows while checks fail.",
+        JOB_LABELS,
+    )
+    sinks = _gauge(
+        "blocking_sinks",
+        "Sinks that forbid the job's next start, because it would lose batches or write records again; absent for a "
+        "job that names no sink.",
+        JOB_LABELS,
+    )
+    checks = _counter("checks", "Checks of the job by outcome.", (*JOB_LABELS, "outcome"))
+    for name, job in jobs.items():
+        of = job.labels(name)
+        up.add_metric(of, job.up)
+        if job.succeeded_ms is not None:
+            success.add_metric(of, job.succeeded_ms / 1000)
+        if (found := job.found) is not None:
+            blocked.add_metric(of, found.is_blocked)
+            if found.anchored_ms is not None:
+                age.add_metric(of, max(0, now_ms - found.anchored_ms) / 1000)
+            if found.blocking_sinks is not None:
+                sinks.add_metric(of, found.blocking_sinks)
+        for outcome, count in job.checks.items():
+            checks.add_metric((*of, outcome), count)
+    yield from (up, success, blocked, sinks, age, checks)
+
+
+def _of_process(process: ProcessFigures, now_ms: int) -> Iterator[Metric]:
+    info = _gauge("build_info", "Always 1.", ("version",))
+    info.add_metric((__version__,), 1)
+    probes = _counter(
+        "probes", "Probes of searches: edges (a log's start and end), time_lookup, read, cleaning.", ("kind",)
+    )
+    for kind, count in process.probes.items():
+        probes.add_metric((kind,), count)
+    beats = _gauge(
+        "mirror_heartbeat_age_seconds",
+        "Time since the newest of MirrorMaker's heartbeats that was delivered was sent: later records may be missing "
+        "here. Absent without heartbeats.",
+        ("from", "to"),
+    )
+    for mirror, sent_ms in process.heartbeats_ms.items():
+        beats.add_metric(mirror, max(0, now_ms - sent_ms) / 1000)
+    yield from (beats, info, probes)
+    ended_s = None if process.round_ended_ms is None else process.round_ended_ms / 1000
+    plain: list[tuple[GaugeMetricFamily | CounterMetricFamily, float | None]] = [
+        (_gauge("watch_interval_seconds", "The interval at which each job is to be checked."), process.interval_s),
+        (_counter("watch_rounds", "Complete rounds: all jobs checked once."), process.rounds),
+        (
+            _counter(
+                "watch_overruns",
+                "Rounds that took longer than the interval, except those in which the cluster could not be reached.",
+            ),
+            process.overruns,
+        ),
+        (
+            _gauge("watch_round_duration_seconds", "The time of the last round that was spent checking."),
+            process.round_s,
+        ),
+        (_gauge("watch_last_round_timestamp_seconds", "When the last round ended."), ended_s),
+        (_counter("requests", "Requests to the watched cluster, as the rate limit counts them."), process.requests),
+        (
+            _counter("requests_held_back_seconds", "Time for which the rate limit delayed requests."),
+            process.held_back_s,
+        ),
+        (
+            _gauge(
+                "config_last_reload_successful",
+                "0 if the configuration was refused at its last reload, and the previous one stays in use; else 1.",
+            ),
+            process.reload_ok,
+        ),
+    ]
+    for family, value in plain:
+        if value is not None:
+            family.add_metric((), value)
+        yield family

@@ -1,0 +1,268 @@
+"""One database through psycopg. Every statement ends in time; a transaction happened, did not, or is OutcomeUnknown.
+
+The server's own clock ends a statement (``statement_timeout``, ``lock_timeout``). If the server is frozen, ``_Cutter``
+cuts the connection from this side.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from reconciler.core.errors import OutcomeUnknown, ReconcilerError, Refused, Unreachable
+from reconciler.places.postgresql import errors
+from reconciler.places.postgresql.errors import Again
+from reconciler.retry import insist
+from reconciler.waits import for_seconds, waiting
+
+T = TypeVar("T")
+
+GRACE_S = 0.5
+"""Seconds by which this side ends a statement later than the server."""
+
+_silent = logging.getLogger("psycopg")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+
+def quoted(*names: str | None) -> str:
+    """An SQL identifier of the given parts, quoted; None for a part that is left out."""
+    return str(sql.Identifier(*(name for name in names if name is not None)).as_string(None))
+
+
+def identifier(*names: str | None) -> sql.SQL:
+    """The same for a statement with values, where a per cent sign marks a value and must be doubled."""
+    return sql.SQL(quoted(*names).replace("%", "%%"))
+
+
+class Undo(Exception):
+    """Raised within a transaction to roll it back and still return ``result``."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.result = result
+
+
+class Session:
+    """A connection within a transaction."""
+
+    def __init__(self, connection: Any, place: str, timeout_s: float) -> None:
+        self._connection = connection
+        self._place = place
+        self._timeout_s = timeout_s
+        self._cursor = connection.cursor()
+
+    def all(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        with _cut_after(self._connection, self._place, self._timeout_s + GRACE_S):
+            return list(self._cursor.execute(statement, values).fetchall())
+
+    def one(self, statement: Any, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """The first row, None where there is none."""
+        return next(iter(self.all(statement, values)), None)
+
+    def run(self, statement: Any, values: Sequence[Any] = ()) -> None:
+        """Run a statement that returns no rows."""
+        with _cut_after(self._connection, self._place, self._timeout_s + GRACE_S):
+            self._cursor.execute(statement, values)
+
+    def each(self, statement: Any, rows: Sequence[Sequence[Any]]) -> int:
+        """Run a statement once for each of ``rows``, all sent together. Returns the number of affected rows."""
+        if not rows:
+            return 0
+        # The server times each statement; this side allows that time for every thousand of them.
+        patience_s = (self._timeout_s + GRACE_S) * (1 + len(rows) // 1000)
+        with _cut_after(self._connection, self._place, patience_s):
+            self._cursor.executemany(statement, rows)
+        return int(self._cursor.rowcount)
+
+
+class Database:
+    """One database. The connection is opened when first needed, kept, and opened again after a drop."""
+
+    def __init__(self, libpq: str, place: str, *, timeout_s: float) -> None:
+        self._libpq = libpq
+        self.place = place
+        self._timeout_s = timeout_s
+        self._connection: Any = None
+
+    def transaction(self, work: Callable[[Session], T], *, only_reads: bool = False) -> T:
+        """Run ``work`` in a transaction (read committed) and commit it; an exception rolls it back.
+
+        Runs ``work`` again after a deadlock or a race, or if a kept connection was dead: nothing had been written then.
+        Raises OutcomeUnknown if COMMIT was not answered, unless ``work`` ``only_reads``; Unreachable and Refused with
+        nothing written.
+        """
+
+        def once() -> T:
+            reused = self._connection is not None
+            try:
+                return self._once(work, only_reads=only_reads)
+            except Unreachable as error:
+                if reused and self._connection is None and error.retryable and not isinstance(error, Again):
+                    raise Again(error.message, hint=error.hint) from error
+                raise
+
+        return insist(once, left_s=for_seconds(self._timeout_s), helps=lambda error: isinstance(error, Again))
+
+    def refuse_read_only(self, db: Session) -> None:
+        """Raise Refused where this transaction may not write anything."""
+        found = db.one("SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'")
+        if found and any(found):
+            why = "it is a standby" if found[0] else "its transactions are read-only by default"
+            raise Refused(
+                f"{self.place} cannot be written: {why}; nothing was written.",
+                hint="Name the primary, or several hosts and target_session_attrs=read-write.",
+            )
+
+    def refuse_without(self, db: Session, privileges: Iterable[str], table: str, column: str | None = None) -> None:
+        """Raise Refused where this user lacks a privilege on a table (quoted as in SQL), or on one column of it."""
+        for privilege in privileges:
+            if column is None:
+                granted = db.one("SELECT has_table_privilege(%s, %s)", (table, privilege))
+            else:
+                granted = db.one("SELECT has_column_privilege(%s, %s, %s)", (table, column, privilege))
+            if granted != (True,):
+                raise Refused(
+                    f"{self.place} does not allow this user to {privilege} on {table}; nothing was written.",
+                    hint=f"Have it granted: GRANT {privilege} ON {table} TO …",
+                )
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    # ------------------------------------------------------------ one attempt
+
+    def _once(self, work: Callable[[Session], T], *, only_reads: bool) -> T:
+        connection = self._connected()
+        session = Session(connection, self.place, self._timeout_s)
+        try:
+            try:
+                session.run(
+                    "SELECT set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
+                    (self._ms(self._timeout_s), self._ms(self._timeout_s * 0.8)),
+                )
+                result = work(session)
+            except Undo as undo:
+                self._roll_back(connection)
+                return undo.result  # type: ignore[no-any-return]
+            except ReconcilerError:
+                self._roll_back(connection)
+                raise
+            except psycopg.Error as err:
+                self._roll_back(connection)
+                errors.raise_explained(err, self.place, self._timeout_s)
+            self._commit(connection, only_reads=only_reads)
+        except BaseException:
+            # Interrupted, or worse: the connection is in an unknown state and must not be used again.
+            if connection.closed or connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                self.close()
+            raise
+        return result
+
+    def _commit(self, connection: Any, *, only_reads: bool) -> None:
+        try:
+            with _cut_after(connection, self.place, self._timeout_s + GRACE_S):
+                connection.commit()
+        except psycopg.Error as err:
+            if only_reads or errors.rolled_back(err):
+                errors.raise_explained(err, self.place, self._timeout_s)
+            self.close()
+            raise OutcomeUnknown(
+                f"{self.place} did not say whether it took what was written ({errors.server_message(err)}).",
+                hint="Check the server, then run this again: it finishes what was not taken.",
+            ) from err
+
+    def _roll_back(self, connection: Any) -> None:
+        try:
+            with _cut_after(connection, self.place, self._timeout_s + GRACE_S):
+                connection.rollback()
+        except psycopg.Error:
+            self.close()  # the server rolls back what was never committed
+
+    def _connected(self) -> Any:
+        if self._connection is not None and self._connection.closed:
+            self.close()
+        if self._connection is None:
+            try:
+                with waiting(self.place, for_seconds(self._timeout_s)):
+                    self._connection = psycopg.connect(self._libpq, **self._defaults())
+            except psycopg.Error as err:
+                raise errors.explain_connecting(err, self.place) from err
+            except UnicodeError as err:  # of a host's name that cannot be one, like .example.com
+                failed = psycopg.OperationalError(f"failed to resolve host: {err}")
+                raise errors.explain_connecting(failed, self.place) from err
+            self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        return self._connection
+
+    def _defaults(self) -> dict[str, Any]:
+        """Connection settings, unless the address or the environment sets them."""
+        given = psycopg.conninfo.conninfo_to_dict(self._libpq)
+        from_environment = {
+            option.keyword.decode(): option.val for option in psycopg.pq.Conninfo.get_defaults() if option.val
+        }
+        wanted = {
+            "connect_timeout": max(2, round(self._timeout_s)),
+            "client_encoding": "utf8",
+            "fallback_application_name": "reconciler",
+        }
+        # Statements are never prepared on the server: a pooler may send each transaction to another server.
+        more: dict[str, Any] = {"prepare_threshold": None}
+        return more | {key: value for key, value in wanted.items() if key not in given and key not in from_environment}
+
+    @staticmethod
+    def _ms(seconds: float) -> str:
+        return str(int(seconds * 1000))
+
+
+@contextmanager
+def _cut_after(connection: Any, place: str, seconds: float) -> Iterator[None]:
+    """Cut the connection if the block takes longer; a blocked read then fails as after a dropped connection."""
+    cutter = _Cutter(connection.fileno())
+    timer = threading.Timer(seconds, cutter.cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        with waiting(place, for_seconds(seconds)):
+            yield
+    except psycopg.OperationalError as err:
+        if cutter.has_cut:
+            raise errors.NoAnswer(f"no answer within {seconds:g} s") from err
+        raise
+    finally:
+        timer.cancel()
+        cutter.disarm()
+
+
+class _Cutter:
+    """Shuts a socket down, unless disarmed first: by then its number may belong to another socket."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._armed = True
+        self._lock = threading.Lock()
+        self.has_cut = False
+
+    def cut(self) -> None:
+        with self._lock:
+            if self._armed:
+                self.has_cut = True
+                with suppress(OSError), socket.socket(fileno=self._descriptor) as line:
+                    try:
+                        line.shutdown(socket.SHUT_RDWR)
+                    finally:
+                        line.detach()  # libpq closes it
+
+    def disarm(self) -> None:
+        with self._lock:
+            self._armed = False

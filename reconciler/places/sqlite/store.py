@@ -1,0 +1,333 @@
+"""Offset stores in a SQLite file, with compare-and-set and atomic batches. Standard library only.
+
+Every call opens its own connection: threads, forked processes and other programs can use one file at the same time,
+and nothing stays open between calls. Reading never creates the file; ``create`` and the first write do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from reconciler.core.errors import ConfigError, NotCreated, OutcomeUnknown, Refused, Unreachable
+from reconciler.fileio import is_folder, looked_at
+from reconciler.places import common, sql_rows
+from reconciler.places.parameters import wrong_address
+from reconciler.places.sqlite import errors, schema
+from reconciler.ports import Capabilities, Change, OffsetStore, Row, TopicPartition, WriteResult
+from reconciler.retry import insist
+from reconciler.waits import for_seconds
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT_S = 10.0
+"""How long a call waits for other writers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SqliteReader:
+    """A connection to read. ``locks``: it reads one state of the file, whatever others write meanwhile."""
+
+    db: sqlite3.Connection
+    locks: bool
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class SqliteStore:
+    """An offset store in one file. ``path`` is taken relative to the working directory once, here.
+
+    Raises, from every method: Refused for a file that is missing (on reading), is not SQLite, belongs to another
+    program or to a newer version, or may not be opened; Unreachable where it stays locked or the disk fails.
+    """
+
+    capabilities = Capabilities(atomic_batches=True)
+
+    def __init__(self, path: str, *, address: str | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        self.address = address or f"sqlite:///{path}"
+        self._path = os.path.abspath(path)
+        self._busy_timeout_s = busy_timeout_s
+        self._decoder = sql_rows.Decoder(f"the offset store {self._path}")
+
+    def read(self, group: str, topics: Iterable[str] | None = None) -> list[Row]:
+        common.check_name("group's name", group)
+
+        def ask(db: sqlite3.Connection) -> tuple[str, list[Any], list[Any]]:
+            found = db.execute(
+                f"SELECT topic, partition, change, {schema.COLUMNS} FROM reconciler_offsets"
+                " WHERE grp = ? ORDER BY topic, partition",
+                (group,),
+            ).fetchall()
+            blobs = db.execute(
+                "SELECT topic, partition FROM reconciler_offsets"
+                " WHERE grp = CAST(? AS BLOB) OR (grp = ? AND typeof(topic) = 'blob')",
+                (group, group),
+            ).fetchall()
+            return self._store_name(db), found, blobs
+
+        name, found, blobs = self._read(ask)
+        rows = [self._decoder.row(name, group, *values) for values in found if isinstance(values[0], str)]
+        rows += [self._decoder.misnamed(group, *values) for values in blobs]
+        return common.of_topics(rows, topics)
+
+    def topic_counts(self, group: str) -> Mapping[str, int]:
+        statement = (
+            "SELECT topic, count(*) FROM reconciler_offsets WHERE grp = ? AND typeof(topic) = 'text' GROUP BY topic"
+        )
+        return dict(self._read(lambda db: db.execute(statement, (group,)).fetchall()))
+
+    def groups(self) -> list[str]:
+        statement = "SELECT DISTINCT grp FROM reconciler_offsets WHERE typeof(grp) = 'text' ORDER BY grp"
+        return [name for (name,) in self._read(lambda db: db.execute(statement).fetchall())]
+
+    def write(self, group: str, changes: Sequence[Change], *, reason: str, now_ms: int) -> WriteResult:
+        """All changes, or none of them if any row is no longer at its expected version.
+
+        Creates the file if there is none, in a directory that must exist. Raises OutcomeUnknown if the disk fails
+        during COMMIT: the changes may be there or not.
+        """
+        common.check_changes(group, changes)
+        if looked_at(self._path) is None:
+            found = common.conflicts(changes, {})
+            if found or not changes:
+                return WriteResult(conflicts=found)  # no reason to create the file
+        with self._writing() as db:
+            found = self._conflicts(db, group, changes)
+            if not found:
+                for change in changes:
+                    self._put(db, group, change, now_ms)
+        return WriteResult(conflicts=found) if found else common.written(changes)
+
+    def create(self) -> None:
+        """Make the file with its empty tables, unless it is there. Its directory must exist."""
+        with self._writing():
+            pass
+
+    def check_writable(self, group: str) -> None:
+        """Raise Refused if the file, or the place where it would be made, cannot be written. Writes nothing."""
+        common.check_name("group's name", group)
+        if looked_at(self._path) is not None:
+            self._read(lambda _: None, empty_is_missing=False)
+            if not _allowed(self._path, os.W_OK):
+                raise Refused(
+                    f"The offset store {self._path} may not be written by this user.",
+                    hint="Make the file writable for the user that runs this.",
+                )
+        self._check_parent()
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    # ------------------------------------------------------------ connections
+
+    def _read(self, ask: Callable[[sqlite3.Connection], T], *, empty_is_missing: bool = True) -> T:
+        """What ``ask`` finds in the file as it was at one moment."""
+        moved = Unreachable(
+            f"The offset store {self._path} was written each time it was read, for {self._busy_timeout_s:g} s.",
+            hint="Run this again; or let this user write to the file and its directory, as locks need it.",
+        )
+
+        def once() -> T:
+            before = self._state()
+            if before is None:
+                raise self._missing()
+            try:
+                with self._translated(), closing(self._connect_to_read()) as reader:
+                    if not self._is_ours(reader.db) and empty_is_missing:
+                        raise self._missing()
+                    found = ask(reader.db)
+            except Refused as error:  # also what looks damaged while it changes
+                if self._state() == before:
+                    raise
+                raise moved from error
+            if not reader.locks and self._state() != before:
+                raise moved
+            return found
+
+        return insist(once, left_s=for_seconds(self._busy_timeout_s), helps=lambda error: error is moved)
+
+    def _state(self) -> tuple[int, ...] | None:
+        """Which file is there, as of its last change; None without one."""
+        found = looked_at(self._path)
+        return None if found is None else (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction on a file with tables, made if need be; committed at the end, undone by any exception."""
+        if looked_at(self._path) is None:
+            self._check_parent()
+        with self._translated(), closing(self._connect("rwc")) as db:
+            self._prefer_wal(db)
+            # IMMEDIATE: rows that this transaction reads cannot change before it writes.
+            db.execute("BEGIN IMMEDIATE")
+            if not self._is_ours(db):
+                schema.create(db)
+            yield db
+            self._commit(db)
+
+    @property
+    def _file(self) -> str:
+        """Where a link leads: SQLite keeps the log of unfinished writes beside the file itself, not beside a link."""
+        return os.path.realpath(self._path)
+
+    def _connect(self, mode: str, more: str = "") -> sqlite3.Connection:
+        uri = f"file:{quote(self._file)}?mode={mode}{more}"
+        db = sqlite3.connect(uri, uri=True, timeout=self._busy_timeout_s, isolation_level=None)
+        db.text_factory = _text
+        return db
+
+    def _connect_to_read(self) -> _SqliteReader:
+        # A WAL file needs a lock file beside it even to be read. On a read-only mount, in a backup or on a full disk
+        # there can be none; and one that is made by a user who may not write to the file stays, and keeps the job's
+        # user from writing. But where no write is unfinished, the main file holds everything.
+        may_lock = all(_allowed(place, os.W_OK) for place in (os.path.dirname(self._file), self._file))
+        if not may_lock and not self._has_unfinished():
+            return _SqliteReader(self._connect("ro", "&immutable=1"), locks=False)
+        # Not mode=ro: such a connection leaves its lock files behind.
+        db = self._connect("rw")
+        try:
+            db.execute("PRAGMA query_only = ON")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as err:
+            db.close()
+            if not errors.is_without_lock_file(err) or self._has_unfinished():
+                raise
+            return _SqliteReader(self._connect("ro", "&immutable=1"), locks=False)
+        return _SqliteReader(db, locks=True)
+
+    def _has_unfinished(self) -> bool:
+        """Whether the log or journal of a write lies beside the file. An empty one may be of a read that failed."""
+        beside = (f"{self._file}-wal", f"{self._file}-journal")
+        return any(found.st_size > 0 for found in map(looked_at, beside) if found is not None)
+
+    def _prefer_wal(self, db: sqlite3.Connection) -> None:
+        # With a WAL, readers do not block writers. Some file systems cannot do it, and the file may be locked while
+        # another process creates it; the store is correct without a WAL too.
+        if os.path.getsize(self._path) == 0:
+            with suppress(sqlite3.OperationalError):
+                db.execute("PRAGMA journal_mode = WAL")
+
+    def _commit(self, db: sqlite3.Connection) -> None:
+        try:
+            db.execute("COMMIT")
+        except sqlite3.OperationalError as err:
+            if errors.primary_code(err) != sqlite3.SQLITE_IOERR:
+                raise
+            raise OutcomeUnknown(
+                f"The disk with the offset store {self._path} failed while it was written ({err}).",
+                hint="Check the disk, then apply again.",
+            ) from err
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as err:
+            sentence = errors.explain(err, self._path, self._busy_timeout_s)
+            if sentence is None:
+                raise
+            raise sentence from err
+
+    # ------------------------------------------------------------ what kind of file it is
+
+    def _is_ours(self, db: sqlite3.Connection) -> bool:
+        """False for an empty file. Raises Refused for a file that this version must not touch."""
+        kind = schema.kind_of(db)
+        if kind is sql_rows.Kind.NEWER:
+            raise sql_rows.made_by_newer(self._path)
+        if kind is sql_rows.Kind.FOREIGN:
+            raise Refused(
+                f"{self._path} is a SQLite file of another program, not an offset store.",
+                hint="Give the offset store a file of its own.",
+            )
+        return kind is sql_rows.Kind.OURS
+
+    def _missing(self) -> Refused:
+        kind = NotCreated if is_folder(os.path.dirname(self._file)) else Refused
+        return kind(
+            f"There is no offset store at {self._path}.",
+            hint=self._hint("Correct the store's address; the first write to a right one creates the file."),
+        )
+
+    def _hint(self, otherwise: str) -> str:
+        """``otherwise``, unless the path looks like an absolute one that was written with three slashes."""
+        meant = self._file.removeprefix(os.getcwd())
+        is_relative = meant != self._file and meant.startswith(os.sep) and not is_folder(os.path.dirname(self._file))
+        parent = os.path.dirname(meant)
+        if is_relative and parent != os.sep and is_folder(parent):
+            return f"Three slashes begin a relative path. For {meant} write four: sqlite:///{meant}."
+        return otherwise
+
+    def _check_parent(self) -> None:
+        parent = os.path.dirname(self._file)
+        if not is_folder(parent):
+            raise Refused(
+                f"There is no directory {parent} to hold the offset store.",
+                hint=self._hint("Create it, or correct the store's address."),
+            )
+        # SQLite keeps its journal beside the file, so the directory counts even where the file exists.
+        if not _allowed(parent, os.W_OK | os.X_OK):
+            raise Refused(
+                f"The directory {parent} of the offset store may not be written by this user.",
+                hint="Make it writable for the user that runs this.",
+            )
+
+    # ------------------------------------------------------------ rows
+
+    def _conflicts(self, db: sqlite3.Connection, group: str, changes: Sequence[Change]) -> tuple[TopicPartition, ...]:
+        name = self._store_name(db)
+        found = db.execute("SELECT topic, partition, change FROM reconciler_offsets WHERE grp = ?", (group,))
+        return common.conflicts(changes, {TopicPartition(t, p): sql_rows.version(name, c) for t, p, c in found})
+
+    def _put(self, db: sqlite3.Connection, group: str, change: Change, now_ms: int) -> None:
+        after = sql_rows.to_columns(common.stamped(change, now_ms), change.stay)
+        values = (group, change.key.topic, change.key.partition, schema.next_change(db), *after)
+        marks = ", ".join("?" * len(values))
+        db.execute(
+            f"REPLACE INTO reconciler_offsets (grp, topic, partition, change, {schema.COLUMNS}) VALUES ({marks})",
+            values,
+        )
+
+    def _store_name(self, db: sqlite3.Connection) -> str:
+        name = schema.store_name(db)
+        if name is None:
+            raise self._damaged("its table reconciler_store names no store")
+        return name
+
+    def _damaged(self, what: str) -> Refused:
+        return Refused(
+            f"The offset store {self._path} holds a row that this product did not write: {what}.",
+            hint="Correct or delete the row, or restore the file from a backup.",
+        )
+
+
+def _text(raw: bytes) -> str:
+    """A text cell. SQLite keeps any bytes as text; the rows' check recognises invalid ones by their surrogates."""
+    return raw.decode(errors="surrogateescape")
+
+
+def _allowed(path: str, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def open_address(address: str, *, kafka_client: Mapping[str, str] | None = None) -> OffsetStore:
+    """``sqlite:///PATH``, as in SQLAlchemy: three slashes before a relative path, four make it absolute."""
+    rest = address.partition(":")[2]
+    path = rest.removeprefix("///")
+    if path == rest or path in ("", ":memory:") or path.endswith("/"):
+        raise ConfigError(
+            f"{address!r} is not the address of a SQLite store.",
+            hint="Write sqlite:///offsets.db (relative), sqlite:////var/lib/offsets.db (absolute) or memory:.",
+        )
+    if mark := re.search(r"[?#]", path):
+        why = f"it takes no parameters, and no {mark[0]} may be in its path"
+        raise wrong_address("The address of a SQLite store", "sqlite:///offsets.db", why)
+    common.check_name("path of the SQLite store", path)
+    return SqliteStore(path, address=address)

@@ -1,0 +1,157 @@
+"""Parts of the lab without clusters: ports, processes, and archives of classes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import Unreachable
+from reconciler.demo.lab import kafka
+from reconciler.demo.lab.kafka import CLASSES, HOST, free_ports, is_free, sharing
+from reconciler.demo.lab.processes import Child, kill_all, processes_in
+from tests.demo.lab import archives
+from tests.waiting import wait_until
+
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+
+
+# ---------------------------------------------------------------- ports
+
+
+@pytest.mark.skipif(not OUTGOING.exists(), reason="only Linux tells which ports it gives to outgoing connections")
+def test_free_ports_differ_and_no_outgoing_connection_is_given_one() -> None:
+    found = [*free_ports(20), *free_ports(20)]
+    assert len(set(found)) == 40
+    assert max(found) < int(OUTGOING.read_text().split()[0])
+
+
+def test_a_port_in_use_is_not_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    for host in (HOST, ""):
+        with socket.create_server((host, port)):
+            assert not is_free(port)
+            monkeypatch.setattr(kafka, "PORTS", range(port, port + 1))
+            with pytest.raises(Unreachable, match="No port is free on this machine"):
+                free_ports(1)
+
+
+# ---------------------------------------------------------------- processes
+
+
+def sleeper(folder: Path, *words: object, code: str = "import time; time.sleep(600)") -> Child:
+    """A process that sleeps, with these words on its command line."""
+    return Child("The sleeper", [sys.executable, "-c", code, *map(str, words)], folder / "log", cwd=folder)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_waiting_for_a_dead_process_ends_at_once_with_what_it_said_in_one_line(tmp_path: Path) -> None:
+    """A terminal shows a message's line feeds as escapes."""
+    child = sleeper(tmp_path, code="print('one'); print('two'); raise SystemExit(3)")
+    with pytest.raises(Unreachable, match="ended with status 3 while waiting for a sign") as caught:
+        child.wait_until(lambda: None, 600, "a sign")
+    assert caught.value.hint == f"Its log, {tmp_path / 'log'}, ends: one | two"
+
+
+def test_a_paused_process_can_still_be_stopped(tmp_path: Path) -> None:
+    child = sleeper(tmp_path)
+    child.pause()
+    child.stop()
+    assert not child.running
+    child.stop()
+
+
+PARENT = """
+import signal, sys
+from pathlib import Path
+from reconciler.demo.lab.processes import Child
+for detached in (False, True):
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    print(Child("child", command, Path(sys.argv[1]), cwd=Path.cwd(), detached=detached).pid, flush=True)
+signal.pause()
+"""
+
+
+@ON_LINUX
+def test_only_a_detached_child_stays_when_its_parent_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child, detached = (int(parent.stdout.readline()) for _ in range(2))
+        assert is_alive(child)
+        os.kill(parent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(child), "the end of the child")
+    assert is_alive(detached)
+    os.kill(detached, signal.SIGKILL)
+
+
+def test_processes_are_found_by_their_program_and_their_folder_and_no_other_is_killed(tmp_path: Path) -> None:
+    programs = ("kafka.Kafka", "job")
+    place, elsewhere = tmp_path / "demo", tmp_path / "demo-2"
+    ours = {
+        "a": sleeper(tmp_path, "kafka.Kafka", place / "a" / "server.properties"),
+        "job.json": sleeper(tmp_path, "job", "--conf", f"dir={place / 'job.json'}"),
+    }
+    others = [
+        sleeper(tmp_path, "kafka.Kafka", elsewhere / "a" / "server.properties"),
+        sleeper(tmp_path, "less", place / "a" / "server.properties"),
+    ]
+    try:
+        known = {child.pid: name for name, child in ours.items()}
+        wait_until(lambda: processes_in(place, programs) == known, "the command lines of both")  # none within exec
+        assert kill_all(place, programs, "a")
+        assert [child.running for child in ours.values()] == [False, True]
+        assert kill_all(place, programs)
+        assert not kill_all(place, programs), "safe to repeat"
+        assert [child.running for child in (*ours.values(), *others)] == [False, False, True, True]
+    finally:
+        for child in (*ours.values(), *others):
+            child.kill()
+
+
+# ---------------------------------------------------------------- archives of classes
+
+
+def test_an_archive_is_made_once_and_again_when_the_jars_are_newer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "java_executable", lambda: jars / "one.jar")
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (jars / "one.jar").touch()
+    made: list[str] = []
+
+    def run(folder: Path, jvm: Sequence[str]) -> None:
+        made.append("")
+        (option,) = jvm
+        Path(option.removeprefix("-XX:ArchiveClassesAtExit=")).write_text(f"classes {len(made)}")
+
+    def killed(folder: Path, jvm: Sequence[str]) -> None:
+        run(folder, jvm)
+        raise Unreachable("It was killed.")
+
+    archives.make_archive(jars, killed)
+    assert sharing(jars) == [], "it may be cut short"
+    for _ in range(2):
+        archives.make_archive(jars, run)
+    assert (jars / CLASSES).read_text() == "classes 2"
+    assert f"-XX:SharedArchiveFile={jars / CLASSES}" in sharing(jars)
+    os.utime(jars / CLASSES, (1, 1))
+    archives.make_archive(jars, run)
+    assert (jars / CLASSES).read_text() == "classes 3"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []

@@ -1,0 +1,282 @@
+"""``reconciler watch`` over real clusters: both situations, outages that show and heal, signals, and its listener."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.core.errors import Unreachable
+from reconciler.kafka.reader import KafkaLogReader
+from reconciler.ports import TopicPartition
+from tests.demo.lab.kafka import KafkaCluster
+from tests.jobs.watch.watching import Watching, runs_here, watching
+from tests.starting import moved, state_of
+from tests.waiting import LIMIT_S
+from tests.world import CommandResult, World, environment, free_port
+
+pytestmark = pytest.mark.system
+
+SHORT = '[search]\ndeadline = "2s"\n'
+ALONE = f'[topics]\npolicy = "identity"\n{SHORT}'
+
+
+# ---------------------------------------------------------------- the two situations
+
+
+def test_one_watch_shows_what_a_failover_would_find_and_mismatches_of_a_job_that_runs_here(world: World) -> None:
+    """The same job before and after it is handed over: its source is ahead of the mirror; its topic is replaced."""
+    world.deliver(12, 4)
+    world.processed(7, 9)
+    config = world.config(lives="a")
+    with watching(config, "--to", "b") as watch:
+        where = {"job": "clicks", "topic": world.mirrored}
+        watch.until(lambda: watch.value("up", job="clicks") == 1, "a whole check")
+        assert watch.verdicts("clicks") == {(world.mirrored, "exact"): 1, (world.mirrored, "behind"): 1}
+        assert watch.value("mirror_shortfall_partitions", **where) == 1
+        assert watch.value("mismatched_partitions", **where) == watch.value("own_partitions", **where) == 0
+
+        world.append({1: range(4, 12)})
+        watch.until(lambda: watch.verdicts("clicks") == {(world.mirrored, "exact"): 2}, "the mirror has caught up")
+        assert watch.value("mirror_shortfall_partitions", **where) == 0
+        assert watch.value("replay_records", **where) == 0
+
+        runs_here(world, 8, 10, topic=world.mirrored)
+        moved(state_of(config, "clicks", "a"), "a", "b")
+        reload(watch)
+        watch.until(lambda: watch.value("own_partitions", **where) == 2, "the job was handed over")
+        assert watch.verdicts("clicks") == {(world.mirrored, "exact"): 2}
+        assert watch.value("mismatched_partitions", **where) == 0
+        age = watch.value("anchor_age_seconds", job="clicks")
+        assert age is not None
+        assert 0 <= age < 600
+
+        world.cluster.admin().delete_topics([world.mirrored], operation_timeout=30)[world.mirrored].result(timeout=30)
+        watch.until(lambda: watch.value("mismatched_partitions", **where) == 2, "its topic was deleted")
+        watch.until(lambda: world.cluster.partitions(world.mirrored) == 0, "the topic is gone")
+        world.deliver(12, 12, burst=3)
+        watch.until(
+            lambda: (
+                watch.value("up", job="clicks") == 1
+                and set(watch.verdicts("clicks")) != {(world.mirrored, "unresolved")}
+            ),
+            "its topic is there again",
+        )
+        assert watch.value("mismatched_partitions", **where) == 2
+        assert (world.mirrored, "exact") not in watch.verdicts("clicks")
+
+        runs_here(world, 8, 10, topic=world.mirrored)
+        watch.until(lambda: watch.value("mismatched_partitions", **where) == 0, "a person has corrected it")
+        assert not [line for line in watch.lines if "bug" in line]
+
+
+# ---------------------------------------------------------------- one cluster, its outage, and a restored backup
+
+
+@pytest.fixture(scope="module")
+def own_cluster(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaCluster]:
+    """One that may be stopped."""
+    with KafkaCluster("alone", tmp_path_factory.mktemp("alone"), kafka_jars) as cluster:
+        yield cluster
+
+
+def leads(cluster: KafkaCluster, topics: list[str]) -> bool:
+    """Whether it answers for the first partition of each; right after its start it may not yet."""
+    reader = KafkaLogReader({"bootstrap.servers": cluster.bootstrap}, timeout_s=5)
+    try:
+        return len(reader.log_ends([TopicPartition(topic, 0) for topic in topics])) == len(topics)
+    except Unreachable:
+        return False
+    finally:
+        reader.close()
+
+
+def test_a_broker_outage_shows_and_heals_and_a_log_put_back_from_a_backup_is_told(
+    own_cluster: KafkaCluster, tmp_path: Path, topic_name: str
+) -> None:
+    """One cluster, no source, two jobs. While the broker is down, one topic's files are replaced by older ones."""
+    worlds = [
+        World(own_cluster, tmp_path / name, f"{topic_name}-{name}", lambda _: CommandResult(0, "", "")) for name in "ab"
+    ]
+    for world in worlds:
+        world.folder.mkdir()
+        world.deliver(6, topic=world.topic)
+    own_cluster.stop()
+    logs = own_cluster.directory / "data" / f"{worlds[0].topic}-0"
+    shutil.copytree(logs, tmp_path / "backup")
+    own_cluster.restart()
+    tables = []
+    for world in worlds:
+        world.append({0: range(6, 12)}, topic=world.topic)
+        runs_here(world, 9, topic=world.topic)
+        tables.append(world.job(world.topic))
+    config = worlds[0].config(*tables, source="", extra=ALONE, lives="b")
+    with watching(config, "--to", "b", every=1) as watch:
+        names = [world.topic for world in worlds]
+        at = [{"job": name, "topic": name} for name in names]
+        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "both jobs were checked")
+        assert [watch.verdicts(name) for name in names] == [{(name, "exact"): 1} for name in names]
+
+        already = len(watch.lines)
+        own_cluster.stop()
+        whole = [watch.checks(name, "ok") for name in names]
+        watch.until(lambda: all(watch.value("up", job=name) == 0 for name in names), "the outage shows")
+        for name, before in zip(names, whole, strict=True):
+            assert watch.checks(name, "ok") <= before + 1, "the next check shows it; one was perhaps under way"
+        assert [watch.verdicts(name) for name in names] == [{(name, "exact"): 1} for name in names]
+        watch.next_rounds(3)
+        warned = [line for line in watch.lines[already:] if "Trying again every 1 s." in line]
+        assert len(warned) == 1, watch.lines
+
+        shutil.rmtree(logs)
+        shutil.copytree(tmp_path / "backup", logs)
+        own_cluster.restart()
+        watch.until(lambda: leads(own_cluster, names), "the broker leads its partitions again")
+        watch.until(lambda: all(watch.value("up", job=name) == 1 for name in names), "the outage has healed")
+        watch.until(lambda: watch.value("mismatched_partitions", **at[0]) == 1, "the older log is reported")
+        assert watch.verdicts(names[0]) == {(names[0], "behind"): 1}
+        assert watch.value("mismatched_partitions", **at[1]) == 0
+        watch.until(lambda: [line for line in watch.lines if "The watched cluster answers again" in line], "it is said")
+
+        worlds[0].append({0: range(20, 40)}, topic=names[0])  # the log reaches past the stored offset again
+        watch.next_rounds()
+        assert watch.value("mismatched_partitions", **at[0]) == 1
+        assert (names[0], "exact") not in watch.verdicts(names[0])
+
+
+ASKS = """
+import sys, threading
+from reconciler.core.errors import Unreachable
+from reconciler.kafka.reader import KafkaLogReader
+ends = threading.Event()
+def ask():
+    while not ends.is_set():
+        reader = KafkaLogReader({"bootstrap.servers": sys.argv[1]}, timeout_s=2)
+        try:
+            while not ends.is_set():
+                reader.describe(())
+        except Unreachable:
+            pass
+        reader.close()
+threads = [threading.Thread(target=ask) for _ in range(4)]
+[thread.start() for thread in threads]
+print("asking", flush=True)
+sys.stdin.read()
+ends.set()
+[thread.join() for thread in threads]
+"""
+
+
+def test_a_last_broker_that_answers_while_it_shuts_down_does_not_end_who_asks(own_cluster: KafkaCluster) -> None:
+    """It then names no broker at all, itself included: librdkafka aborts over a description of the cluster alone."""
+    command = [sys.executable, "-c", ASKS, own_cluster.bootstrap]
+    asking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+    try:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == b"asking\n"
+        for _ in range(2):
+            own_cluster.stop()
+            own_cluster.restart()
+        asking.communicate(timeout=LIMIT_S)
+        assert asking.returncode == 0
+    finally:
+        asking.kill()
+        asking.wait()
+
+
+# ---------------------------------------------------------------- signals
+
+
+def reload(watch: Watching) -> None:
+    watch.process.send_signal(signal.SIGHUP)
+
+
+def test_a_changed_configuration_is_read_at_a_signal_and_a_bad_one_is_not_used(world: World) -> None:
+    world.deliver(12)
+    world.processed(7)
+    one, other = world.job("one"), world.job("other")
+    other = other.replace(world.group, f"{world.group} too")
+    config = world.config(one, extra=SHORT)
+    good = config.read_text()
+    with watching(config) as watch:
+        watch.until(lambda: watch.value("up", job="one") == 1, "the job was checked")
+        checks = watch.value("checks_total", job="one", outcome="ok") or 0
+
+        config.write_text(good.replace("[search]", "[serach]"))
+        reload(watch)
+        watch.until(lambda: watch.value("config_last_reload_successful") == 0, "the bad configuration is reported")
+        said = "the one from before goes on"
+        watch.until(lambda: [line for line in watch.lines if said in line and "serach" in line], "it is said why")
+        watch.next_rounds()
+        assert watch.value("up", job="one") == 1
+
+        config.write_text(f"{good}\n{other}\n")
+        reload(watch)
+        watch.until(lambda: watch.value("up", job="other") == 1, "the second job was checked")
+        assert watch.value("config_last_reload_successful") == 1
+        assert (watch.value("checks_total", job="one", outcome="ok") or 0) > checks > 0
+
+        config.write_text(good.replace('name = "one"', 'name = "renamed"'))
+        reload(watch)
+        watch.until(lambda: watch.value("up", job="renamed") == 1, "the renamed job was checked")
+        jobs = {dict(labels).get("job") for _, labels in watch.samples()}
+        assert jobs == {None, "renamed"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_order_also_while_it_waits_for_a_cluster(world: World, number: int) -> None:
+    config = world.config(bootstrap=f"127.0.0.1:{free_port()}", extra='[search]\ndeadline = "600s"\n')
+    with watching(config) as watch:
+        assert watch.get("/metrics")[0] == 200
+        assert watch.end(number) == 0
+        assert watch.lines[-1] == "stopped"
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", int(watch.url.rpartition(":")[2])), timeout=30)
+
+
+# ---------------------------------------------------------------- the listener, and what is a matter of usage
+
+
+def test_listening_to_everybody_is_said(world: World) -> None:
+    with watching(world.config(), listen="0.0.0.0:0") as watch:
+        watch.until(lambda: [line for line in watch.lines if "any client of this port can read" in line], "the warning")
+        port = int(watch.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=30):
+            pass
+
+
+def test_the_certificate_is_read_again_at_a_signal(world: World) -> None:
+    files = {}
+    for name in ("before", "after"):
+        certificate, key = world.folder / f"{name}.pem", world.folder / f"{name}.key"
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+        subprocess.run([*command, "-keyout", key, "-out", certificate, *subject], check=True, capture_output=True)
+        files[name] = (certificate, key)
+    used = [world.folder / "tls.pem", world.folder / "tls.key"]
+
+    def use(name: str) -> ssl.SSLContext:
+        for source, target in zip(files[name], used, strict=True):
+            shutil.copy(source, target)
+        return ssl.create_default_context(cafile=str(files[name][0]))
+
+    tls = use("before")
+    extra = f'{SHORT}[watch]\ntls_certificate = "{used[0]}"\ntls_key = "{used[1]}"\n'
+    with watching(world.config(extra=extra)) as watch:
+        assert watch.url.startswith("https://")
+        assert watch.get("/metrics", tls)[0] == 200
+        after = use("after")
+        reload(watch)
+        watch.until(lambda: [line for line in watch.lines if "was read again" in line], "the reload")
+        assert watch.get("/metrics", after)[0] == 200
+        used[1].unlink()
+        reload(watch)
+        watch.until(lambda: [line for line in watch.lines if "tls.key, which cannot be read" in line], "the refusal")
+        assert watch.get("/metrics", after)[0] == 200
