@@ -9,13 +9,10 @@ import pytest
 
 from tests import ROOT
 
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "tests/bench/README.md"]
-COMMANDS = sorted(
-    {found for page in PAGES for found in re.findall(r"python -m (tests\.[\w.]+[^\n`]*)", page.read_text("utf-8"))}
-)
-PROGRAMS = [
-    path for path in sorted((ROOT / "tests" / "bench").rglob("*.py")) if "ArgumentParser(" in path.read_text("utf-8")
-]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+NAMED = re.compile(r"python -m ((?:tests|docs)\.[\w.]+[^\n`]*)")
+COMMANDS = sorted({found for page in PAGES for found in NAMED.findall(page.read_text())})
+PROGRAMS = [path for path in sorted((ROOT / "docs/benchmarks").glob("*.py")) if "ArgumentParser(" in path.read_text()]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,6 +1,6 @@
 """What an audit costs at the size where Spark is needed: both logs and the sink's rows by id.
 
-    python -m tests.bench.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
+    python -m docs.benchmarks.audit_sinks [--records 100000000] [--failovers 4] [--memory 6g] [--json FILE]
 
 Generates ids of 16 bytes in eight partitions, as both clusters' logs have them and as a Parquet folder has the job's
 rows, with some rows left out, some written twice, and some of no record. Counts them on two threads with so much
@@ -21,6 +21,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from docs.benchmarks.common import cpu_s, peak_mb, print_json
 from reconciler.ports import TopicPartition
 from reconciler.spark.audit.extents import ClusterLog, Edges, Reach, ReachedLogs
 from reconciler.spark.audit.figures import Rules
@@ -30,7 +31,6 @@ from reconciler.spark.audit.result import StayRange
 from reconciler.spark.audit.stays import Stays, Unit
 from reconciler.spark.audit.tally import PER_TASK, Scope, examples, of_output, sighted, tallied
 from reconciler.spark.target import ClusterAccess
-from tests.bench.common import cpu_s, peak_mb, print_json
 from tests.spark.sessions import SMALL
 
 PARTITIONS = 8

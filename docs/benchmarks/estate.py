@@ -1,6 +1,6 @@
 """How a plan's cost grows with jobs and partitions, without servers: the destination is the log in memory.
 
-    python -m tests.bench.estate [--sizes 1x500,60x500,200x500,1x100000] [--spread 50] [--runs 3] [--json FILE]
+    python -m docs.benchmarks.estate [--sizes 1x500,60x500,200x500,1x100000] [--spread 50] [--runs 3] [--json FILE]
 
 Each size (jobs x partitions) runs in a process of its own: it reads its rows from SQLite, checks, writes the plan and
 makes its table. ``--spread``: how far the jobs' offsets lie apart at most, in records; 0: all stopped at one record.
@@ -17,6 +17,8 @@ import time
 from functools import partial
 from pathlib import Path
 
+from docs.benchmarks.common import HEAD, in_turn, print_json
+from docs.benchmarks.rows import TOPIC, stamp_ms, store_rows, value, write_config
 from reconciler.cli.terminal.report import plan_text
 from reconciler.config.file import load_config
 from reconciler.failover.apart import check_each
@@ -25,8 +27,6 @@ from reconciler.fileio import write_whole
 from reconciler.kafka.memory import MemoryLog, MemoryRecord
 from reconciler.places.registry import open_store
 from reconciler.ports import TopicPartition
-from tests.bench.common import HEAD, in_turn, print_json
-from tests.bench.rows import TOPIC, stamp_ms, store_rows, value, write_config
 
 NOW_MS = 1_800_000_000_000
 
@@ -51,7 +51,7 @@ def main() -> None:
             place.mkdir()
             jobs, partitions = map(int, size.split("x"))
             store_jobs(place, jobs, partitions, options.records, options.spread)
-            module = (sys.executable, "-m", "tests.bench.estate")
+            module = (sys.executable, "-m", "docs.benchmarks.estate")
             commands[size] = [*module, "--one", str(place), "--sizes", size, "--records", str(options.records)]
         medians = in_turn(commands, options.runs)
     print(f"{'jobs x partitions':>18}{HEAD} {'us a pair':>10}")

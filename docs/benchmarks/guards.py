@@ -1,6 +1,6 @@
 """What a plan costs against what is measured in the same run, and against the figures that are kept.
 
-    python -m tests.bench.guards [--only pairs,plans] [--runs 7] [--keep] [--json FILE]
+    python -m docs.benchmarks.guards [--only pairs,plans] [--runs 7] [--keep] [--json FILE]
 
 All are ratios of CPU seconds, so that neither a slow machine nor a busy one matters much; those of a program include
 all processes that it starts. ``plans`` takes a broker with 2,000 partitions; ``pairs`` has no servers. Prints each
@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
+from docs.benchmarks.common import in_turn, off_the_disk, print_json, this_python
+from docs.benchmarks.estate import destination, plan, store_jobs
+from docs.benchmarks.loop import STEPS, loop
+from docs.benchmarks.rows import SMALL_INDEXES, fill
+from docs.benchmarks.speed import commands
 from reconciler.artifacts import kafka_jars
-from tests.bench.common import in_turn, off_the_disk, print_json, this_python
-from tests.bench.estate import destination, plan, store_jobs
-from tests.bench.loop import STEPS, loop
-from tests.bench.rows import SMALL_INDEXES, fill
-from tests.bench.speed import commands
 from tests.demo.lab.kafka import KafkaCluster
 
 KEPT = Path(__file__).with_name("kept.json")
@@ -101,7 +101,7 @@ def of_plans(place: Path, runs: int = RUNS) -> dict[str, float]:
             for name, command in commands(cluster, place, f"events-{count}", count, HELD).items():
                 programs[f"{name} {count}"] = command
         del programs[f"kafka-consumer-groups {FEW}"], programs[f"raw {FEW}"]
-        programs["loop"] = this_python("-S", "-m", "tests.bench.loop", str(LONG_LOOP))
+        programs["loop"] = this_python("-S", "-m", "docs.benchmarks.loop", str(LONG_LOOP))
         costs = in_turn(programs, runs, of_runs=min)
     for name, cost in costs.items():
         print(f"{name:28}{cost.text()}")

@@ -1,6 +1,6 @@
 """A loop of plain Python, by which other work is measured: a busy or slow machine slows both.
 
-python -S -m tests.bench.loop [STEPS]
+python -S -m docs.benchmarks.loop [STEPS]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The least that a plan can cost on the wire: one ListOffsets and two Fetch of all partitions, spoken by hand.
 
-    python -m tests.bench.raw HOST:PORT TOPIC PARTITIONS OFFSET TIMESTAMP_MS
+    python -m docs.benchmarks.raw HOST:PORT TOPIC PARTITIONS OFFSET TIMESTAMP_MS
 
 Looks up a time in every partition, then reads each at an offset and again at its end; decodes nothing of the records.
 Layouts: ListOffsets version 1 and Fetch version 4 (KIP-98), the lowest that Kafka 4 answers (KIP-896).

@@ -1,9 +1,9 @@
 """What a plan costs, beside Kafka's own tool, which resets by time and verifies nothing, and beside the bare requests.
 
-    python -m tests.bench.speed [--partitions 2000,10000] [--records 200] [--runs 3] [--json FILE]
+    python -m docs.benchmarks.speed [--partitions 2000,10000] [--records 200] [--runs 3] [--json FILE]
 
 Starts a broker, writes the records, stores moved offsets, then runs the programs in turn, start included, and prints
-the medians. ``raw`` is one ListOffsets and two Fetch of all partitions (``tests.bench.raw``).
+the medians. ``raw`` is one ListOffsets and two Fetch of all partitions (``docs.benchmarks.raw``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from docs.benchmarks.common import HEAD, Cost, in_turn, print_json, this_program
+from docs.benchmarks.rows import BEGIN_MS, SMALL_INDEXES, TOPIC, fill, stamp_ms, store_rows, write_config
 from reconciler.artifacts import java_executable, kafka_jars
-from tests.bench.common import HEAD, Cost, in_turn, print_json, this_program
-from tests.bench.rows import BEGIN_MS, SMALL_INDEXES, TOPIC, fill, stamp_ms, store_rows, write_config
 from tests.demo.lab.kafka import KafkaCluster
 
 STOCK_JVM = ("-Xmx256M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
@@ -57,7 +57,7 @@ def commands(cluster: KafkaCluster, place: Path, topic: str, partitions: int, re
     address = store_rows(place, topic, topic, [middle] * partitions)
     config = write_config(place / f"{topic}.toml", cluster.bootstrap, [topic], topic, address)
     stamp = datetime.fromtimestamp(BEGIN_MS / 1000 + middle, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-    raw = (sys.executable, "-S", "-m", "tests.bench.raw", cluster.bootstrap, topic)
+    raw = (sys.executable, "-S", "-m", "docs.benchmarks.raw", cluster.bootstrap, topic)
     return {
         "reconciler plan": this_program("plan", "-c", str(config), "-o", str(place / f"{topic}.json")),
         "kafka-consumer-groups": [

@@ -1,6 +1,6 @@
 """The cost of a plan, against what is measured beside it: a change that makes a ratio 1.5 times as large is found.
 
-After a change on purpose: ``python -m tests.bench.guards --keep``.
+After a change on purpose: ``python -m docs.benchmarks.guards --keep``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import guards
+from docs.benchmarks import guards
 
 
 @pytest.mark.thorough

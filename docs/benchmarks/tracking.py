@@ -1,6 +1,6 @@
 """The cost of ``track(query)`` in a batch: a foreachBatch function that reads every record, without it and with it.
 
-    python -m tests.bench.tracking [--sizes 1000 100000 500000 1000000] [--rounds 5] [--json FILE]
+    python -m docs.benchmarks.tracking [--sizes 1000 100000 500000 1000000] [--rounds 5] [--json FILE]
 
 Starts a broker, writes JSON records of 250 bytes into four partitions, and runs queries over them in turn; the state
 store is in SQLite. The seconds are those of the function, and a query's first batch is a warm-up. CPU is that of this
@@ -22,6 +22,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from docs.benchmarks.common import cpu_s, print_json
 from reconciler.artifacts import kafka_jars
 from reconciler.config.identity import IdentitySettings
 from reconciler.config.streams import Stream
@@ -32,7 +33,6 @@ from reconciler.state.jobs import JobState
 from reconciler.state.locations import Stamp
 from reconciler.state.opening import open_state
 from reconciler.state.start import Start
-from tests.bench.common import cpu_s, print_json
 from tests.demo.lab.kafka import KafkaCluster
 from tests.spark.sessions import local_session
 
